@@ -107,17 +107,21 @@ __device__ __forceinline__ void multiply(float (&d)[64], unsigned long long a, u
 // that takes the halves back.
 __device__ __forceinline__ float split_line(const float (&x)[32], const int (&part)[4], int number,
                                             unsigned char* lines, Line& line) {
-  float largest = 0.0f;
-  for (int i = 0; i < 32; ++i) largest = fmaxf(largest, fabsf(x[i]));
+  // Four chains, since each step of one waits for the step before. Zeros less 1 are the largest.
+  float high[4] = {};
+  unsigned low[4] = {ALL, ALL, ALL, ALL};
+  for (int i = 0; i < 32; ++i) {
+    high[i % 4] = fmaxf(high[i % 4], fabsf(x[i]));
+    low[i % 4] = min(low[i % 4], __float_as_uint(fabsf(x[i])) - 1);
+  }
+  const float largest = fmaxf(fmaxf(high[0], high[1]), fmaxf(high[2], high[3]));
   line.largest = fmaxf(line.largest, largest);
   // The scale brings the largest number to 2^14 to 2^15, if a float can hold it.
   const unsigned exponent = max(__float_as_uint(largest) >> 23, 15u);
   const float scale = __uint_as_float((268 - exponent) << 23);
   const float unscale = __uint_as_float((exponent - 14) << 23);
   const unsigned least = __float_as_uint(0.125f * unscale);  // of a number that keeps 22 bits
-  unsigned smallest = ALL;  // less 1, so that zeros count as the largest
-  for (int i = 0; i < 32; ++i) smallest = min(smallest, __float_as_uint(fabsf(x[i])) - 1);
-  if (smallest < least - 1) {
+  if (min(min(low[0], low[1]), min(low[2], low[3])) < least - 1) {
     unsigned small = 0;
     for (int i = 0; i < 32; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
     line.lost += (float)small * (unscale * 0x1p-25f);
@@ -176,11 +180,14 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   if (warp < 4) {  // splits a row of A per thread
     asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
     const int row = threadIdx.x, turn = row / 2 % 4;
+    const int part_of = threadIdx.x % 8 * 4, row_of = threadIdx.x / 8;
+    A += (size_t)row_of * K + part_of;
     auto fetch = [&](int s) {  // eight threads copy a row
-      const int part = threadIdx.x % 8 * 4;
-      for (int r = threadIdx.x / 8; r < BM; r += 16) {
-        copy(&shared.raw_a[s % RAW][r][part], &A[(size_t)r * K + s * BK + part]);
+      const float* from = A;
+      for (int r = 0; r < BM; r += 16, from += (size_t)16 * K) {
+        copy(&shared.raw_a[s % RAW][row_of + r][part_of], from);
       }
+      A += BK;
       arrive_after_copies(shared.full_a[s % RAW]);
     };
     for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
@@ -204,10 +211,13 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   } else if (warp < 8) {  // splits a column of B per thread
     asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
     const int column = threadIdx.x - 128;
+    B += (size_t)(warp - 4) * N + lane * 4;
     auto fetch = [&](int s) {  // a warp copies a row
-      for (int r = warp - 4; r < BK; r += 4) {
-        copy(&shared.raw_b[s % RAW][r][lane * 4], &B[(size_t)(s * BK + r) * N + lane * 4]);
+      const float* from = B;
+      for (int r = 0; r < BK; r += 4, from += (size_t)4 * N) {
+        copy(&shared.raw_b[s % RAW][warp - 4 + r][lane * 4], from);
       }
+      B += (size_t)BK * N;
       arrive_after_copies(shared.full_b[s % RAW]);
     };
     for (int s = 0; s < RAW && s < stages; ++s) fetch(s);

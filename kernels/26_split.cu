@@ -9,7 +9,8 @@
 //          other.
 // Why:     a thread that only issues two copies per stage keeps the tensor cores busy, and a row's
 //          scale is known before its product starts, so C is divided by it only once.
-// Costs:   a workspace as large as A and B, and the time to read both twice and write it once.
+// Costs:   a workspace as large as A and B, and the time to read both and to write it. What lies
+//          beyond the first 4096 of a line is read twice.
 // Domain:  any M, N, K, and any data. A number below 2^-17 of its line's largest loses bits as a
 //          half. Pass 1 counts these, and pass 2 sums each element of C for which they might matter
 //          again with FFMAs; so too each one that isn't finite. If most elements of C need this,
@@ -19,7 +20,8 @@
 // 16-byte parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block
 // computes BM x BN tiles of C: one warp group copies, and two multiply BM / 2 rows each.
 
-constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 16, THREADS_PER_LINE = 64;
+constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 8, THREADS_PER_LINE = 64;
+constexpr int HELD = 8;  // eights of numbers that a thread of pass 1 keeps, so as to read them once
 constexpr unsigned ALL = 0xffffffff;  // lanes
 
 // How to take a sum of its halves back: by two powers of two, whose product may be too large for a
@@ -78,8 +80,8 @@ __device__ __forceinline__ bool loses_bits(float x, float x_scaled) {
   return x != 0.0f && fabsf(x_scaled) < 0.125f;
 }
 
-// Pass 1: a block splits 16 rows of A or columns of B, with 64 threads each. 16 are few enough that
-// the second read of most of them is from L2.
+// Pass 1: a block splits 8 rows of A or columns of B, with 64 threads each. 8 columns of B fill the
+// 32 bytes of a sector.
 template <int BM, int BN>
 __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_lines(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
@@ -99,28 +101,40 @@ __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_line
   __shared__ unsigned largest_of[LINES_PER_BLOCK], small_of[LINES_PER_BLOCK];
   if (threadIdx.x < LINES_PER_BLOCK) largest_of[threadIdx.x] = small_of[threadIdx.x] = 0;
   __syncthreads();  // wait: they must be zero before any thread raises them
+  const bool quads = of_a && K % STAGE_K == 0 && (size_t)A % 16 == 0;
+  auto load = [&](int k, float (&x)[8]) {
+    if (quads && k < length) {
+      *(float4*)&x[0] = *(const float4*)&from[k];
+      *(float4*)&x[4] = *(const float4*)&from[k + 4];
+    } else {
+      for (int i = 0; i < 8; ++i) x[i] = at(k + i);
+    }
+  };
+  constexpr int STEP = 8 * THREADS_PER_LINE;
+  const int begin = 8 * own, end = work.stages * STAGE_K;
   unsigned largest = 0, small = 0;
-#pragma unroll 8
-  for (int k = own; k < length; k += THREADS_PER_LINE) largest = max(largest, magnitude(at(k)));
+  float held[HELD][8];
+#pragma unroll
+  for (int h = 0; h < HELD; ++h) {
+    load(begin + h * STEP, held[h]);
+    for (int i = 0; i < 8; ++i) largest = max(largest, magnitude(held[h][i]));
+  }
+  for (int k = begin + HELD * STEP; k < end; k += STEP) {
+    float x[8];
+    load(k, x);
+    for (int i = 0; i < 8; ++i) largest = max(largest, magnitude(x[i]));
+  }
   atomicMax(&largest_of[place], largest);
   __syncthreads();  // wait: the largest magnitudes must be complete
   const int exponent = exponent_of(largest_of[place]);
 
-  const bool quads = of_a && length > 0 && K % STAGE_K == 0 && (size_t)A % 16 == 0;
   const int tile = of_a ? BM : BN;  // lines
   unsigned char* to = (of_a ? work.a : work.b) +
                       ((size_t)(line / tile) * work.stages * tile + line % tile) * LINE_BYTES;
-  for (int k = 8 * own; k < work.stages * STAGE_K; k += 8 * THREADS_PER_LINE) {
-    float x_of[8];
-    if (quads) {
-      *(float4*)&x_of[0] = *(const float4*)&from[k];
-      *(float4*)&x_of[4] = *(const float4*)&from[k + 4];
-    } else {
-      for (int i = 0; i < 8; ++i) x_of[i] = at(k + i);
-    }
+  auto store = [&](int k, const float (&numbers)[8]) {
     unsigned hi[4], lo[4];
     for (int i = 0; i < 4; ++i) {
-      const float x = x_of[2 * i], y = x_of[2 * i + 1];
+      const float x = numbers[2 * i], y = numbers[2 * i + 1];
       const float x_scaled = scaled(x, exponent), y_scaled = scaled(y, exponent);
       small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
       split(x_scaled, y_scaled, hi[i], lo[i]);
@@ -129,6 +143,15 @@ __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_line
     const int part = k % STAGE_K / 8;
     *(uint4*)&stage[(part ^ line % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
     *(uint4*)&stage[((part + 4) ^ line % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+  };
+#pragma unroll
+  for (int h = 0; h < HELD; ++h) {
+    if (begin + h * STEP < end) store(begin + h * STEP, held[h]);
+  }
+  for (int k = begin + HELD * STEP; k < end; k += STEP) {
+    float x[8];
+    load(k, x);
+    store(k, x);
   }
   atomicAdd(&small_of[place], small);
   __syncthreads();  // wait: the counts must be complete

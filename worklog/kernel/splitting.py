@@ -33,7 +33,7 @@ def split(bn: int = 128) -> Kernel:
         idea="a pass splits each factor once; the product's blocks stay on their multiprocessor",
         arguments=(*LADDER, "workspace"),
         shared=stages * ((ROWS + bn) * LINE_BYTES + 16),
-        before=(Pass("split_lines<BM, BN>", f"{lines} / 16", "1024"),),
+        before=(Pass("split_lines<BM, BN>", f"{lines} / 8", "512"),),
         workspace=f"{lines} * ({depth} * {LINE_BYTES} + 16)",
     )
 
