@@ -17,6 +17,16 @@
 
 namespace cutlass { struct KeepOrder; }
 
+template <int BYTES>
+__device__ __forceinline__ void copy(float* to, const float* from) {
+  const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+  if (BYTES == 16) {  // past L1
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+  }
+}
+
 __device__ __forceinline__ unsigned address(const void* p) {
   return (unsigned)__cvta_generic_to_shared(p);
 }
@@ -28,11 +38,9 @@ __device__ __forceinline__ void arrive(unsigned long long& bar) {
                    address(&bar))
                : "memory");
 }
-// One arrival, and so many bytes of copies before the phase ends.
-__device__ __forceinline__ void expect(unsigned long long& bar, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&bar)),
-               "r"(bytes)
-               : "memory");
+// This thread arrives once its copies so far are complete.
+__device__ __forceinline__ void arrive_after_copies(unsigned long long& bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address(&bar)) : "memory");
 }
 __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
   asm volatile(
@@ -43,23 +51,6 @@ __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
       : "memory");
 }
 
-// Whether this is the lane that the warp chose. The compiler knows that it is one.
-__device__ __forceinline__ bool elected() {
-  int chosen;
-  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}"
-               : "=r"(chosen));
-  return chosen != 0;
-}
-// One instruction copies a row of a tile.
-__device__ __forceinline__ void copy(float* to, const float* from, int bytes,
-                                     unsigned long long& bar) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(address(to)),
-      "l"(from), "r"(bytes), "r"(address(&bar))
-      : "memory");
-}
-
 constexpr int COPIERS = 128;  // a warp group, since setmaxnreg counts per warp group
 
 template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS,
@@ -67,14 +58,13 @@ template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS
 __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_specialized(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   constexpr int ROWS = 8, COLS = 4, TM = WM / ROWS, TN = WN / COLS;
-  // Each copying thread moves 4 x 4 elements of A per tile. That takes a part of the warps, and the
-  // others copy the next tiles meanwhile.
-  constexpr int WARPS = BM * BK / 16 / 32, TEAMS = COPIERS / 32 / WARPS;
-  static_assert(BM * BK % 512 == 0 && COPIERS / 32 % WARPS == 0, "whole warps copy a tile of A");
-  static_assert(BK % (4 * WARPS) == 0, "its warps copy the same number of rows of B");
+  static_assert(BM * BK % COPIERS == 0 && BK * BN % (4 * COPIERS) == 0,
+                "every copying thread copies the same number of elements");
+  static_assert(COPIERS % BK == 0 && 4 * COPIERS % BN == 0,
+                "a copy pass covers whole rows of a tile");
   static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
   static_assert(BK % 2 == 0, "the two fragments alternate");
-  // 4 floats of padding: eight neighbouring threads then store to 32 banks.
+  // 4 floats of padding: the transposing copies then hit 32 banks, and rows stay 16-byte aligned.
   extern __shared__ __align__(16) float memory[];
   auto As = (float(*)[BK][BM + 4])memory;
   auto Bs = (float(*)[BK][BN])(memory + STAGES * BK * (BM + 4));
@@ -82,10 +72,9 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_s
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
-      init(full[stage], WARPS);  // a lane of each of its copying warps
+      init(full[stage], COPIERS);
       init(empty[stage], BM * BN / (WM * WN));  // a lane of each multiplying warp
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // bulk copies use them, too
   }
   __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
 
@@ -97,35 +86,22 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_s
   const int tiles = K / BK;
   if (threadIdx.x < COPIERS) {  // global memory -> shared memory
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
-    const int team = threadIdx.x / (32 * WARPS), thread = threadIdx.x % (32 * WARPS);
-    const int a_row = thread / (BK / 4) * 4, a_col = thread % (BK / 4) * 4;
-    constexpr int B_ROWS = BK / WARPS;
-    const int b_row = thread / 32 * B_ROWS;
-    A += (size_t)a_row * K + team * BK + a_col;
-    B += (size_t)(team * BK + b_row) * N;
-    float a[4][4];
-    auto load = [&](int tile) {  // a tile ahead: its data has time to arrive
-      if (tile >= tiles) return;
-      for (int i = 0; i < 4; ++i) *(float4*)a[i] = *(const float4*)&A[(size_t)i * K];
-      A += TEAMS * BK;
-    };
-    load(team);
-    for (int tile = team; tile < tiles; tile += TEAMS) {
-      const int stage = tile % STAGES;
+    // A tile has more elements than there are threads: each copy pass moves a few of its rows.
+    const int a_row = threadIdx.x / BK, a_col = threadIdx.x % BK;
+    const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
+    constexpr int A_ROWS = COPIERS / BK, B_ROWS = 4 * COPIERS / BN;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int k0 = tile * BK, stage = tile % STAGES;
       wait(empty[stage], tile / STAGES % 2 ^ 1);  // the first round passes at once
-      for (int k = 0; k < 4; ++k) {
-        *(float4*)&As[stage][a_col + k][a_row] = make_float4(a[0][k], a[1][k], a[2][k], a[3][k]);
+      for (int r = 0; r < BM; r += A_ROWS) {
+        copy<4>(&As[stage][a_col][a_row + r], &A[(size_t)(a_row + r) * K + k0 + a_col]);
       }
-      load(tile + TEAMS);
-      __syncwarp();
-      if (elected()) {
-        expect(full[stage], B_ROWS * BN * 4);
-        for (int r = 0; r < B_ROWS; ++r) {
-          copy(Bs[stage][b_row + r], &B[(size_t)r * N], BN * 4, full[stage]);
-        }
+      for (int r = 0; r < BK; r += B_ROWS) {
+        copy<16>(&Bs[stage][b_row + r][b_col], &B[(size_t)(k0 + b_row + r) * N + b_col]);
       }
-      B += (size_t)TEAMS * BK * N;
+      arrive_after_copies(full[stage]);
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
     return;
   }
 

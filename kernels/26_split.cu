@@ -21,7 +21,6 @@
 // computes BM x BN tiles of C: one warp group copies, and two multiply BM / 2 rows each.
 
 constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 8, THREADS_PER_LINE = 64;
-constexpr int HELD = 8;  // eights of numbers that a thread of pass 1 keeps, so as to read them once
 constexpr unsigned ALL = 0xffffffff;  // lanes
 
 // How to take a sum of its halves back: by two powers of two, whose product may be too large for a
@@ -110,7 +109,7 @@ __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_line
       for (int i = 0; i < 8; ++i) x[i] = at(k + i);
     }
   };
-  constexpr int STEP = 8 * THREADS_PER_LINE;
+  constexpr int STEP = 8 * THREADS_PER_LINE, HELD = 8;  // eights that a thread reads only once
   const int begin = 8 * own, end = work.stages * STAGE_K;
   unsigned largest = 0, small = 0;
   float held[HELD][8];

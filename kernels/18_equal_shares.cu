@@ -1,4 +1,4 @@
-// 17 · Equal shares
+// 18 · Equal shares
 // Run:     worklog run equal_shares
 //
 // Before:  each block computed one tile. At 4096, 512 tiles take 3.9 rounds on the 132 SMs of an
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_e
       for (int k = 0; k < BK; ++k) {
         read(step % STAGES, k);
         multiply(k + 1);  // the fragments before: at first zeros, then the last ones of a step
-        if (k == 0 && s > 0) release();
+        if (k == 1 && s > 0) release();
       }
     }
     multiply(BK - 1);
