@@ -54,6 +54,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda", raising=False)
     found = importlib.import_module("worklog.gpu.cuda")
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
+    monkeypatch.setattr(found, "gpu", lambda: SimpleNamespace(arch="sm_90"))
     device = object.__new__(found.CudaDevice)
     device.stream = nullcontext()
     return SimpleNamespace(device=device, stand_in=stand_in)
@@ -74,3 +75,22 @@ def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> 
     plain, grid = cuda.stand_in.launches
     assert plain == {"grid": (3, 1), "block": (64,), "shared_mem": 16}
     assert grid == {**plain, "enable_cooperative_groups": True}
+
+
+@pytest.mark.parametrize(("pointer", "stream"), [(7, "external 7"), (0, "the default")])
+def test_pytorch_gets_the_default_stream_and_not_a_new_one(
+    cuda: Any, pointer: int, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.cuda.ExternalStream(0) is a new stream, which no event of another harness is on."""
+    used: list[str] = []
+    torch: Any = ModuleType("torch")
+    torch.cuda = SimpleNamespace(
+        is_available=lambda: True,
+        ExternalStream=lambda pointer: f"external {pointer}" if pointer else "a new one",
+        default_stream=lambda device=None: "the default",
+        stream=lambda stream: nullcontext(used.append(stream)),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    cuda.device.stream = type("Stream", (nullcontext,), {"ptr": pointer})()
+    with cuda.device.loan("cupy").current():
+        assert used == [stream]
