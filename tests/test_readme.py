@@ -12,18 +12,24 @@ import pytest
 
 from tests.helpers import measured, small_run
 from worklog.cli import readme as tables
+from worklog.cli.figures import others
 from worklog.cli.readme import (
     BEGIN,
+    CHAPTERS_BEGIN,
+    CHAPTERS_END,
     COLUMNS,
     COMPARISON_BEGIN,
     COMPARISON_END,
     END,
+    PICTURES_BEGIN,
+    PICTURES_END,
     SIZE,
     TIMED,
     comparison_table,
     markdown,
     rewrite,
     rewrite_comparison,
+    rewrite_pictures,
 )
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
@@ -67,6 +73,26 @@ def test_one_marker_alone_is_an_error_and_the_file_stays(readme: Path, text: str
     with pytest.raises(WorklogError, match="only one of the two table markers"):
         rewrite(readme, small_run())
     assert readme.read_text() == text
+
+
+def test_the_pictures_follow_what_is_drawn(readme: Path) -> None:
+    markers = (PICTURES_BEGIN, PICTURES_END, CHAPTERS_BEGIN, CHAPTERS_END)
+    readme.write_text("{}\n{}\nprose\n{}\n{}\nthe end\n".format(*markers), encoding="utf-8")
+    for drawn, first in ((["headline"], ["headline"]), (["accuracy", "ladders"], ["ladders", "headline", "accuracy"])):
+        assert rewrite_pictures(readme, drawn)
+        text = readme.read_text(encoding="utf-8")
+        assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == first and all(
+            text.count(marker) == 1 for marker in markers
+        )
+        assert ("not timed yet" in text) is (first == ["headline"])
+
+
+def test_the_readmes_pictures_are_those_of_the_recordings(readme: Path) -> None:
+    readme.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    assert rewrite_pictures(readme, others())
+    assert readme.read_text(encoding="utf-8") == (ROOT / "README.md").read_text(encoding="utf-8"), (
+        "the README's pictures are out of date: WORKLOG_SOURCE=recorded make article"
+    )
 
 
 def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme: Path) -> None:

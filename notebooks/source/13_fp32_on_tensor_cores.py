@@ -30,7 +30,7 @@ import pandas as pd
 
 import worklog
 from worklog import lab, plots
-from worklog.analysis.tensor_products import in_order, parts, rms_error, tensor_product
+from worklog.analysis.tensor_products import error_growth, in_order, parts, rms_error, tensor_product
 from worklog.emulator import EmulatedDevice, multiply_add, truncated
 from worklog.errors import WorklogError
 from worklog.gate.precision import rms_limit
@@ -146,13 +146,7 @@ diff("tf32x3", "fp16x3")
 
 # %%
 sizes = [128, 256, 512, 1024, 2048, 4096]
-ways = {f"promoted every {p} k": p for p in (128, 64, 256)} | {"never promoted": None}
-curves = {name: {} for name in [*ways, "FP32 multiply-adds"]}
-for k in sizes:
-    a, b = inputs(k)
-    for name, promote in ways.items():
-        curves[name][k] = rms_error(tensor_product(a, b, promote=promote), a, b)
-    curves["FP32 multiply-adds"][k] = rms_error(in_order(a, b), a, b)
+curves = error_growth(sizes, 32)
 limit = {k: rms_limit(k) for k in sizes}
 finding = "Promotion decides the class: without it, the error of FP16x3 grows with K"
 plots.error_growth(finding, curves, limit, "emulated · sm_90 PTX; U(-1, 1), 32 x 32 elements of C")

@@ -87,12 +87,28 @@ def errors() -> Run:
     return replace(full_run(), measurements=found)
 
 
-GROWTH = {"never": {128: 8.0, 1024: 61.0}, "every 128 k": {128: 8.0, 1024: 8.2}}
+def both() -> Run:
+    """Both ladders at 4096; tf32 has another class."""
+    found = [
+        replace(measured(name, n=4096, us=us, ratio=2663 / us), verdict={"precision": precision})
+        for name, us, precision in (
+            ("naive", 270_000, "fp32"),
+            ("best", 2500, "fp32"),
+            ("tf32", 600, "tf32"),
+            ("split", 700, "fp32"),
+            ("cuBLAS", 2663, "fp32"),
+        )
+    ]
+    return replace(full_run(), measurements=found)
+
+
+GROWTH = {"promoted every 128 k": {128: 8.0, 1024: 8.2}, "never": {128: 8.0, 1024: 61.0}}
 NUMBERS = {"a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0}, "%": {"one": 0.0}}
 
 # Every chart from values that no recording touches, and the source that its footer and its alt text name.
 CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ladder": (lambda: plots.ladder(full_run()), full_run().label),
+    "both ladders": (lambda: plots.ladders(both()), full_run().label),
     "roofline": (lambda: plots.roofline(full_run()), full_run().label),
     "sizes": (lambda: plots.sizes(replace(full_run(), measurements=OVER_SIZES)), full_run().label),
     "lines": (lambda: plots.lines(replace(full_run(), measurements=OVER_SIZES)), full_run().label),
@@ -223,6 +239,19 @@ def test_any_number_of_rungs_fits(count: int) -> None:
     for chart in (plots.ladder(run), plots.roofline(run), plots.traffic(many), plots.levels(run, many)):
         assert collisions(chart) == []
         assert all(name in said(chart) for name in counts)
+
+
+def test_both_ladders_name_the_fastest_of_each_with_fp32s_error() -> None:
+    chart = drawn("both ladders")
+    assert (
+        chart.headline
+        == "split computes FP32 on tensor cores 3.8 times as fast as cuBLAS; best reaches 106.5 % on FP32 cores"
+    )
+    assert "444 % · class tf32" in said(chart) and "380 %" in said(chart)
+    hollow = [bar for bar in chart.axes[0].patches if bar.get_facecolor()[3] == 0]
+    assert [round(bar.get_width()) for bar in hollow] == [229]
+    with pytest.raises(NothingToDraw, match="no kernel FP32 on tensor cores was measured"):
+        plots.ladders(full_run())
 
 
 @pytest.mark.parametrize("draw", [plots.ladder, plots.roofline, plots.ablation])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worklog.cli.figures import OTHERS
+from worklog.cli.figures import others
 from worklog.cli.readme import BEGIN, END, markdown
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
@@ -105,7 +105,7 @@ def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
 
 
 def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
-    drawn = draw_all(h200, tmp_path, OTHERS)
+    drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
     for path in drawn.paths:
         kept = ROOT / "figures" / path.name
@@ -159,7 +159,7 @@ def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypat
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     fewer = replace(h200, measurements=[m for m in h200.measurements if m.kernel != "shared"])
     monkeypatch.setattr(measure, "open_run", lambda: replace(fewer))
-    monkeypatch.setattr(measure, "recordings", dict)
+    monkeypatch.setattr(measure, "recordings", lambda part: {})
     run = measure.results()
     assert "naive" in {m.kernel for m in run.measurements} and "shared" not in {m.kernel for m in run.measurements}
     assert "shared" in run.notes[-1]

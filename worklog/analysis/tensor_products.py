@@ -4,6 +4,7 @@ compute, for many lengths of K in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,3 +83,19 @@ def rms_error(c: Float32, a: Float32, b: Float32) -> float:
     of_a, of_b = a.astype(np.float64), b.astype(np.float64)
     gauge = np.sqrt(np.square(of_a) @ np.square(of_b))
     return float(np.sqrt(np.mean(np.square((c - of_a @ of_b) / (2.0**-24 * gauge)))))
+
+
+WAYS = {f"promoted every {p} k": p for p in (128, 64, 256)} | {"never promoted": None}
+
+
+def error_growth(sizes: Sequence[int], n: int, seed: int = 13) -> dict[str, dict[int, float]]:
+    """rms errors of FP16x3 by how often it is promoted (WAYS), and of FP32 multiply-adds, by K: of n x n elements of C,
+    with factors uniform in -1 to 1.
+    """
+    rng, curves = np.random.default_rng(seed), {name: dict[int, float]() for name in (*WAYS, "FP32 multiply-adds")}
+    for k in sizes:
+        a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, k), (k, n)))
+        made = {name: tensor_product(a, b, promote=each) for name, each in WAYS.items()}
+        for name, c in (made | {"FP32 multiply-adds": in_order(a, b)}).items():
+            curves[name][k] = rms_error(c, a, b)
+    return curves

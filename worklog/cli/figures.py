@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from worklog import plots
+from worklog.analysis import tensor_products
 from worklog.cli import output
 from worklog.cli import readme as tables
-from worklog.errors import NothingToDraw, WorklogError
+from worklog.errors import BadRunFile, NothingToDraw, WorklogError
+from worklog.gate.precision import rms_limit
+from worklog.kernel import RUNGS, Kernel
+from worklog.kernel.ladder import FP32, TENSOR
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
-from worklog.runs import open_run
+from worklog.runs import Run, open_run, recorded_run
 from worklog.runs.comparison import open_comparison
 from worklog.settings import Harness
 
@@ -44,7 +48,36 @@ def diagnosis() -> Drawing:
     return plots.tile_map(checked.verdict.where, label, name="diagnosis", notes=notes)
 
 
-OTHERS: dict[str, Callable[[], Drawing]] = {"diagnosis": diagnosis}  # figures that don't come from a run
+GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
+
+
+def error_growth() -> Drawing:
+    """The errors of rungs 23 and 24 against K, emulated: with promotion, and without."""
+    finding = "Promotion decides the class: without it, the error of FP16x3 grows with K"
+    label = f"emulated · sm_90 PTX; U(-1, 1), {ELEMENTS} x {ELEMENTS} elements of C"
+    curves = tensor_products.error_growth(GROWTH, ELEMENTS)
+    return plots.error_growth(finding, curves, {k: rms_limit(k) for k in GROWTH}, label)
+
+
+def others() -> dict[str, Callable[[], Drawing]]:
+    """The figures that don't come from a run; and those of the rungs past the article's ladder, from their recordings,
+    once these hold all of them.
+    """
+    found: dict[str, Callable[[], Drawing]] = {"diagnosis": diagnosis}
+
+    def at_4096(rungs: Iterable[Kernel]) -> Run:
+        measured, _ = tasks.tasks_of([*(rung.name for rung in rungs), tasks.BASELINE], [4096])
+        return bench.recorded(measured, recorded_run())
+
+    try:
+        both, errors = at_4096(RUNGS), at_4096((*FP32[-2:], *TENSOR, RUNGS[-1]))
+    except BadRunFile:
+        return found
+    return found | {
+        "ladders": lambda: plots.ladders(both, 4096),
+        "accuracy": lambda: plots.accuracy(errors, 4096),
+        "error_growth": error_growth,
+    }
 
 
 figures_option = output.folder_option("figures", "Folder for SVG and PNG.")
@@ -62,7 +95,7 @@ figures_option = output.folder_option("figures", "Folder for SVG and PNG.")
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
     taken = open_run(run_file)
-    drawn = plots.draw_all(taken, out, OTHERS)
+    drawn = plots.draw_all(taken, out, others())
     if as_json:
         output.print_json({"label": taken.label, **_as_dict(drawn)})
     else:
@@ -95,8 +128,9 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
             executed = emulated_rungs.execute(progress)
         if not as_json:
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
-    drawn = plots.draw_all(taken, out, OTHERS)
+    drawn = plots.draw_all(taken, out, others())
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
+    rewritten |= tables.rewrite_pictures(readme, drawn.charts)
     if as_json:
         rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
         rest = {"executed": rows, "readme": str(readme) if rewritten else None}

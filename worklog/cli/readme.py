@@ -5,7 +5,7 @@ in them is typed by hand.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from worklog.errors import WorklogError
@@ -17,6 +17,11 @@ BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"
 COMPARISON_BEGIN = "<!-- worklog comparison: rewritten by `worklog article` -->"
 COMPARISON_END = "<!-- worklog comparison ends -->"
+
+PICTURES_BEGIN = "<!-- worklog pictures: rewritten by `worklog article` -->"
+PICTURES_END = "<!-- worklog pictures end -->"
+CHAPTERS_BEGIN = "<!-- worklog chapters: rewritten by `worklog article` -->"
+CHAPTERS_END = "<!-- worklog chapters end -->"
 
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
@@ -39,6 +44,41 @@ def rewrite(path: Path, run: Run) -> bool:
 def rewrite_comparison(path: Path, comparison: Comparison) -> bool:
     """Put the table of what each harness does between its markers. Returns and raises as rewrite() does."""
     return _put(path, COMPARISON_BEGIN, comparison_table(comparison), COMPARISON_END)
+
+
+ALT = {
+    "headline": "One kernel on one NVIDIA H200, timed correctly and naively: two bars, the second far above the peak "
+    "of the GPU, and the four mistakes that lead from one to the other",
+    "ladders": "Bars of TFLOP/s of two ladders beside cuBLAS: kernels on FP32 cores, and kernels that compute FP32 on "
+    "tensor cores",
+    "accuracy": "TFLOP/s against the rms error: kernels on tensor cores beside cuBLAS, and the limit of FP32's class",
+}
+UNTIMED = """\
+Two more chapters are checked on the emulator and not timed yet, so no chart shows them: rungs 13 to 17 go on with
+FP32's own units, and rungs 21 to 26 compute FP32 on tensor cores, the last three of them with FP32's error."""
+TIMED_CHAPTERS = """\
+Two more chapters follow: rungs 13 to 17 go on with FP32's own units
+([notebook 12](notebooks/12_past_cublas.ipynb)), and rungs 21 to 26 compute FP32 on tensor cores
+([notebook 13](notebooks/13_fp32_on_tensor_cores.ipynb)), the last three of them with FP32's error:"""
+
+
+def rewrite_pictures(path: Path, drawn: Collection[str]) -> bool:
+    """Put the README's first pictures and its words on the rungs past the ladder between their markers. drawn: charts
+    by name; both ladders and their errors are shown once they are there. Returns and raises as rewrite() does.
+    """
+    timed = {"ladders", "accuracy"} <= {*drawn}
+    first = "\n\n".join(picture(name) for name in (("ladders", "headline") if timed else ("headline",)))
+    words = f"{TIMED_CHAPTERS}\n\n{picture('accuracy')}" if timed else UNTIMED
+    put = _put(path, PICTURES_BEGIN, first, PICTURES_END)
+    return _put(path, CHAPTERS_BEGIN, words, CHAPTERS_END) or put
+
+
+def picture(name: str) -> str:
+    """A figure on a light page, and on a dark one."""
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}_dark.png">\n'
+        f'<img src="figures/{name}.png" width="700" alt="{ALT[name]}"></picture>'
+    )
 
 
 def comparison_table(comparison: Comparison) -> str:

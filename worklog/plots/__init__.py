@@ -19,6 +19,7 @@ from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.known_lengths import calibration, certificate, peers
 from worklog.plots.ladder import ladder
+from worklog.plots.ladders import ladders
 from worklog.plots.levels import levels, traffic
 from worklog.plots.lines import lines, of_benchmarks, sizes
 from worklog.plots.ownership import ownership
@@ -30,8 +31,8 @@ from worklog.runs import Run
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "ablated", "ablation", "accuracy", "bars",
-    "calibration", "certificate", "draw_all", "energy", "error_growth", "gallery", "headline", "ladder", "levels",
-    "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic",
+    "calibration", "certificate", "draw_all", "energy", "error_growth", "gallery", "headline", "ladder", "ladders",
+    "levels", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic",
     "write_gallery",
 ]  # fmt: skip
 

@@ -84,7 +84,7 @@ def error_growth(
     alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
     subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
     new = page("error_growth", finding, subtitle, [label], alt, BODY)
-    axes = _axes(new, max(figure.text_width(name, BODY_PT) for name in curves))
+    axes = _axes(new, max(figure.text_width(name, BODY_PT, bold=True) for name in curves))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)

@@ -16,7 +16,7 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs import Measurement, Run, claimed, forced_source, new_path, open_run, recordings, runs_dir
+from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, open_run, recordings, runs_dir
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0
@@ -63,7 +63,7 @@ def ablate(
     tasks = ablation_tasks(kernel, shapes)
     if live_wanted():
         return carry_out(tasks, harness or Harness(), progress=progress, out=out)
-    return _recorded(tasks, open_run())
+    return recorded(tasks, open_run())
 
 
 def results(
@@ -85,16 +85,17 @@ def results(
     run = open_run()
     held = {m.kernel for m in run.measurements}
     absent = [] if kernels is not None else [task for task in tasks if task.kernel not in held]
-    run = _recorded([task for task in tasks if task not in absent], run)
+    run = recorded([task for task in tasks if task not in absent], run)
     if absent:
         names = ", ".join(dict.fromkeys(task.kernel for task in absent))
         run.notes = [*run.notes, f"not in the {run.origin} run: {names} (measure on a GPU)"]
     return run
 
 
-def _recorded(tasks: Sequence[Task], run: Run) -> Run:
-    """The run with the tasks' measurements only; instead of the recording, another one that holds all of them, or
-    measurements of the others, each with its label. Raises BadRunFile, naming the recorded sizes, if one is missing.
+def recorded(tasks: Sequence[Task], run: Run) -> Run:
+    """The run with the tasks' measurements only. What the recording doesn't hold comes from those of the chapters past
+    the ladder: from one that holds all tasks, or from several, each measurement with its label. Raises BadRunFile,
+    naming the recorded sizes, if one is missing.
     """
     require_measurable(tasks, Harness())
 
@@ -103,7 +104,7 @@ def _recorded(tasks: Sequence[Task], run: Run) -> Run:
 
     runs = [run]
     if run.origin == "recorded" and not all(holds(run, task) for task in tasks):
-        runs += [Run.load(path, "recorded") for path in recordings().values()]
+        runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
         run = next((one for one in runs if all(holds(one, task) for task in tasks)), run)
         run.kernels = {name: about for one in [*runs[::-1], run] for name, about in one.kernels.items()}
     found = list[Measurement]()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 ORIGINS = ("live", "recorded")
+CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
 # What is read of the parts that other rooms write; what a run could not find out is missing.
 DEVICE = {
@@ -263,7 +264,7 @@ def live_runs() -> Iterator[Path]:
 
 
 def recordings(part: str = "") -> dict[str, Path]:
-    """Shipped runs by name, or the documents of a part: "peers", "intervals", "exploits"."""
+    """Shipped runs by name, or the documents of a part: CHAPTERS, "peers", "intervals", "exploits"."""
     folder = Path(str(resources.files("worklog"))) / "recordings" / part
     return {path.stem: path for path in sorted(folder.glob("*.json"))}
 
@@ -301,7 +302,8 @@ def run_of(kernel: str) -> Run:
     """
     forced = forced_source()
     paths = [(path, "") for path in live_runs() if forced != "recorded"]
-    paths += [(path, "recorded") for path in recordings().values() if forced != "live"]
+    shipped = [*recordings().values(), *recordings(CHAPTERS).values()]
+    paths += [(path, "recorded") for path in shipped if forced != "live"]
     for path, origin in paths:
         if f'"kernel":{as_json(kernel)}' in path.read_text(encoding="utf-8"):
             return Run.load(path, origin)
