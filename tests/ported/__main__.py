@@ -120,17 +120,19 @@ def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -
         given = list(one.measured)
         pairs = list(zip(given[::2], given[1::2], strict=True))
         axes, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
-        found, why = _attempt(lambda one=one, given=given: _by_nvbench(one, given, folder), {})  # type: ignore[misc]
+        found, why = _attempt(partial(_by_nvbench, one, given, folder), {})
         theirs |= found
         path = folder / "ours" / one.project / one.path
-        here, refused = _attempt(lambda path=path, names=names, axes=axes: declare.declared(path, names, axes), [])  # type: ignore[misc]
+        here, refused = _attempt(partial(declare.declared, path, names, axes), [])
         benchmarks += here
         of |= {benchmark.name: one for benchmark in here}
         if why or refused:
             rows.append(Row(one.project, one.name, "all", lines[one.path], why=[*why, *refused]))
     if not benchmarks:
         return rows
-    for m in declare.measure(benchmarks, harness=HARNESS).measurements:
+    run, why = _attempt(lambda: declare.measure(benchmarks, harness=HARNESS).measurements, [])
+    rows += [Row("NVBench", name, point, 0, theirs=read[0], why=why) for (name, point), read in theirs.items() if why]
+    for m in run:
         one = of[m.kernel]
         row = _row(one, f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
         row.theirs, row.hot_theirs, skipped = theirs.get((m.kernel, _point(m.axes)), (None, None, ""))
@@ -179,8 +181,8 @@ def tensara(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -
         published = theirs.with_name("torch.py")
         solution = Solution.of(f"{published}:solution", arrays="torch")
         measured = partial(solved.measure, [solution], str(ours), cases=[escape(case) for case in one.measured])
-        run, why = _attempt(lambda measured=measured: measured(harness=HARNESS).measurements, [])  # type: ignore[misc]
-        by_case = {str(m.axes[solved.CASE]): m for m in run}
+        run, why = _attempt(partial(measured, harness=HARNESS), None)
+        by_case = {str(m.axes[solved.CASE]): m for m in (run.measurements if run else ())}
         for case in one.measured:
             blank = Measurement(case, None, "measured")
             rows.append(_row(one, case, lines, by_case.get(case, blank)))
@@ -300,7 +302,9 @@ def main(folder: Path, clones: Path | None, only: str, out: Path | None) -> None
     for project, measured in MEASURES.items():
         print(f"{project} …", file=sys.stderr, flush=True)
         chosen = [one for one in every if one.project == project and one.measured]
-        document["rows"] += map(asdict, measured(chosen, folder, lines) if chosen else ())
+        rows, why = _attempt(partial(measured, chosen, folder, lines), []) if chosen else ([], [])
+        rows += [Row(project, "all", "", 0, why=why)] if why else []
+        document["rows"] += map(asdict, rows)
         if out is not None:  # after each project, so that a crash loses one
             documents.write_text(out, document)
     print(table(document))
