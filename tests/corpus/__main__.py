@@ -1,4 +1,5 @@
-"""Try every kernel in folders of CUDA sources, such as clones of public repositories: `python -m tests.corpus FOLDER…`.
+"""Try every kernel in folders of CUDA sources: `python -m tests.corpus FOLDER…`. Without a folder, the command clones
+the public repositories of repositories.txt, each at its commit, and makes the recorded table anew.
 
 A kernel is compiled for sm_90 and translated for the emulator. If its name and its parameters are those of a matrix
 product, the gate checks it. The table has one line per folder; the forms that the emulator lacks are below it.
@@ -9,10 +10,13 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,39 @@ from worklog.runs import documents
 from worklog.runs.tables import Table
 
 KIND, SCHEMA, MOST_FORMS = "corpus", 1, 20
+REPOSITORIES = Path(__file__).with_name("repositories.txt")
+RECORDED = Path(__file__).parents[2] / "worklog" / "recordings" / "corpus" / "public_kernels.json"
+GITHUB = "https://github.com/{owner}/{name}.git"
+SOURCES = ("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hh", "*.hpp", "*.inc", "*.inl")
+
+
+def cloned(url: str, below: Path, listed: Path = REPOSITORIES) -> list[Path]:
+    """The sources of the listed repositories at their commits, as clones owner/name below a folder, made where absent.
+    url: with {owner} and {name}.
+    """
+    below.mkdir(parents=True, exist_ok=True)
+    names = []
+    for line in listed.read_text(encoding="utf-8").splitlines():
+        name, commit = line.split()
+        owner, project = name.split("/")
+        commands = [("-C", name, "sparse-checkout", "set", "--no-cone", *SOURCES)]
+        commands += [("-C", name, "checkout", "--quiet", "--detach", commit)]
+        if not (below / name).exists():
+            partly = ("clone", "--quiet", "--no-checkout", "--filter=blob:none")
+            commands.insert(0, (*partly, url.format(owner=owner, name=project), name))
+        for command in commands:
+            done = subprocess.run(("git", *command), cwd=below, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise click.ClickException(f"{name}, {commit}: {done.stderr.strip().splitlines()[-1]}")
+        names.append(name)
+    return [below / name for name in names]
+
+
+def tries_of(folder: Path, include: Sequence[str], define: Sequence[str], only: str) -> list[Tried]:
+    """What becomes of each kernel below a folder."""
+    done = [tried(found, [folder / one for one in include], define) for found in kernels(folder, only)]
+    print(f"{_name(folder)}: {len(done)} kernels", file=sys.stderr, flush=True)
+    return done
 
 
 def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
@@ -83,12 +120,17 @@ def table(document: Mapping[str, Any]) -> Table:
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("-I", "--include", multiple=True, metavar="DIR", help="A folder of headers, below each FOLDER.")
 @click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="A macro; repeat for more.")
 @click.option("--only", default="", metavar="PATTERN", help="Only files whose path contains this regular expression.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per kernel.")
 @click.option("--record", "recorded", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON.")
+@click.option("--url", default=GITHUB, show_default=True, help="Where the listed repositories are, without FOLDERS.")
+@click.option(
+    "--clones", type=click.Path(path_type=Path), help="Where the clones stay; default: a folder removed again."
+)
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Processes.")
 def main(
     folders: Sequence[Path],
     include: Sequence[str],
@@ -96,16 +138,20 @@ def main(
     only: str,
     out: Path | None,
     recorded: Path | None,
+    url: str,
+    clones: Path | None,
+    jobs: int,
 ) -> None:
-    """Compile each kernel below FOLDERs, see whether the emulator covers it, and check the GEMMs among them."""
-    results: dict[Path, list[Tried]] = {}
-    for folder in folders:
-        done = results.setdefault(folder, [])
-        for found in kernels(folder, only):
-            done.append(tried(found, [folder / one for one in include], define))
-            print(f"\r{_name(folder)}: {len(done)} kernels", end="", file=sys.stderr)
-        print(file=sys.stderr)
-    document = record(results)
+    """Compile each kernel below FOLDERS, see whether the emulator covers it, and check the GEMMs among them.
+
+    Without FOLDERS, clone the public repositories of tests/corpus/repositories.txt, and record their table.
+    """
+    with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(jobs) as pool:
+        recorded = recorded if folders else recorded or RECORDED
+        folders = folders or cloned(url, clones or Path(temporary))
+        each = pool.map(partial(tries_of, include=include, define=define, only=only), folders)
+        results = dict(zip(folders, each, strict=True))
+        document = record(results)
     if out is not None:
         with out.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 
 from tests.corpus import forms
-from tests.corpus.__main__ import main
+from tests.corpus.__main__ import cloned, main, record
 from tests.corpus.sources import kernels
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import of_nvidia
@@ -88,6 +90,32 @@ def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counte
         *(5, 1, 2, 2, 2, 1)
     ]
     assert done.stdout.splitlines()[-1].split()[:2] == ["all", "5"] and "2 (100%)" in done.stdout
+
+
+def test_listed_repositories_are_cloned_at_their_commits(tmp_path: Path) -> None:
+    origin, listed = tmp_path / "one+kernels", tmp_path / "list.txt"
+    origin.mkdir()
+
+    def git(*words: str) -> str:
+        command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", *words)
+        return subprocess.run(command, cwd=origin, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    (origin / "data.bin").write_text("large", encoding="utf-8")
+    for text in (GEMM, APART):
+        (origin / "kernel.cu").write_text(text, encoding="utf-8")
+        git("add", ".")
+        git("commit", "-q", "-m", "a kernel")
+    first = git("rev-parse", "HEAD~1")
+    listed.write_text(f"one/kernels {first}\n", encoding="utf-8")
+    for _ in range(2):
+        (folder,) = cloned(f"{tmp_path}/{{owner}}+{{name}}", tmp_path / "clones", listed)
+        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"}
+        assert record({folder: []})["rows"][0]["commit"] == first
+    assert (folder / "kernel.cu").read_text(encoding="utf-8") == GEMM
+    listed.write_text("one/missing 0\n", encoding="utf-8")
+    with pytest.raises(ClickException, match="one/missing, 0: fatal: "):
+        cloned(f"{tmp_path}/{{owner}}+{{name}}", tmp_path / "clones", listed)
 
 
 def test_the_emulator_has_most_instruction_forms_of_hopper() -> None:

@@ -139,6 +139,13 @@ TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + th
             "the tile",
         ),
         (
+            f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
+            "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }",
+            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
+            "16, 18",
+            "the tile and the host code",
+        ),
+        (
             "constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;\n"
             f"{SQUARE.replace('gemm', '__launch_bounds__(BM * BN / TM) gemm')}"
             "{ const uint cRow = blockIdx.y, cCol = blockIdx.x; A += cRow * BM * N; B += cCol * BN; threadIdx.x; }",

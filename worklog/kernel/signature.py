@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from worklog.errors import BadSetting, meant
@@ -141,11 +141,15 @@ def launch(
     known |= dict(zip(found.template, parts(arguments), strict=False)) if arguments else {}
     sizes = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
     free = {name: text for name, text in known.items() if name not in (*SIZES, *sizes)}
-    for launches in (
-        _in_comments(source, free, sizes),
-        _in_host_code(source, function, values, known, arguments),
-        _by_tile(found, free, sizes),
-    ):
+    host = source, function, values, known, arguments
+    blocks = {one.block for one in _in_host_code(*host, ["1"])}
+    tile = (
+        replace(one, block=min(blocks), origin=f"{one.origin} and the host code")
+        if len(blocks) == 1 and one.block not in blocks
+        else one
+        for one in _by_tile(found, free, sizes)
+    )
+    for launches in (_in_comments(source, free, sizes), _in_host_code(*host), tile):
         distinct = set(launches)
         if distinct:
             return distinct.pop() if len(distinct) == 1 else None
@@ -180,8 +184,14 @@ def _in_comments(source: str, known: Mapping[str, str], sizes: Mapping[str, str]
 
 
 def _in_host_code(
-    source: str, function: str, values: Sequence[str], known: Mapping[str, str], arguments: str
+    source: str,
+    function: str,
+    values: Sequence[str],
+    known: Mapping[str, str],
+    arguments: str,
+    other_grid: Sequence[str] = (),
 ) -> Iterator[Launch]:
+    """other_grid: for the launch's own."""
     bare = code(source)
     call = rf"\b{re.escape(function)}\s*(<[^<>;]*>)?\s*<\s*<\s*<(.*?)>\s*>\s*>\s*\((.*?)\)\s*;"
     for entry, configuration, passed in re.findall(call, bare, re.DOTALL):
@@ -196,7 +206,8 @@ def _in_host_code(
             continue
         words = parts(configuration)
         with suppress(BadSetting):
-            grid, block = (_dimensions(bare, one) for one in words[:2])
+            block = _dimensions(bare, words[1])
+            grid = other_grid or _dimensions(bare, words[0])
             members = {f"{words[1]}.{axis}": one for axis, one in zip("xyz", block, strict=False)}
             grid = [_replaced(one, members) for one in grid]
             yield _readable(grid, block, names, sizes, "the host code", f"<{template}>" if template else "")
