@@ -112,7 +112,7 @@ __device__ __forceinline__ float split_line(const float (&x)[32], const int (&pa
   unsigned low[4] = {ALL, ALL, ALL, ALL};
   for (int i = 0; i < 32; ++i) {
     high[i % 4] = fmaxf(high[i % 4], fabsf(x[i]));
-    low[i % 4] = min(low[i % 4], __float_as_uint(fabsf(x[i])) - 1);
+    low[i % 4] = min(low[i % 4], 2 * __float_as_uint(x[i]) - 1);  // without the sign
   }
   const float largest = fmaxf(fmaxf(high[0], high[1]), fmaxf(high[2], high[3]));
   line.largest = fmaxf(line.largest, largest);
@@ -121,7 +121,7 @@ __device__ __forceinline__ float split_line(const float (&x)[32], const int (&pa
   const float scale = __uint_as_float((268 - exponent) << 23);
   const float unscale = __uint_as_float((exponent - 14) << 23);
   const unsigned least = __float_as_uint(0.125f * unscale);  // of a number that keeps 22 bits
-  if (min(min(low[0], low[1]), min(low[2], low[3])) < least - 1) {
+  if (min(min(low[0], low[1]), min(low[2], low[3])) < 2 * least - 1) {
     unsigned small = 0;
     for (int i = 0; i < 32; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
     line.lost += (float)small * (unscale * 0x1p-25f);

@@ -80,8 +80,8 @@ __device__ __forceinline__ bool loses_bits(float x, float x_scaled) {
 }
 
 // Pass 1: a block splits 8 rows of A or columns of B, with 64 threads each. 8 columns of B fill the
-// 32 bytes of a sector.
-template <int BM, int BN>
+// 32 bytes of a sector. A thread keeps HELD times eight numbers, so as to read them once.
+template <int BM, int BN, int HELD>
 __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_lines(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
     void* workspace) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_line
       for (int i = 0; i < 8; ++i) x[i] = at(k + i);
     }
   };
-  constexpr int STEP = 8 * THREADS_PER_LINE, HELD = 8;  // eights that a thread reads only once
+  constexpr int STEP = 8 * THREADS_PER_LINE;
   const int begin = 8 * own, end = work.stages * STAGE_K;
   unsigned largest = 0, small = 0;
   float held[HELD][8];

@@ -62,6 +62,9 @@ const Rung rung = {sgemm_barriers<128, 128, 8, 64, 64, 5, 1>, 128, 128, 8, 128};
 #elif RUNG == 16
 #include "16_specialized.cu"
 const Rung rung = {sgemm_specialized<128, 256, 8, 64, 64, 8, 104, 200>, 128, 256, 8, 384, 99328};
+#elif RUNG == 17
+#include "17_bulk_copies.cu"
+const Rung rung = {sgemm_bulk_copies<128, 256, 8, 64, 64, 8, 104, 200>, 128, 256, 8, 384, 99328};
 #elif RUNG == 21
 #include "21_tf32.cu"
 const Rung rung = {sgemm_tf32<128, 128, 16, 64, 32>, 128, 128, 16, 256};
@@ -76,9 +79,9 @@ const Rung rung = {sgemm_fp16x3<128, 128, 16, 64, 32>, 128, 128, 16, 256};
 const Rung rung = {sgemm_promoted<128, 128, 16, 64, 32>, 128, 128, 16, 256};
 #elif RUNG == 25
 #include "25_wgmma.cu"
-const Rung rung = {sgemm_wgmma<128, 128, 32, 3, 3>, 128, 128, 32, 512, 201824};
+const Rung rung = {sgemm_wgmma<128, 128, 32, 4, 2>, 128, 128, 32, 512, 202848};
 #else
-#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=16, or -DRUNG=21 to -DRUNG=25"
+#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=17, or -DRUNG=21 to -DRUNG=25"
 #endif
 
 void check(cudaError_t error) {

@@ -59,14 +59,13 @@ LADDER = tuple(
 
 STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=1)
 SPECIAL = dict(BM=128, BN=256, BK=8, WM=64, WN=64, STAGES=8, COPY_REGISTERS=104, MULTIPLY_REGISTERS=200)
-BULK = {**SPECIAL, "COPY_REGISTERS": 72, "MULTIPLY_REGISTERS": 216}
 SMEM_OF_SPECIAL = SPECIAL["STAGES"] * 8 * (128 + 4 + 256) * 4
 FP32_ROWS = (
     ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),
     ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
     ("barriers", STAGES, WARP_TILES, "warps wait for a stage, not for each other"),
     ("specialized", SPECIAL, f"{WARP_TILES} + 128", "four warps copy, eight multiply"),
-    ("bulk_copies", BULK, f"{WARP_TILES} + 128", "copying warps need fewer instructions"),
+    ("bulk_copies", SPECIAL, f"{WARP_TILES} + 128", "copying warps need fewer instructions"),
 )
 
 
@@ -80,7 +79,7 @@ def equal_shares(blocks: int = 132) -> Kernel:
         function="sgemm_equal_shares",
         grid=str(blocks),
         block=f"{WARP_TILES} + 128",
-        template={**BULK, "GROUP": 8},
+        template={**SPECIAL, "GROUP": 8},
         rules=WHOLE_TILES,
         number=18,
         idea="every multiprocessor gets an equal share of all steps along K",
@@ -104,7 +103,7 @@ FP32 = (
             rules=WHOLE_TILES,
             number=number,
             idea=idea,
-            shared=SMEM_OF_SPECIAL if tile in (SPECIAL, BULK) else 0,
+            shared=SMEM_OF_SPECIAL if tile is SPECIAL else 0,
         )
         for number, (name, tile, block, idea) in enumerate(FP32_ROWS, start=13)
     ),

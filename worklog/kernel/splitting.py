@@ -13,13 +13,16 @@ from worklog.problem import Shape
 
 BLOCKS = 132  # an H200's multiprocessors; any number is right
 ROWS, LINE_BYTES = 128, 128  # of a tile; of a stage of 32 k of a row of A or a column of B
-# By columns of a tile: stages that fit shared memory, and the time per column over that of 192. The times are
-# estimates, from the bytes that wgmma reads for a multiply-add, until they are measured.
-SPLIT_TILES = {64: (8, 1.3), 128: (6, 1.08), 192: (5, 1.0)}
+# By columns of a tile: stages that fit shared memory, and the time per column over that of 192 (an H200, at 4096 and
+# 8192, without the pass that splits).
+SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
+HELD_K = 512  # that each eight of numbers per thread of the splitting pass covers
 
 
-def split(bn: int = 128) -> Kernel:
-    """Rung 26 with tiles of 128 x bn: a pass that splits A and B, and their product. bn: of SPLIT_TILES."""
+def split(bn: int = 128, held: int = 8) -> Kernel:
+    """Rung 26 with tiles of 128 x bn: a pass that splits A and B, and their product. bn: of SPLIT_TILES. held: eights
+    of numbers that a thread of the pass keeps in registers; what is beyond 512 k for each is read twice.
+    """
     stages = SPLIT_TILES[bn][0]
     lines, depth = f"((M + 127) / 128 * {ROWS} + (N + BN - 1) / BN * BN)", "(K + 31) / 32"
     return Kernel(
@@ -33,7 +36,7 @@ def split(bn: int = 128) -> Kernel:
         idea="a pass splits each factor once; the product's blocks stay on their multiprocessor",
         arguments=(*LADDER, "workspace"),
         shared=stages * ((ROWS + bn) * LINE_BYTES + 16),
-        before=(Pass("split_lines<BM, BN>", f"{lines} / 8", "512"),),
+        before=(Pass(f"split_lines<BM, BN, {held}>", f"{lines} / 8", "512"),),
         workspace=f"{lines} * ({depth} * {LINE_BYTES} + 16)",
     )
 
@@ -47,7 +50,7 @@ def columns(shape: Shape, bn: int, multiprocessors: int = BLOCKS) -> float:
 @lru_cache(maxsize=4096)
 def split_at(shape: Shape) -> Kernel:
     """Rung 26 with the tile that leaves the busiest multiprocessor the least to do."""
-    return split(min(SPLIT_TILES, key=lambda bn: columns(shape, bn)))
+    return split(min(SPLIT_TILES, key=lambda bn: columns(shape, bn)), held=2 if shape.k <= 2 * HELD_K else 8)
 
 
 SPLIT = replace(split(), choose=split_at)
