@@ -4,8 +4,9 @@
 //
 // Before:  a copying thread issued 12 cp.async per tile, with an address each. 8 of them moved four
 //          bytes, since they transposed A.
-// Now:     one instruction copies a row of B's tile. A passes through registers: a thread reads four
-//          quads, a tile ahead, and stores them transposed. Half of the copying warps do a tile.
+// Now:     one instruction copies a row of B's tile. A passes through registers: a thread reads
+//          four quads, a tile ahead, and stores them transposed. Half of the copying warps do a
+//          tile.
 // Why:     the multiplying warps fill 9 of 10 issue slots, so each instruction of a copying warp
 //          takes one from them.
 // Costs:   16 registers per copying thread. The copies of B need rows of whole 16 bytes.

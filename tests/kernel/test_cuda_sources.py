@@ -15,7 +15,7 @@ from worklog.kernel.ladder import LADDER, RUNGS
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "kernels" / "main.cu"
 MOST_COLUMNS = 100
-LAST = 16  # of the rungs on FP32 lanes that main.cu has
+LAST = 17  # of the rungs on FP32 lanes that main.cu has
 
 ALONE = [r for r in RUNGS if "workspace" not in r.arguments]  # main.cu launches one kernel
 each_rung = pytest.mark.parametrize("record", ALONE, ids=[r.name for r in ALONE])
