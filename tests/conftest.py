@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 # Before NumPy is loaded: small products of several test processes would wait for each other's BLAS threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 SLOW = ("browser", "notebooks", "exploits", "analysis")  # folders whose files take longest
 

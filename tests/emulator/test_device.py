@@ -8,7 +8,7 @@ import pytest
 from tests.emulator.helpers import cuda
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
-from worklog.gate import Checker, shapes
+from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
 from worklog.problem.gemm import Shape
@@ -51,11 +51,8 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again() -
 
 
 @pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (4, "bit-equal when repeated"), (99, None)])
-def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
-    right: int, stage: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right: int, stage: str | None) -> None:
     """The gate launches each size three times, and the last one at least three times more."""
-    monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
     device, source = EmulatedDevice(), cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
     assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason

@@ -24,7 +24,7 @@ from tests.gate.wrong import (
     tf32,
     wrong,
 )
-from worklog.gate import Checker, Verdict, shapes
+from worklog.gate import Checker, Verdict
 from worklog.gate.precision import NAME, SHORT
 from worklog.kernel.device import Buffer
 from worklog.problem.gemm import CLASSES, Domain, Float32, Shape
@@ -32,12 +32,6 @@ from worklog.problem.gemm import CLASSES, Domain, Float32, Shape
 SHAPE = Shape(192, 160, 144)
 SEEDS = range(2)
 DEVICE = NumpyDevice()
-
-
-@pytest.fixture(autouse=True)
-def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These kernels race in the third launch, if at all."""
-    monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
 
 
 @cache

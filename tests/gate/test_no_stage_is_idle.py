@@ -107,7 +107,6 @@ def test_without_it_a_wrong_kernel_passes(
     off: Off, function: Function, claimed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one of two seeds: some are found by what is drawn. Most are found just below the benchmark shape too."""
-    monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
 
     def accepted() -> list[bool]:
         subject = NumpySubject(DEVICE, function)
