@@ -33,3 +33,22 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("WORKLOG_SOURCE", raising=False)
         patch.setenv("MPLBACKEND", "agg")
         yield
+
+
+@pytest.fixture
+def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate runs three edge shapes and draws none: the emulator takes longest there, and tests/gate runs all."""
+    from worklog.gate import shapes
+
+    every = shapes.edge_shapes
+    monkeypatch.setattr(shapes, "edge_shapes", lambda domain: [every(domain)[i] for i in (0, 1, -1)])
+    monkeypatch.setattr(shapes, "drawn_shapes", lambda domain, rng: [])
+
+
+@pytest.fixture
+def one_png(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every SVG, and of the PNGs, which take longest, the ladder: all of them are made in the same way."""
+    from worklog.plots.figure import Drawing
+
+    encoded = Drawing.encoded
+    monkeypatch.setattr(Drawing, "encoded", lambda self, svg: encoded(self, svg) if self.name == "ladder" else b"")

@@ -1,16 +1,14 @@
 """What tests of several rooms share: a small run, made by hand, with a measured, a refused and a skipped kernel; two
-kernels of a user; a command that is typed; the gate with few shapes.
+kernels of a user; a command that is typed.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from worklog.cli.commands import main
-from worklog.gate import shapes
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -101,10 +99,3 @@ def typed(*words: str) -> Result:
     result = CliRunner().invoke(main, words)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
-
-
-def few_shapes(patch: pytest.MonkeyPatch) -> None:
-    """Let the gate run three edge shapes and draw none: the emulator takes longest there, and tests/gate runs all."""
-    every = shapes.edge_shapes
-    patch.setattr(shapes, "edge_shapes", lambda domain: every(domain)[:3])
-    patch.setattr(shapes, "drawn_shapes", lambda domain, rng: [])

@@ -16,7 +16,7 @@ worklog = typed
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, few_shapes: None) -> None:
     """A machine without a GPU, whatever machine this is."""
     for module in (bench, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: WHY)

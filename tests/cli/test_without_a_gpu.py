@@ -101,7 +101,7 @@ def saved(path: Path) -> Path:
     return small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(path)
 
 
-def test_figures_of_a_run_file(tmp_path: Path) -> None:
+def test_figures_of_a_run_file(tmp_path: Path, one_png: None) -> None:
     result = worklog("figures", "--run", str(saved(tmp_path / "r.json")), "--out", "drawn", "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
@@ -123,7 +123,9 @@ def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_ch
 
 @pytest.fixture(scope="module")
 def executed() -> list[emulated_rungs.Row]:
-    return emulated_rungs.execute(silent, LADDER[1:2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emulated_rungs, "SMALL", Shape.of(64))
+        return emulated_rungs.execute(silent, LADDER[1:2])
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
     assert "executed here · emulated · sm_90 PTX" in result.stdout
-    assert re.search(r"^ coalesced +fp32 ok +256 +none +2\.5 ", result.stdout, re.MULTILINE)
+    assert re.search(r"^ coalesced +fp32 ok +64 +none +2\.5 ", result.stdout, re.MULTILINE)
     assert result.stdout.splitlines()[-5:] == [
         "  figures/ladder.svg",
         "  and beside each one .png, and both as _dark: 4 files",

@@ -1,5 +1,5 @@
-"""Every barrier of every rung, and every barrier, wait and commit of a kernel with asynchronous copies, removed in
-turn: each time there is a finding at a line concerned.
+"""Every barrier of rungs that hand over tiles in different ways, and every barrier, wait and commit of a kernel with
+asynchronous copies, removed in turn: each time there is a finding at a line concerned.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import pytest
 
 from tests.emulator.helpers import compiled, cuda, edited, gemm, integers, smallest
 from worklog.emulator import Finding, Result, launch
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import rung
 
-BARRIERS = [(r.name, number) for r in LADDER for number in range(r.source.count("__syncthreads();"))]
+HAND_OVERS = "shared", "vectorized", "double_buffered", "pipelined"  # floats, quads, two tiles, two k
+BARRIERS = [(name, number) for name in HAND_OVERS for number in range(rung(name).source.count("__syncthreads();"))]
 
 
 def lines_of(finding: Finding) -> set[int]:

@@ -251,7 +251,7 @@ def test_nothing_is_left_out_of_the_projects_own_kernels() -> None:
     assert len(sources) > 50 and all(device_code(source) == source for source in sources)
 
 
-def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails() -> None:
+def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails(few_shapes: None) -> None:
     host = "dim3 t(16, 8); gemm<<<dim3((K + 15) / 16, (M + 7) / 8), t>>>(A, B, C, M, N, K);"
     source = f'{LAUNCHED} extern "C" void solve({POINTERS}, int M, int N, int K) {{ {host} }}'
     right = check(Kernel.from_source(source, file="mine.cu"), SMALL, on="emulated")
@@ -262,7 +262,7 @@ def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fai
     assert not wrong.verdict.accepted and wrong.as_dict()["adapted"]
 
 
-def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate() -> None:
+def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_shapes: None) -> None:
     element = f"{ROW} {COL} if (row >= M || col >= N) return; float s = 0; for (int i = 0; i < K; ++i) s += "
     body = element + "A[row * M + i] * B[i * M + col]; C[row * M + col] = s;"
     body = re.sub(r"\b[MNK]\b", "n", body)

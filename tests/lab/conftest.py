@@ -15,7 +15,7 @@ WHY = "this test has no GPU"
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, few_shapes: None) -> None:
     """A machine without a GPU, whatever machine this is."""
     for module in (bench, check, device, choice, magic):
         monkeypatch.setattr(module, "gpu_reason", lambda: WHY)

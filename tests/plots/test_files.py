@@ -57,7 +57,7 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def drawn(run_file: Path) -> Drawn:
-    """All charts, in a folder that did not exist; one PNG, since all of them are made in the same way."""
+    """All charts, in a folder that did not exist; one PNG, as in the fixture one_png."""
     encoded = Drawing.encoded
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Drawing, "encoded", lambda self, svg: encoded(self, svg) if self.name == "ladder" else b"")

@@ -19,6 +19,8 @@ from tests.lab.waiting import WAIT_S, gone
 from tests.runner.conftest import FOREIGN, mine
 from worklog.emulator import EmulatedDevice, EmulatedFault, device
 from worklog.errors import BadSetting, NoGpu
+from worklog.gate import shapes
+from worklog.gate.shapes import drawn_shapes
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
@@ -34,7 +36,7 @@ LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, few_shapes: None) -> None:
     """A machine without a GPU, whatever machine this is."""
     monkeypatch.setattr(check_module, "gpu_reason", lambda: "this test has no GPU")
     monkeypatch.chdir(tmp_path)
@@ -74,7 +76,8 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_exit_code_1() -> None:
 ODD_AND_LONG = PLAIN.replace("col >= N", "col >= N - (M > 1000 && M % 2)")  # wrong at some of the drawn shapes
 
 
-def test_a_seed_repeats_a_verdict_and_further_seeds_find_what_one_may_miss() -> None:
+def test_a_seed_repeats_a_verdict_and_further_seeds_find_what_one_may_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "drawn_shapes", drawn_shapes)
     kernel = Kernel.from_source(ODD_AND_LONG, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
     passing = next(seed for seed in range(50) if check(kernel, SMALL, seed=seed).verdict.accepted)
     verdict = check(kernel, SMALL, seed=passing, thorough_s=60.0).verdict

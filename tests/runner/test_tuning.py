@@ -56,7 +56,7 @@ def test_the_table_has_a_row_for_each(pair: Variants) -> None:
         (Axis("TN", (1,)), "more than 1024 threads"),
         (Axis("TM", (512,)), "no whole warps: 4 threads for 32768 outputs"),
         (Axis("TN", (8,)), "the kernel requires that every thread copies the same number of float4"),
-        (Axis("BK", (64,)), "more static shared memory than a block may have"),
+        (Axis("BK", (32,)), "more static shared memory than a block may have"),
         (Axis("BM", (96,)), "4096 is not a multiple of the tile"),
     ],
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from worklog.cli.figures import others
 from worklog.cli.readme import BEGIN, END, markdown
@@ -104,14 +105,17 @@ def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
     )
 
 
-def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
+def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path, one_png: None) -> None:
+    """Of the PNGs that are not drawn here, the title and the description, which every change of a number changes."""
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
     for path in drawn.paths:
-        kept = ROOT / "figures" / path.name
-        assert kept.read_bytes() == path.read_bytes(), (
-            f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
-        )
+        kept, chart = ROOT / "figures" / path.name, drawn.charts[path.stem.removesuffix("_dark")]
+        same = kept.read_bytes() == path.read_bytes()
+        if not path.stat().st_size:
+            with Image.open(kept) as image:
+                same = image.info["Title"] == chart.headline and image.info["Description"] == chart.alt
+        assert same, f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
     assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == gallery(drawn.charts, drawn.missing)
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
-from scipy.stats import binom, t
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
@@ -30,6 +29,8 @@ def test_the_interval_covers_the_true_median_of_skewed_noise_as_often_as_it_says
 
 
 def test_the_quantiles_are_those_of_the_distributions() -> None:
+    from scipy.stats import binom, t  # a second for each process that collects this file
+
     assert t.ppf(0.975, range(1, PILOT)) == approx(STUDENT)
     for n in (6, 7, 40, 999):
         below = int(binom.ppf(0.025, n, 0.5))
@@ -164,7 +165,7 @@ def by_placement(values: Sequence[float]) -> tuple[list[float], list[int]]:
 def test_the_interval_over_placements_takes_its_variance_from_the_pilot() -> None:
     pilot = [100.0 + 0.1 * number for number in range(PILOT)]
     found = median(*by_placement([*pilot, *[100.4] * 40]))
-    expected = float(t.ppf(0.975, PILOT - 1)) * float(np.std(pilot, ddof=1)) / (PILOT + 40) ** 0.5
+    expected = STUDENT[-1] * float(np.std(pilot, ddof=1)) / (PILOT + 40) ** 0.5
     assert found.half_width == pytest.approx(expected)
 
 
