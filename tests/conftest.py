@@ -41,7 +41,7 @@ def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     from worklog.gate import shapes
 
     every = shapes.edge_shapes
-    monkeypatch.setattr(shapes, "edge_shapes", lambda domain: [every(domain)[i] for i in (0, 1, -1)])
+    monkeypatch.setattr(shapes, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
     monkeypatch.setattr(shapes, "drawn_shapes", lambda domain, rng: [])
 
 
