@@ -4,8 +4,8 @@
 //
 // Before:  each warp loaded its operands into registers, split them, and multiplied them with
 //          mma.sync, which doesn't reach the full rate of Hopper's tensor cores.
-// Now:     two warp groups multiply with wgmma, which reads both operands from shared memory. Two
-//          others split: one thread for each row of A and column of B, which cp.async brings.
+// Now:     two warp groups multiply with wgmma, which reads both operands from shared memory. Three
+//          others split, with two threads for each row of A and column of B, which cp.async brings.
 //          They hand stages of 32 k over with mbarriers.
 // Why:     wgmma reaches that rate. Each number is split once per block instead of once per warp
 //          that needs it, and copying, splitting and multiplying overlap.
@@ -22,19 +22,28 @@
 
 constexpr int LINE_BYTES = 128;
 constexpr unsigned ALL = 0xffffffff;  // lanes
+constexpr int SPLITTERS = 3;          // warp groups
+// Floats between rows of A, and between the halves of B: the threads of a warp read from 32 banks.
+constexpr int A_PITCH = 32 + 4, B_HALF = 16 * 64 + 16;
 
 struct Line {
-  float largest;  // magnitude
-  float lost;     // bound of the sum of the bits lost
+  unsigned largest;   // magnitude, as bits
+  unsigned small;     // numbers that lose bits
+  unsigned coarsest;  // unscale of those, as bits
 };
+
+// Bound of the sum of the bits lost in a line.
+__device__ __forceinline__ float lost_in(const Line& line) {
+  return (float)line.small * (__uint_as_float(line.coarsest) * 0x1p-25f);
+}
 
 template <int BM, int BN, int BK, int STAGES, int RAW>
 struct Shared {
   unsigned char a[STAGES][BM * LINE_BYTES], b[STAGES][BN * LINE_BYTES];
-  float raw_a[RAW][BM][BK], raw_b[RAW][BK][BN];
+  float raw[SPLITTERS][RAW][64 * A_PITCH];  // 64 rows of A or columns of B
   float unscale_a[STAGES][BM], unscale_b[STAGES][BN];
-  Line rows[BM], columns[BN];
-  unsigned long long full[STAGES], empty[STAGES], full_a[RAW], full_b[RAW];
+  Line lines[BM + BN];  // rows, then columns
+  unsigned long long full[STAGES], empty[STAGES], filled[SPLITTERS][RAW];
 };
 
 // Two floats as two halves each: hi + lo has 22 bits or more. x is in the low half of a register.
@@ -103,19 +112,20 @@ __device__ __forceinline__ void multiply(float (&d)[64], unsigned long long a, u
       : "l"(a), "l"(b), "r"((int)add));
 }
 
-// Splits 32 numbers of a line. part: number of each 8 of x in the line. Returns the power of two
-// that takes the halves back.
-__device__ __forceinline__ float split_line(const float (&x)[32], const int (&part)[4], int number,
-                                            unsigned char* lines, Line& line) {
+// Splits half of the 32 numbers of a line; the lane 16 further has the other half. Returns the
+// power of two that takes the parts back.
+__device__ __forceinline__ float split_line(const float (&x)[16], int half, int number,
+                                            unsigned char* parts, Line& line) {
   // Four chains, since each step of one waits for the step before. Zeros less 1 are the largest.
   float high[4] = {};
   unsigned low[4] = {ALL, ALL, ALL, ALL};
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < 16; ++i) {
     high[i % 4] = fmaxf(high[i % 4], fabsf(x[i]));
     low[i % 4] = min(low[i % 4], 2 * __float_as_uint(x[i]) - 1);  // without the sign
   }
-  const float largest = fmaxf(fmaxf(high[0], high[1]), fmaxf(high[2], high[3]));
-  line.largest = fmaxf(line.largest, largest);
+  float largest = fmaxf(fmaxf(high[0], high[1]), fmaxf(high[2], high[3]));
+  largest = fmaxf(largest, __shfl_xor_sync(ALL, largest, 16));
+  if (half == 0) atomicMax(&line.largest, __float_as_uint(largest));
   // The scale brings the largest number to 2^14 to 2^15, if a float can hold it.
   const unsigned exponent = max(__float_as_uint(largest) >> 23, 15u);
   const float scale = __uint_as_float((268 - exponent) << 23);
@@ -123,17 +133,19 @@ __device__ __forceinline__ float split_line(const float (&x)[32], const int (&pa
   const unsigned least = __float_as_uint(0.125f * unscale);  // of a number that keeps 22 bits
   if (min(min(low[0], low[1]), min(low[2], low[3])) < 2 * least - 1) {
     unsigned small = 0;
-    for (int i = 0; i < 32; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
-    line.lost += (float)small * (unscale * 0x1p-25f);
+    for (int i = 0; i < 16; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
+    atomicAdd(&line.small, small);
+    atomicMax(&line.coarsest, __float_as_uint(unscale));
   }
-  for (int p = 0; p < 4; ++p) {
+  for (int p = 0; p < 2; ++p) {
     unsigned hi[4], lo[4];
     for (int i = 0; i < 4; ++i) {
       split(scale * x[8 * p + 2 * i], scale * x[8 * p + 2 * i + 1], hi[i], lo[i]);
     }
-    unsigned char* to = lines + number * LINE_BYTES;
-    *(uint4*)&to[(part[p] ^ number % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
-    *(uint4*)&to[((part[p] + 4) ^ number % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+    unsigned char* to = parts + number * LINE_BYTES;
+    const int part = 2 * half + p;
+    *(uint4*)&to[(part ^ number % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+    *(uint4*)&to[((part + 4) ^ number % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
   }
   return unscale;
 }
@@ -148,9 +160,9 @@ __device__ __forceinline__ float dot(const float* a, const float* b, int K, int 
 }
 
 template <int BM, int BN, int BK, int STAGES, int RAW>
-__global__ void __launch_bounds__(512, 1) sgemm_wgmma(
+__global__ void __launch_bounds__(640, 1) sgemm_wgmma(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
-  static_assert(BM == 128 && BN == 128 && BK == 32, "a thread splits each line, of 128 bytes");
+  static_assert(BM == 128 && BN == 128 && BK == 32, "two threads split each line, of 128 bytes");
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *(Shared<BM, BN, BK, STAGES, RAW>*)memory;
   // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
@@ -162,14 +174,12 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
-      init(shared.full[s], 8);   // a lane of each splitting warp
+      init(shared.full[s], 16);  // a lane of each splitting warp
       init(shared.empty[s], 8);  // a lane of each multiplying warp
     }
-    for (int s = 0; s < RAW; ++s) {
-      init(shared.full_a[s], 128);  // each thread of the warp group that splits A
-      init(shared.full_b[s], 128);  // and B
-    }
+    for (int s = 0; s < SPLITTERS * RAW; ++s) init(shared.filled[s / RAW][s % RAW], 128);
   }
+  if (threadIdx.x < BM + BN) shared.lines[threadIdx.x] = {};
   __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
 
   auto hand_over = [&](unsigned long long& bar) {  // a warp to those that wait for it
@@ -177,73 +187,62 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
     if (lane == 0) arrive(bar);
   };
 
-  if (warp < 4) {  // splits a row of A per thread
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
-    const int row = threadIdx.x, turn = row / 2 % 4;
-    const int part_of = threadIdx.x % 8 * 4, row_of = threadIdx.x / 8;
-    A += (size_t)row_of * K + part_of;
-    auto fetch = [&](int s) {  // eight threads copy a row
-      const float* from = A;
-      for (int r = 0; r < BM; r += 16, from += (size_t)16 * K) {
-        copy(&shared.raw_a[s % RAW][row_of + r][part_of], from);
+  if (warp < 4 * SPLITTERS) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
+    const int group = warp / 4, thread = threadIdx.x % 128, half = lane / 16;
+    const int line = warp % 4 * 16 + lane % 16;
+    // A stage has four items: twice 64 rows of A, twice 64 columns of B. The groups take turns.
+    const int items = 4 * stages;
+    auto fetch = [&](int item, int raw) {
+      const int s = item / 4, first = item % 2 * 64;
+      float* to = shared.raw[group][raw];
+      if (item % 4 < 2) {  // eight threads copy a row
+        const int row = thread / 8, part = thread % 8 * 4;
+        const float* from = &A[(size_t)(first + row) * K + s * BK + part];
+        for (int r = 0; r < 64; r += 16) {
+          copy(&to[(row + r) * A_PITCH + part], from + (size_t)r * K);
+        }
+      } else {  // 16 threads copy a row
+        const int row = thread / 16, part = thread % 16 * 4;
+        const float* from = &B[(size_t)(s * BK + row) * N + first + part];
+        for (int r = 0; r < BK; r += 8) {
+          copy(&to[r / 16 * B_HALF + (row + r % 16) * 64 + part], from + (size_t)r * N);
+        }
       }
-      A += BK;
-      arrive_after_copies(shared.full_a[s % RAW]);
+      arrive_after_copies(shared.filled[group][raw]);
     };
-    for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
-    // Neighbouring rows begin with other parts, so that 8 of them are not in the same 4 banks.
-    const int part[4] = {turn, 1 ^ turn, 2 ^ turn, 3 ^ turn};
-    Line line = {};
-    for (int s = 0; s < stages; ++s) {
-      wait(shared.full_a[s % RAW], s / RAW % 2);
-      float x[32];
-      for (int i = 0; i < 32; i += 4) {
-        *(float4*)&x[i] = *(const float4*)&shared.raw_a[s % RAW][row][8 * part[i / 8] + i % 8];
+    for (int i = 0; i < RAW && group + i * SPLITTERS < items; ++i) fetch(group + i * SPLITTERS, i);
+    for (int item = group, turn = 0; item < items; item += SPLITTERS, ++turn) {
+      const int s = item / 4, slot = s % STAGES, raw = turn % RAW;
+      const bool of_a = item % 4 < 2;
+      wait(shared.filled[group][raw], turn / RAW % 2);
+      const float* from = shared.raw[group][raw];
+      float x[16];
+      if (of_a) {
+        for (int i = 0; i < 16; i += 4) {
+          *(float4*)&x[i] = *(const float4*)&from[line * A_PITCH + 16 * half + i];
+        }
+      } else {
+        for (int i = 0; i < 16; ++i) x[i] = from[half * B_HALF + i * 64 + line];
       }
-      asm volatile("bar.sync 3, 128;" ::: "memory");  // wait: the next copy overwrites these rows
-      if (s + RAW < stages) fetch(s + RAW);
-      wait(shared.empty[s % STAGES], s / STAGES % 2 ^ 1);
-      shared.unscale_a[s % STAGES][row] = split_line(x, part, row, shared.a[s % STAGES], line);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma must see these halves
-      hand_over(shared.full[s % STAGES]);
+      // Wait: the group's next copy overwrites what its threads read.
+      asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+      if (item + RAW * SPLITTERS < items) fetch(item + RAW * SPLITTERS, raw);
+      wait(shared.empty[slot], s / STAGES % 2 ^ 1);
+      const int number = item % 2 * 64 + line;
+      const float back = split_line(x, half, number, (of_a ? shared.a : shared.b)[slot],
+                                    shared.lines[of_a ? number : BM + number]);
+      if (half == 0) (of_a ? shared.unscale_a : shared.unscale_b)[slot][number] = back;
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma must see the parts
+      hand_over(shared.full[slot]);
     }
-    shared.rows[row] = line;
-  } else if (warp < 8) {  // splits a column of B per thread
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
-    const int column = threadIdx.x - 128;
-    B += (size_t)(warp - 4) * N + lane * 4;
-    auto fetch = [&](int s) {  // a warp copies a row
-      const float* from = B;
-      for (int r = 0; r < BK; r += 4, from += (size_t)4 * N) {
-        copy(&shared.raw_b[s % RAW][warp - 4 + r][lane * 4], from);
-      }
-      B += (size_t)BK * N;
-      arrive_after_copies(shared.full_b[s % RAW]);
-    };
-    for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
-    const int part[4] = {0, 1, 2, 3};
-    Line line = {};
-    for (int s = 0; s < stages; ++s) {
-      wait(shared.full_b[s % RAW], s / RAW % 2);
-      float x[32];
-      for (int i = 0; i < 32; ++i) x[i] = shared.raw_b[s % RAW][i][column];
-      asm volatile("bar.sync 1, 128;" ::: "memory");  // wait: the next copy overwrites these rows
-      if (s + RAW < stages) fetch(s + RAW);
-      wait(shared.empty[s % STAGES], s / STAGES % 2 ^ 1);
-      shared.unscale_b[s % STAGES][column] =
-          split_line(x, part, column, shared.b[s % STAGES], line);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma must see these halves
-      hand_over(shared.full[s % STAGES]);
-    }
-    shared.columns[column] = line;
-  }
-  if (warp < 8) {
-    asm volatile("bar.arrive 2, 512;" ::: "memory");
+    asm volatile("bar.arrive 5, 640;" ::: "memory");
     return;
   }
 
   asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-  const int group = warp / 4 - 2, row = (warp - 8) * 16 + lane / 4, col = lane % 4 * 2;
+  const int group = warp / 4 - SPLITTERS;
+  const int row = (warp - 4 * SPLITTERS) * 16 + lane / 4, col = lane % 4 * 2;
   float acc[BN / 2], sum[BN / 2] = {};
   for (int s = 0; s < stages; ++s) {
     const int slot = s % STAGES;
@@ -270,7 +269,7 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
     hand_over(shared.empty[slot]);
   }
 
-  asm volatile("bar.sync 2, 512;" ::: "memory");  // wait: what all lines have lost must be known
+  asm volatile("bar.sync 5, 640;" ::: "memory");  // wait: what all lines have lost must be known
   auto row_of = [&](int i) { return row + i % 4 / 2 * 8; };
   auto column_of = [&](int i) { return col + i / 4 * 8 + i % 2; };
   auto store = [&](int i, float x) {  // with beta == 0, C is not read: it may hold NaN
@@ -280,8 +279,9 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   unsigned again[BN / 64] = {};  // elements to be summed again
 #pragma unroll
   for (int i = 0; i < BN / 2; ++i) {
-    const Line a = shared.rows[row_of(i)], b = shared.columns[column_of(i)];
-    const float lost = a.lost * b.largest + a.largest * b.lost;
+    const Line a = shared.lines[row_of(i)], b = shared.lines[BM + column_of(i)];
+    const float lost = lost_in(a) * __uint_as_float(b.largest) +
+                       __uint_as_float(a.largest) * lost_in(b);
     const bool precise = fabsf(sum[i]) >= 0x1p24f * lost && fabsf(sum[i]) <= 0x1.fffffep127f;
     again[i / 32] |= (unsigned)!precise << i % 32;
   }
