@@ -8,6 +8,7 @@ import pytest
 from tests.emulator.helpers import cuda
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
+from worklog.errors import LaunchFailed
 from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
@@ -72,3 +73,18 @@ def test_an_access_outside_a_view_is_a_fault() -> None:
     assert "out[threadIdx.x + by] = n;" in str(caught.value)
     device.synchronize()
     assert device.download(whole).tolist() == [0] * 32 + [5] * 4 + [6] * 28 + [0] * 32
+
+
+def test_registers_that_no_warp_releases_are_an_endless_wait() -> None:
+    source = """extern "C" __global__ void __launch_bounds__(384, 1) k(float* out, int n, int by) {
+  if (threadIdx.x < 128) asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
+  else asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
+  out[threadIdx.x + by] = n;
+}
+"""
+    device = EmulatedDevice()
+    launch = (1, 1), 384, (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
+    device.launch(device.compile(Program("k.cu", source, "k")), *launch)
+    without = source.replace('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0")
+    with pytest.raises(LaunchFailed, match=r"k\.cu: setmaxnreg\.inc waits for 200 registers, and no setmaxnreg\.dec"):
+        device.launch(device.compile(Program("k.cu", without, "k")), *launch)
