@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -183,7 +184,7 @@ def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, 
     with suppress(BadRunFile):
         run = Run.load(path)
         shown = f"{run}{run._repr_html_()}{run.frame().to_csv()}"
-        assert "nan µs" not in shown and "None ok" not in shown
+        assert not re.search(r"\bnan\b|None ok", shown)
         for m in run.measurements:
             assert repr(m) and m._repr_html_()
 

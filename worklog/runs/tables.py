@@ -133,8 +133,12 @@ def small(half_width: float) -> str:
 
 
 def of_baseline(ratio: float, low: float | None, high: float | None) -> str:
-    """A share of the baseline in percent with its interval, both to the same digit: 62.7 % ±0.3, 97.31 % ±0.08."""
-    half = 50 * (high - low) if high is not None and low is not None else float("nan")
+    """A share of the baseline in percent with its interval, both to the same digit: 62.7 % ±0.3, 97.31 % ±0.08. Without
+    an interval 62.7 %.
+    """
+    if low is None or high is None:
+        return f"{100 * ratio:.1f} %"
+    half = 50 * (high - low)
     words = f"{half:.1f}" if round(half, 2) >= 0.1 else small(half)
     digits = len(words.partition(".")[2]) or 1
     return f"{100 * ratio:.{digits}f} % ±{words}"
@@ -169,11 +173,11 @@ def cells(run: Run | None, m: Measurement) -> dict[str, str]:
     row = dict.fromkeys(COLUMNS, "") | {"kernel": m.kernel, "registers": "" if registers is None else str(registers)}
     if m.status != "measured" or m.us is None:
         return row | {"gate": m.outcome, "time": "–"}
-    half = (m.us_high - m.us_low) / 2 / m.us if m.us_high is not None and m.us_low is not None else float("nan")
+    half = None if m.us_high is None or m.us_low is None else (m.us_high - m.us_low) / 2 / m.us
     return row | {
         "gate": f"{m.verdict.get('precision')} ok" if m.verdict else "off",
         "time": duration(m.us, padded=True) + ("" if m.converged else " *"),
-        "±95 %": f"{small(100 * half)} %",
+        "±95 %": "" if half is None else f"{small(100 * half)} %",
         "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
         "of cuBLAS": "" if m.ratio is None else of_baseline(m.ratio, m.ratio_low, m.ratio_high),
         "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
