@@ -275,9 +275,11 @@ for stage in checked.verdict.stages:
     print("passed" if stage.passed else "failed", stage.name)
 
 # %% [markdown]
-# Two of the stages are new. `bit-equal when repeated` launches the kernel on the same integers again: if the bits
+# Three of the stages are new. `bit-equal when repeated` launches the kernel on the same integers again: if the bits
 # differ, the kernel has a race. `products` fails no kernel. It reports whether each FP32 product was composed of
-# several shorter ones, as some libraries do.
+# several shorter ones, as some libraries do. `hard data` gives each row and column a scale of its own, from 2^-60 to
+# 2^60. That fails a kernel on tensor cores with one scale for several rows. It also reports whether subnormal numbers,
+# infinities and NaN give what they give in FP32, and fails a kernel whose domain states `any data` if they don't.
 #
 # Each of the next kernels has one small, common mistake.
 

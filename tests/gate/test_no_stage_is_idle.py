@@ -16,7 +16,7 @@ import pytest
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import epilogue, sequential, summed
 from tests.gate.wrong import is_big, product, wrong
-from worklog.gate import Checker, precision, shapes
+from worklog.gate import Checker, checker, precision, shapes
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import passed
@@ -47,6 +47,7 @@ written, fill = Buffers.written, NumpyDevice.fill
 NO_TRESPASS: Off = {(Buffers, "written"): lambda self, buffer: replace(written(self, buffer), trespass=None)}
 NO_NAN: Off = {(NumpyDevice, "fill"): lambda self, buffer, value: fill(self, buffer, np.nan_to_num(value))}
 NO_SCALARS: Off = {(precision, "check_scalars"): always("scalars")}
+NOT_HARD: Off = {(checker, "check_hard_data"): always("hard data")}
 NOT_RAGGED: Off = {(shapes, "check_ragged"): always("ragged")}
 SAME_POWER: Off = {(shapes, "_power"): lambda rng: 2.0}
 
@@ -73,6 +74,7 @@ SAME_POWER: Off = {(shapes, "_power"): lambda rng: 2.0}
         ),
         ({(PrecisionReference, "factor"): lambda self, c: None}, wrong("scaled_on_real_data"), "bf16"),
         ({(precision, "check_products"): always("products")}, wrong("writes_past_c_in_family_e4"), "fp32"),
+        (NOT_HARD, wrong("clips_large_numbers"), "fp32"),
         (NO_TRESPASS, wrong("clobbers_a_on_real_data"), "fp32"),
         (NO_TRESPASS, wrong("writes_past_c"), "fp32"),
         (NO_NAN, wrong("reads_past_a"), "fp32"),
@@ -97,6 +99,7 @@ SAME_POWER: Off = {(shapes, "_power"): lambda rng: 2.0}
             "rows",
             "factors",
             "products",
+            "hard data",
             "inputs",
             "guards",
         ),
@@ -106,14 +109,16 @@ SAME_POWER: Off = {(shapes, "_power"): lambda rng: 2.0}
 def test_without_it_a_wrong_kernel_passes(
     off: Off, function: Function, claimed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On one of two seeds: some are found by what is drawn. Most are found just below the benchmark shape too."""
+    """On one of two seeds: some are found by what is drawn. Most are found just below the benchmark shape too, or by
+    hard data.
+    """
 
     def accepted() -> list[bool]:
         subject = NumpySubject(DEVICE, function)
         return [Checker(DEVICE, SHAPE, seed).check(subject, claimed).accepted for seed in range(2)]
 
     assert not any(accepted())
-    for (where, name), blind in (off | NOT_RAGGED).items():
+    for (where, name), blind in (off | NOT_HARD | NOT_RAGGED).items():
         monkeypatch.setattr(where, name, blind)
     assert any(accepted())
 

@@ -12,12 +12,13 @@ from tests.gate.right import F32, epilogue, sequential, summed
 from worklog.errors import LaunchFailed
 from worklog.problem.gemm import Float32
 
-EDGE, SCALARS, BENCHMARK, REPEAT, PRECISION, RAGGED, LAUNCH = (
+EDGE, SCALARS, BENCHMARK, REPEAT, PRECISION, HARD, RAGGED, LAUNCH = (
     "exact on edge shapes",
     "alpha, beta and C of 24 bits",
     "exact at the benchmark shape",
     "bit-equal when repeated",
     "precision",
+    "hard data",
     "just below the benchmark shape",
     "launch",
 )
@@ -242,10 +243,18 @@ WRONG: dict[str, tuple[str, Function]] = {
     "edges_dropped_when_big": (RAGGED, product(whole_tiles, is_big)),
     # data
     "a_stops_at_its_first_zero": (EDGE, product(lambda p: summed(p.a * np.cumprod(p.a != 0, axis=1, dtype=F32), p.b))),
+    "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b))),
+    "drops_small_numbers": (HARD, product(lambda p: summed(np.where(np.abs(p.a) < 2.0**-50, F32(0), p.a), p.b))),
     "tf32_in_a_range": (
         EDGE,
         product(lambda p: summed(np.where(np.abs(np.log2(np.abs(p.a)) - 19) < 5, tf32(p.a), p.a), p.b)),
     ),
+    "identity_by_its_diagonal": (
+        EDGE,
+        product(lambda p: p.a, lambda p: p.k == p.n and bool((np.diag(p.b) == 1).all())),
+    ),
+    "zero_column_forgets_beta": (EDGE, then(lambda p: np.copyto(p.c, 0, where=~p.b.any(axis=0)))),
+    "b_transposed_in_squares": (EDGE, product(lambda p: summed(p.a, p.b.T if p.m == p.n == p.k else p.b))),
     # stores
     "last_row_unwritten": (EDGE, stores(lambda p: np.s_[:-1])),
     "grid_rounded_down": (EDGE, stores(lambda p: np.s_[: p.m // 16 * 16])),

@@ -207,7 +207,8 @@ def test_short_products_are_a_note() -> None:
     assert "· products: not kept to 24 bits (Strassen" in str(found) and "passed as fp32 in" in str(found)
     document = found.as_dict()
     assert document["accepted"] and document["notes"] == [
-        "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)"
+        "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)",
+        "not as FP32: infinities and NaN, subnormal numbers",
     ]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.resources import disassemble, disassembler, instructions
@@ -78,6 +79,12 @@ def instruction_mix(compiled: Compiled) -> InstructionMix:
         names = instructions(disassemble(compiled.cubin, tool), compiled.symbol)
         sass = dict(Counter(kind for name in names for kind in _machine_kinds(name)))
     return InstructionMix(dict(Counter(kind for kind, _ in kinds)), sass, tuple(dict.fromkeys(tensor)))
+
+
+def tensor_operands(passes: Iterable[Compiled]) -> tuple[str, ...]:
+    """Types that the code of a kernel's launches gives to tensor cores."""
+    mixes = [instruction_mix(replace(one, cubin=b"")) for one in passes]
+    return tuple(dict.fromkeys(operand for mix in mixes for operand in mix.operands))
 
 
 def _bodies(ptx: str, symbol: str) -> str:

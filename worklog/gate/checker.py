@@ -1,5 +1,5 @@
 """The stages of the gate in order, for one shape. The problems are made once per shape and used for every kernel, the
-baseline included. Each stage is described in its module: shapes, precision, after_timing.
+baseline included. Each stage is described in its module: shapes, precision, hard_data, after_timing.
 
 A verdict holds for this shape and for small ones. At a larger shape an index may overflow, or blocks that wait for each
 other may not all fit the GPU at once: then the launch does not end, and the child process that runs it is ended.
@@ -20,6 +20,7 @@ from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.exact import OPERAND_BITS
 from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gate.hard_data import check_hard_data
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.shapes import DIFFER, Exact
 from worklog.gate.verdict import Stage, Verdict, failed
@@ -66,12 +67,13 @@ class Checker:
         """Give a subject that needs one a workspace, whose guards `check_timed_launches` compares."""
         self._memory.lend(subject, self.shape)
 
-    def check(self, subject: Subject, claimed: str = "fp32") -> Verdict:
-        """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. The inputs
-        are intact afterwards.
+    def check(self, subject: Subject, claimed: str = "fp32", tensor: bool | None = None) -> Verdict:
+        """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. tensor:
+        whether its code uses tensor cores; None: not known. The inputs are intact afterwards.
         """
         self._rng = self._memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
         stages: list[Stage] = []
+        long = claimed in precision.CLASSES
         found: str | None = None
 
         def precise() -> Stage:
@@ -86,8 +88,12 @@ class Checker:
 
             return shapes.check_ragged(subject, self._buffers, probe)
 
+        def hard() -> Stage:
+            short = any(stage.name == precision.NAME and stage.note for stage in stages)
+            return check_hard_data(subject, self._memory, tensor, short)
+
         try:
-            for stage in chain(self._exact_stages(subject, claimed), [precise, ragged]):
+            for stage in chain(self._exact_stages(subject, claimed), [precise], [hard] * long, [ragged]):
                 stages.append(timed(stage))
                 if not stages[-1].passed:
                     break

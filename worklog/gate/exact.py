@@ -13,12 +13,13 @@ with integers that its format holds.
 A and B are multiplied by large or small powers of two, which rounds nothing: FP16 parts can have FP32's error on
 numbers around 1 and fail on 1e9 or 1e-9. Only the class fp16 is exempt. The factor is one for a whole matrix, because
 rows of different scales would fail Strassen's algorithm, whose error is bounded by norms. So a kernel that rescales by
-the matrix maximum passes. The factors of the edge shapes are taken from a deck of equal ranges, so that no magnitude
-from 2^-40 to 2^40 is left out. Subnormals, infinities and NaN are not tested: libraries disagree about them.
+the matrix maximum passes here; worklog.gate.hard_data names it. The factors of the edge shapes are taken from a deck of
+equal ranges, so that no magnitude from 2^-40 to 2^40 is left out.
 
 A shortcut for special data can be wrong: the first zero of a row taken for its end, a matrix taken for the identity by
-its corner, one element taken for its row. So one operand of E1 is also made sparse, the identity or nearly, and
-constant in rows or columns. Where it is nearly so, the exceptions are few and far from the corner.
+its corner or its diagonal, one element taken for its row. So one operand of E1 is also made sparse, diagonal, the
+identity or nearly, and constant in rows or columns. Where it is nearly so, the exceptions are few and far from the
+corner.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
-STRUCTURES = ("sparse", "the identity", "nearly the identity", "constant rows", "constant columns")
+STRUCTURES = ("sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns")
 OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
 
 
@@ -84,13 +85,16 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
         matrix *= rng.random(matrix.shape) < 0.5
         for line in (matrix[rows // 2], matrix[:, columns // 2], matrix[: rows // 2, : columns // 4]):
             line[...] = 0
-    elif "identity" in kind:
-        other = matrix[rows // 2 :, columns // 2 :].copy()
+    elif "identity" in kind or kind == "diagonal":
+        other, last = matrix.copy(), min(matrix.shape) - 1
         matrix[...] = np.eye(rows, columns)
-        if kind != "the identity":
-            few = rng.random(other.shape) < 1 / 16
-            few.flat[-1] = True
-            matrix[rows // 2 :, columns // 2 :][few] = other[few]
+        if kind == "nearly the identity":
+            few = rng.random(matrix.shape) < 1 / 16
+            few[: rows // 2], few[:, : columns // 2], few[-1, columns // 2] = False, False, True
+            few &= matrix == 0
+            matrix[few] = other[few]
+        elif kind == "diagonal":
+            matrix[last, last] = -np.abs(other).max()
     else:
         lines = matrix if kind == "constant rows" else matrix.T
         last = lines[1::2, -1].copy()

@@ -4,7 +4,7 @@ and the same bits when a launch is repeated.
 Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
 bound that is off by one, a row that no thread computes. So the edge shapes are shapes around warps and tiles, down to a
 single element, with M, N and K all different; for a kernel that takes only whole tiles, different numbers of them; and
-a few drawn at random, the last two of them long, because a swizzle can be right up to some number of tiles.
+a few drawn at random: long ones, because a swizzle can be right up to some number of tiles, and a square.
 
 Each shape runs with several alpha and beta, because a kernel that ignores one of them is right for the usual 1 and 0.
 They are drawn from halves up to 3.5, and 0 for alpha. The inputs alternate between the exact families
@@ -13,12 +13,11 @@ and no tolerance is needed: each element is compared with the FP64 product, the 
 and B unchanged.
 
 A kernel can be right on every small shape and wrong at the benchmark's: a library switches to tensor cores from some
-size on, a swizzle stops being a permutation, an index overflows, two blocks race. So the exact families run at the
-benchmark's shape too. A reference product at 4096 would take longer than everything else, so C, A and B are projected
-on random integer vectors instead (worklog.gate.exact.Projection). Only if a row is wrong is the product computed, for
-the rows and columns that the projections name, to draw the error map. Here alpha is a power of two with a sign, and
-beta and the old C are odd integers of 12 and 11 bits, because a fast path for large shapes can forget or shorten
-either. C then holds one value everywhere: a fill and no upload.
+size on, a swizzle stops being a permutation, an index overflows. So the exact families run at the benchmark's shape
+too. A reference product at 4096 would take too long, so C, A and B are projected on random integer vectors instead
+(worklog.gate.exact.Projection). Only if a row is wrong is the product computed, for the rows and columns that the
+projections name, to draw the error map. Here alpha is a power of two with a sign, and beta and the old C are odd
+integers of 12 and 11 bits, because a fast path for large shapes can forget or shorten either.
 
 The benchmark shape is mostly a multiple of every tile, so a kernel that chooses another path for large shapes could
 drop edges there unseen. So it also runs just below that size: with all sizes odd, with all of them 4 times an odd
@@ -28,8 +27,7 @@ projected on the device, as for every timed launch (worklog.gate.after_timing), 
 A race need not show in one launch. On the dense integers of family E1 every order of additions gives the same result,
 so two launches of a right kernel agree bit by bit, even with atomics. The repeated launches write a second C, filled
 with a sentinel before each, which is compared with the first on the device: at least 3 launches, and on a GPU 20 or as
-many as fit into half a second. A race that is rarer needs compute-sanitizer's racecheck or the emulator, which sees it
-in one launch.
+many as fit into half a second. A race that is rarer needs compute-sanitizer's racecheck or the emulator.
 """
 
 from __future__ import annotations
@@ -91,7 +89,8 @@ LARGE = 257, 300  # rows and columns, or terms, of shapes beyond what is small f
 TILES = 128, 256  # rows and columns that are multiples of most tiles, above an odd K
 FREE_K = 70, 1, 9, 33  # of a kernel for whole tiles only, that takes any K
 LARGE_SQUARES = 200, 260  # of a kernel for squares only: a longer K would take the emulator minutes
-WIDE, ONCE = 3, 5  # shapes drawn that are large in some way, and those that are launched once
+WITH_BETA = STRUCTURES.index("the identity"), len(STRUCTURES)
+ONCE = 6  # of the shapes drawn: they are large in some way, or square
 RANGES = -(-(2 * FARTHEST + 1) // RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
@@ -117,8 +116,8 @@ def edge_shapes(domain: Domain) -> list[Shape]:
 
 def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     """A few more shapes at random. The last two are long, one each way, with a short K: more tiles than a group of a
-    swizzle or a table of blocks holds. Of the WIDE before them one has a long K, one many rows and columns, and one an
-    odd K behind whole tiles.
+    swizzle or a table of blocks holds. Of those before them one has a long K, one many rows and columns, one an odd K
+    behind whole tiles; and one is a square, if the domain has a small one.
     """
     small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
     few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
@@ -128,8 +127,9 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     across = [int(rng.integers(*ACROSS)) for _ in range(2)]
     large = [int(rng.integers(*LARGE)) for _ in range(3)]
     wide_ones = [(7, 10, large[0]), (*large[1:], few), (*TILES, 2 * int(rng.integers(10, 30)) + 1)]
-    long_ones = [(tall, across[0], few), (across[1], wide, few)]
-    sizes = [*(small if max(domain.m, domain.n) <= FINE else []), *wide_ones, *long_ones]
+    side = replace(domain, square=True).padded(Shape.of(across[0])).m
+    last_ones = [(side,) * 3] * (side < LARGE[0]) + [(tall, across[0], few), (across[1], wide, few)]
+    sizes = [*(small if max(domain.m, domain.n) <= FINE else []), *wide_ones, *last_ones]
     return [domain.padded(Shape(*three)) for three in sizes]
 
 
@@ -166,13 +166,13 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
 
 
 def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[ExactProblem]:
-    """A or B has one of STRUCTURES; a matrix that may be the identity is square."""
-    for kind in STRUCTURES:
+    """A or B has one of STRUCTURES; a matrix that may be the identity is square. Zeros meet a beta, too."""
+    for number, kind in enumerate((*STRUCTURES, STRUCTURES[0])):
         for operand, sizes in enumerate((SPECIAL, SPECIAL[::-1])):
             shape = domain.padded(Shape(sizes[0], sizes[1], SPECIAL[0]))
             both = family("E1", shape, memory.rng, claimed, HEADROOM)
             structured(kind, both[operand], memory.rng)
-            *_, scalars = _scalars(memory.rng, 0, 4, domain) if kind == "the identity" else (USUAL, USUAL)
+            *_, scalars = _scalars(memory.rng, 0, 4, domain) if number in WITH_BETA else (USUAL,)
             before = _old(shape, memory.rng) if scalars[1] else None
             yield ExactProblem(f"E1 with {'AB'[operand]} {kind}", *both, (1.0, 1.0), *scalars, before)
 

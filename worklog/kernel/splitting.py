@@ -32,6 +32,7 @@ def split(bn: int = 128, held: int = 8) -> Kernel:
         grid=str(BLOCKS),
         block="384",
         template=dict(BM=ROWS, BN=bn, STAGES=stages, GROUP=8),
+        rules="any data",
         number=26,
         idea="a pass splits each factor once; the product's blocks stay on their multiprocessor",
         arguments=(*LADDER, "workspace"),

@@ -30,7 +30,8 @@ ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 @dataclass(frozen=True)
 class Domain:
     """M, N and K must be multiples of these. square: and equal. alpha, beta: whether the kernel takes them; one that
-    doesn't computes with alpha = 1 or beta = 0.
+    doesn't computes with alpha = 1 or beta = 0. any_data: whether it states that subnormal numbers, infinities, NaN and
+    numbers of any size give what FP32 gives.
     """
 
     m: int = 1
@@ -39,6 +40,7 @@ class Domain:
     square: bool = False
     alpha: bool = True
     beta: bool = True
+    any_data: bool = False
 
     def __contains__(self, shape: Shape) -> bool:
         whole = shape.m % self.m == 0 and shape.n % self.n == 0 and shape.k % self.k == 0
@@ -54,13 +56,14 @@ class Domain:
 
     @classmethod
     def of(cls, rules: str, names: Mapping[str, int] = MappingProxyType({})) -> Domain:
-        """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape. names: values of names such as BK.
-        Raises BadSetting.
+        """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape, and "any data". names: values of
+        names such as BK. Raises BadSetting.
         """
-        steps, square = {"M": 1, "N": 1, "K": 1}, False
-        if rules.strip() in ("any", "any M, N, K"):
-            return cls()
-        for rule in re.split(r",|\band\b", rules):
+        steps, square, any_data = {"M": 1, "N": 1, "K": 1}, False, False
+        for rule in re.split(r",|\band\b", rules.replace("any M, N, K", "any")):
+            if rule.strip() in ("any", "any data"):
+                any_data |= rule.strip() == "any data"
+                continue
             if re.fullmatch(r"\s*M\s*==?\s*N\s*==?\s*K\s*", rule):
                 square = True
                 continue
@@ -70,11 +73,12 @@ class Domain:
                     f"cannot read the domain {rules!r}: give rules such as 'M % 64 == 0, K % 8 == 0', or any"
                 )
             steps[match[1]] = math.lcm(steps[match[1]], names[match[3]] if match[3] else int(match[2]))
-        return cls(steps["M"], steps["N"], steps["K"], square)
+        return cls(steps["M"], steps["N"], steps["K"], square, any_data=any_data)
 
     def __str__(self) -> str:
         rules = [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
-        return ", ".join(["M = N = K"] * self.square + rules) or "any M, N, K"
+        shapes = ", ".join(["M = N = K"] * self.square + rules) or "any M, N, K"
+        return shapes + ", any data" * self.any_data
 
 
 @dataclass(frozen=True, order=True)

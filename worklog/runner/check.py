@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from worklog.analysis.mix import instruction_mix
+from worklog.analysis.mix import instruction_mix, tensor_operands
 from worklog.emulator import EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
@@ -163,7 +163,8 @@ def check(
     subject = kernel.load(device)
     if progress is not None:
         _report_launches(subject, progress)
-    verdict = _verdict(device, kernel, subject, shape, drawn() if seed is None else seed, thorough_s)
+    tensor = uses_tensor_cores(kernel, shape, live)
+    verdict = _verdict(device, subject, kernel.claimed, tensor, shape, drawn() if seed is None else seed, thorough_s)
     return finished(known, verdict, device)
 
 
@@ -181,13 +182,15 @@ def drawn() -> int:
     return secrets.randbits(SEED_BITS)
 
 
-def _verdict(device: Device, kernel: Kernel, subject: Subject, shape: Shape, seed: int, thorough_s: float) -> Verdict:
+def _verdict(
+    device: Device, subject: Subject, claimed: str, tensor: bool | None, shape: Shape, seed: int, thorough_s: float
+) -> Verdict:
     """The verdict on the first seed, or on the first of the further ones that fails."""
-    started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed)
+    started, first = time.monotonic(), Checker(device, shape, seed).check(subject, claimed, tensor)
     found, further = first, 0
     while found.accepted and time.monotonic() - started < thorough_s:
         further += 1
-        found = Checker(device, shape, seed + further).check(subject, kernel.claimed)
+        found = Checker(device, shape, seed + further).check(subject, claimed, tensor)
     if not found.accepted or not further:
         return found
     return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
@@ -280,15 +283,24 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
     CompileFailed, and BadSetting for parameters that don't take its arguments.
     """
-    found: list[tuple[Compiled, str]] = []
-    for one in kernel.passes:
-        if live:
-            found.append((compile_cuda(one.program, gpu().arch), f"live · {gpu().name}"))
-        else:
-            built = build(one.program)
-            found.append((built.compiled, built.label))
-        _require_signature(one, found[-1][0])
+    found = _built(kernel, live)
+    for one, (compiled, _) in zip(kernel.passes, found, strict=True):
+        _require_signature(one, compiled)
     return found[len(kernel.before)]
+
+
+def _built(kernel: Kernel, live: bool) -> list[tuple[Compiled, str]]:
+    """Each pass, compiled for the GPU or the emulator, and the label of that machine."""
+    if live:
+        return [(compile_cuda(one.program, gpu().arch), f"live · {gpu().name}") for one in kernel.passes]
+    return [(built.compiled, built.label) for built in (build(one.program) for one in kernel.passes)]
+
+
+def uses_tensor_cores(kernel: Kernel, shape: Shape, live: bool) -> bool | None:
+    """Whether the code of its launches at a shape has tensor-core instructions; None for a host function."""
+    if kernel.host is not None:
+        return None
+    return bool(tensor_operands(compiled for compiled, _ in _built(kernel.at(shape), live)))
 
 
 def device_of(live: bool) -> Device:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.analysis.mix import instruction_mix
+from worklog.analysis.mix import tensor_operands
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing, timed
 from worklog.gpu.clock_lock import clocks_as_requested
@@ -118,8 +118,11 @@ class Session:
         """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
         if (name, shape, gate) not in self._verdicts:
             subject, checker = self.subject(name), self.checker(shape)
-            by_article = gate == "article"
-            found = checker.check_by_article(subject) if by_article else checker.check(subject, self.claimed(name))
+            if gate == "article":
+                found = checker.check_by_article(subject)
+            else:
+                tensor = None if self.is_host_function(name) else bool(_operands(self, name))
+                found = checker.check(subject, self.claimed(name), tensor)
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
 
@@ -256,9 +259,7 @@ def _operands(session: Session, name: str) -> tuple[str, ...]:
         return ()
     if session.is_host_function(name):
         return tuple(after_timing.SIGNIFICANT_BITS)
-    compiled = [compile_cuda(one.program, session.gpu.arch) for one in session.kernel(name).passes]
-    mixes = [instruction_mix(replace(one, cubin=b"")) for one in compiled]
-    return tuple(dict.fromkeys(operand for mix in mixes for operand in mix.operands))
+    return tensor_operands(compile_cuda(one.program, session.gpu.arch) for one in session.kernel(name).passes)
 
 
 def _degradations(session: Session, task: Task, used: Harness) -> list[str]:

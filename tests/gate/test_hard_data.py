@@ -1,0 +1,75 @@
+"""FP32 made of shorter numbers: right rungs pass, and each usual mistake in splitting fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from worklog.emulator import EmulatedDevice
+from worklog.gate.guarded_buffer import Memory
+from worklog.gate.hard_data import MIXED, SPECIAL, check_hard_data
+from worklog.gate.verdict import Stage
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import rung
+from worklog.runner.check import check
+
+
+def hard_data(kernel: Kernel) -> Stage:
+    device = EmulatedDevice()
+    return check_hard_data(kernel.load(device), Memory(device, np.random.default_rng(1)), tensor=True, short=True)
+
+
+def edited(name: str, *edits: tuple[str, str]) -> Kernel:
+    text = rung(name).source
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    return replace(rung(name), text=text)
+
+
+def test_a_rung_that_states_any_data_gives_what_fp32_gives() -> None:
+    assert all(rung(name).domain.any_data for name in ("wgmma", "split"))
+    stage = hard_data(rung("wgmma"))
+    assert stage.passed and stage.note == "", stage.detail
+
+
+def test_what_a_right_split_loses_is_a_note_and_fails_any_data() -> None:
+    stage = hard_data(rung("promoted"))
+    assert stage.passed and stage.note == f"not as FP32: {SPECIAL}, {MIXED}"
+    stated = hard_data(replace(rung("promoted"), rules=f"{rung('promoted').domain}, any data"))
+    assert not stated.passed and SPECIAL in stated.detail and MIXED in stated.detail
+
+
+UNSCALED = (
+    ("__uint_as_float((268 - exponent(largest)) << 23)", "1.0f"),
+    (
+        "__uint_as_float((exponent(largest) - 14) << 23)",
+        "1.0f",
+    ),
+)
+OF_A_TILE = (
+    ("largest_b[i] = 0;", "largest_b[i] = 0;\n  if (threadIdx.x == 0) largest_a[0] = 0;\n  __syncthreads();"),
+    ("largest_a[r] = most;", "atomicMax(&largest_a[0], most);"),
+    ("largest_a[row + 16 * i + g + r * 8]", "largest_a[0]"),
+    ("largest_a[c_row]", "largest_a[0]"),
+)
+
+
+def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
+    stage = hard_data(edited("promoted", *OF_A_TILE))
+    assert not stage.passed and "scale each row of A and each column of B by itself" in stage.detail
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        edited("tf32x3", ("          multiply(acc[i][j], a_hi[i], b_lo[j]);\n", "")),
+        edited("promoted", *UNSCALED),
+    ],
+    ids=["two products of three", "halves without scales"],
+)
+def test_a_wrong_split_fails(kernel: Kernel) -> None:
+    verdict = check(kernel, on="emulated", seed=1).verdict
+    assert not verdict.accepted and str(verdict.reason).startswith("exact on edge shapes")

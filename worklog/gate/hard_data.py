@@ -1,0 +1,111 @@
+"""Stage: data that FP32 takes, and that FP32 made of shorter numbers may not.
+
+A number that is split into two halves or two TF32 numbers is scaled first, and the scale must fit it. So each row of A
+and each column of B gets a power of two of its own, from 2^-60 to 2^60, and the result on integers must be exact. One
+scale for a tile or a matrix loses the small rows beside large ones. So does Strassen's algorithm, which adds rows: its
+error is bounded by the norms of A and B, and no comparison of results can tell the two apart. So this fails a kernel
+whose code uses tensor cores, and one that keeps its products to 24 bits, which Strassen's doesn't; others get a note.
+
+Then come numbers of very different size in one row, such as one that hides the others and meets a zero, rows with a
+common offset and rows that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the largest
+error of FP32 in any order, twice, for sums that truncate. Libraries disagree about some of these: fast math flushes
+subnormals, and compensated sums turn an infinity into NaN. So what isn't as in FP32 is a note. It fails a kernel whose
+domain states "any data". Numbers of different size in a row fail an exact one without tensor cores, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from worklog.gate.exact import family
+from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gate.precision import TINY, UNIT_ROUNDOFF
+from worklog.gate.verdict import Stage, failed, passed
+from worklog.kernel import Subject
+from worklog.problem import Float32, Shape
+
+HARD_DATA, SHAPE = "hard data", Shape(66, 70, 64)
+FAR, NEAR = 60, 40  # exponents of the rows' powers of two and the columns', or the reverse, so that C is finite
+BY_NORMS = 2.0**-20  # of the largest product times K
+MIXED, SUBNORMAL, SPECIAL = "numbers of very different size in a row", "subnormal numbers", "infinities and NaN"
+NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
+
+
+def check_hard_data(subject: Subject, memory: Memory, tensor: bool | None, short: bool) -> Stage:
+    """Two launches. tensor: whether the kernel's code uses tensor cores; None: not known. short: whether its products
+    were not kept to 24 bits. Raises LaunchFailed.
+    """
+    shape, domain = subject.domain.padded(SHAPE), subject.domain
+    a, b = family("E1", shape, memory.rng)
+    exponents = (memory.rng.permutation((FAR, NEAR))).tolist()
+    rows, columns = (
+        np.exp2(memory.rng.integers(-most, most + 1, size))
+        for most, size in zip(exponents, ((shape.m, 1), (1, shape.n)), strict=True)
+    )
+    a, b = (a * rows).astype(np.float32), (b * columns).astype(np.float32)
+    result, right = Buffers(memory, a, b).run(subject), a.astype(np.float64) @ b
+    off = result.c != right
+    if result.trespass or off.any():
+        words = result.trespass or f"{off.sum()} of {off.size} elements are wrong, in {off.any(axis=1).sum()} rows"
+        bound = BY_NORMS * shape.k * float(np.abs(a).max()) * float(np.abs(b).max())
+        by_norms = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
+        if tensor or not short or not by_norms:
+            advice = "; scale each row of A and each column of B by itself" if by_norms else ""
+            powers = f"rows and columns times 2^-{FAR} to 2^{FAR}"
+            return failed(HARD_DATA, f"at {shape} with {powers}: {words}{advice}", float(off.sum()) or 1)
+    a, b = any_data(shape, memory.rng)
+    result = Buffers(memory, a, b).run(subject)
+    if result.trespass:
+        return failed(HARD_DATA, f"at {shape}: {result.trespass}")
+    unlike = not_as_fp32(a, b, result.c)
+    words = f"at {shape} and not as FP32: {', '.join(f'{name} ({count})' for name, count in unlike.items())}"
+    exact = tensor is False and not off.any()
+    if unlike and (domain.any_data or (MIXED in unlike and (exact or not (tensor or short)))):
+        return failed(HARD_DATA, f"elements {words}", sum(unlike.values()))
+    notes = [NORMS] * bool(off.any()) + [f"not as FP32: {', '.join(unlike)}"] * bool(unlike)
+    return replace(passed(HARD_DATA, words if unlike else f"as FP32 at {shape}"), note="; ".join(notes))
+
+
+def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
+    """A and B on U(-1, 1), but for some rows of A and columns of B. shape: at least SHAPE."""
+    a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
+    for lines in (a, b.T):
+        lines[8:12] *= np.exp2(rng.integers(-30, 31, (4, shape.k))).astype(np.float32)
+        lines[12:14] *= np.float32(2.0**-140)
+        lines[14] = 0
+        lines[16:18] += 1000
+        lines[17, ::2] *= -1  # times the row with an offset: it cancels
+        lines[24] *= np.float32(2.0**126)
+        lines[26] *= np.float32(2.0**-60)
+    a[18, 0], b[0, 18:22] = 2.0**40, 0
+    b[1, 23], a[18:22, 1] = 2.0**40, 0
+    scales = np.exp2(rng.integers(-20, 21, shape.k)).astype(np.float32)
+    a[22] *= scales  # large times small: all products are alike
+    b[:, 22] /= scales
+    a[28, 3], a[29, 3], b[3, 30], b[5, 31] = -np.inf, np.nan, 0, np.inf
+    return a, b
+
+
+def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
+    """The number of elements of C that no order of FP32 operations gives, by what is special about them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        right = a.astype(np.float64) @ b
+        finite_a, finite_b = (np.where(np.isfinite(x), np.abs(x), 0).astype(np.float64) for x in (a, b))
+        sizes = finite_a @ finite_b
+        near = np.abs(c - right) <= 2 * a.shape[1] * UNIT_ROUNDOFF * np.maximum(sizes, TINY)
+        special = ~np.isfinite(right)
+        same = (c == right) | (np.isnan(c) & np.isnan(right))
+    wrong = ~np.where(special, same, near) & (sizes < 2.0**127)  # others may overflow, in some order
+    small_rows, small_columns = ((x > 0) & (x < TINY) for x in (np.abs(a).max(axis=1), np.abs(b).max(axis=0)))
+    kinds = (
+        (SPECIAL, special | ~np.isfinite(c)),
+        (SUBNORMAL, small_rows[:, None] | small_columns[None, :]),
+        (MIXED, np.ones_like(wrong)),
+    )
+    found = {}
+    for name, where in kinds:
+        found[name] = int((wrong & where).sum())
+        wrong &= ~where
+    return {name: count for name, count in found.items() if count}
