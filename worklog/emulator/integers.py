@@ -57,6 +57,11 @@ def sub_borrow(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
     return a - b - borrow, (a < b) | ((a == b) & borrow)
 
 
+def combined(test: Array, combine: np.ufunc | None = None, other: Array = None) -> Array:
+    """A test, of one number or two per lane, combined with another predicate."""
+    return test if combine is None else combine(test, other if test.ndim == 1 else other[:, None])
+
+
 def both(test: Array, combine: np.ufunc | None = None, other: Array = None) -> tuple[Array, Array]:
     """setp's results: the test and its complement, each combined with another predicate."""
     return (test, ~test) if combine is None else (combine(test, other), combine(~test, other))
