@@ -36,14 +36,14 @@ GITHUB = "https://github.com/{owner}/{name}.git"
 SOURCES = ("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hh", "*.hpp", "*.inc", "*.inl")
 
 
-def cloned(url: str, below: Path, listed: Path = REPOSITORIES) -> list[Path]:
-    """The sources of the listed repositories at their commits, as clones owner/name below a folder, made where absent.
-    url: with {owner} and {name}.
+def cloned(url: str, below: Path, listed: Path = REPOSITORIES) -> dict[Path, list[str]]:
+    """The sources of the listed repositories at their commits, as clones owner/name below a folder, made where absent;
+    and the folders of headers that the list names behind the commit. url: with {owner} and {name}.
     """
     below.mkdir(parents=True, exist_ok=True)
-    names = []
+    out = {}
     for line in listed.read_text(encoding="utf-8").splitlines():
-        name, commit = line.split()
+        name, commit, *include = line.split()
         owner, project = name.split("/")
         commands = [("-C", name, "sparse-checkout", "set", "--no-cone", *SOURCES)]
         commands += [("-C", name, "checkout", "--quiet", "--detach", commit)]
@@ -54,8 +54,8 @@ def cloned(url: str, below: Path, listed: Path = REPOSITORIES) -> list[Path]:
             done = subprocess.run(("git", *command), cwd=below, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise click.ClickException(f"{name}, {commit}: {done.stderr.strip().splitlines()[-1]}")
-        names.append(name)
-    return [below / name for name in names]
+        out[below / name] = include
+    return out
 
 
 def tries_of(folder: Path, include: Sequence[str], define: Sequence[str], only: str) -> list[Tried]:
@@ -148,9 +148,9 @@ def main(
     """
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(jobs) as pool:
         recorded = recorded if folders else recorded or RECORDED
-        folders = folders or cloned(url, clones or Path(temporary))
-        each = pool.map(partial(tries_of, include=include, define=define, only=only), folders)
-        results = dict(zip(folders, each, strict=True))
+        listed = dict.fromkeys(folders, include) if folders else cloned(url, clones or Path(temporary))
+        each = pool.map(partial(tries_of, define=define, only=only), listed, listed.values())
+        results = dict(zip(listed, each, strict=True))
         document = record(results)
     if out is not None:
         with out.open("w", newline="", encoding="utf-8") as file:

@@ -107,10 +107,10 @@ def test_listed_repositories_are_cloned_at_their_commits(tmp_path: Path) -> None
         git("add", ".")
         git("commit", "-q", "-m", "a kernel")
     first = git("rev-parse", "HEAD~1")
-    listed.write_text(f"one/kernels {first}\n", encoding="utf-8")
+    listed.write_text(f"one/kernels {first} include\n", encoding="utf-8")
     for _ in range(2):
-        (folder,) = cloned(f"{tmp_path}/{{owner}}+{{name}}", tmp_path / "clones", listed)
-        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"}
+        ((folder, include),) = cloned(f"{tmp_path}/{{owner}}+{{name}}", tmp_path / "clones", listed).items()
+        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"} and include == ["include"]
         assert record({folder: []})["rows"][0]["commit"] == first
     assert (folder / "kernel.cu").read_text(encoding="utf-8") == GEMM
     listed.write_text("one/missing 0\n", encoding="utf-8")

@@ -145,6 +145,13 @@ TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + th
             "16, 18",
             "the tile and the host code",
         ),
+        (  # the host's block is of another instance of the template
+            f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
+            "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }",
+            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
+            "16, 16",
+            "the tile",
+        ),
         (
             "constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;\n"
             f"{SQUARE.replace('gemm', '__launch_bounds__(BM * BN / TM) gemm')}"

@@ -143,12 +143,7 @@ def launch(
     free = {name: text for name, text in known.items() if name not in (*SIZES, *sizes)}
     host = source, function, values, known, arguments
     blocks = {one.block for one in _in_host_code(*host, ["1"])}
-    tile = (
-        replace(one, block=min(blocks), origin=f"{one.origin} and the host code")
-        if len(blocks) == 1 and one.block not in blocks
-        else one
-        for one in _by_tile(found, free, sizes)
-    )
+    tile = (_with_rows_of(one, blocks) for one in _by_tile(found, free, sizes))
     for launches in (_in_comments(source, free, sizes), _in_host_code(*host), tile):
         distinct = set(launches)
         if distinct:
@@ -250,6 +245,13 @@ def _by_tile(found: Definition, known: Mapping[str, str], sizes: Mapping[str, st
         read = _readable(grid if first == "N" else grid[::-1], block, known, {}, "the tile" if tiles else "its indices")
         if first and evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
             yield read
+
+
+def _with_rows_of(tile: Launch, blocks: set[str]) -> Launch:
+    """The launch of a tile, with the block of the host code where that is as wide, such as for warps that only copy."""
+    if len(blocks) != 1 or tile.block in blocks or parts(min(blocks))[0] != parts(tile.block)[0]:
+        return tile
+    return replace(tile, block=min(blocks), origin=f"{tile.origin} and the host code")
 
 
 def _first_index(body: str, axes: Mapping[str, str], products: Sequence[set[str]], sizes: Mapping[str, str]) -> str:
