@@ -42,15 +42,15 @@ print(worklog.results(["naive"], [1024]).label)
 # %% [markdown]
 # ## 1. The kernels tried
 #
-# `python -m tests.corpus FOLDER…`, in a checkout of this project, tries each kernel below a folder: it compiles the
-# kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products at the gate.
+# `python -m tests.corpus`, in a checkout of this project, clones public repositories and tries each kernel: it compiles
+# the kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products at the
+# gate. With folders, as in `python -m tests.corpus FOLDER`, it tries the kernels below these.
+#
 # Not tried are kernels with textures or with launches from the device, those that use intrinsics which CUDA has removed
-# or libraries whose headers aren't installed, and templates whose arguments aren't known. This is the table of one day
-# over clones of public repositories.
+# or libraries whose headers aren't installed, and templates whose arguments aren't known. This is the table of one day.
 
 # %%
-folder = resources.files("worklog") / "recordings" / "corpus"
-[path] = [path for path in folder.iterdir() if path.name.endswith(".json")]
+path = resources.files("worklog") / "recordings" / "corpus" / "public_kernels.json"
 corpus = json.loads(path.read_text(encoding="utf-8"))
 frame = pd.DataFrame(corpus["rows"]).set_index("repository")
 total = frame.drop(columns="commit").sum()

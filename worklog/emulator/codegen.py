@@ -321,15 +321,11 @@ def merge_lanes(new: Any, old: Any, mask: Any) -> Any:
     return new if mask is None else np.where(mask, new, old)
 
 
+_MODULES = [*vars(floats).items(), *vars(integers).items(), *vars(tensor).items(), *vars(warp).items()]
 _GLOBALS: dict[str, Any] = {
-    "np": np,
     "merge": merge_lanes,
-    **{
-        name: value
-        for module in (floats, integers, tensor, warp)
-        for name, value in vars(module).items()
-        if name[0] != "_"
-    },
+    **{name: value for name, value in _MODULES if name[0] != "_"},
+    "np": np,
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,20 +183,20 @@ def with_sources(sites: Iterable[Site]) -> list[Site]:
 
 def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], groups: tuple[Group, ...]) -> Site:
     places = [operand.offset for operand in i.operands if isinstance(operand, Mem)]
-    start = addresses[array.name] if array else 0
+    site, start = partial(Site, i.pc, i.line, i.text, caller=i.caller), addresses[array.name] if array else 0
     if "bulk" in i.parts:
         own, other = ("ld", "st") if "bulk_group" in i.parts else ("cp", "ld")
-        source = Site(i.pc, i.line, i.text, other, "global", "u4", 4, 4, 0, caller=i.caller)
-        return Site(i.pc, i.line, i.text, own, "shared", "u4", 4, 4, 0, caller=i.caller, source=source)
+        source = site(other, "global", "u4", 4, 4, 0)
+        return site(own, "shared", "u4", 4, 4, 0, source=source)
     if i.parts[0] == "cp":
         bytes_ = i.operands[2]
         count = bytes_.value // 4 if isinstance(bytes_, Imm) and isinstance(bytes_.value, int) else 0
         if count not in (1, 2, 4) or len(places) != 2:
             raise unsupported(i, "cp.async copies 4, 8 or 16 bytes")
-        source = Site(i.pc, i.line, i.text, "ld", "global", "u4", 4, count, places[1], caller=i.caller)
-        return Site(i.pc, i.line, i.text, "cp", "shared", "u4", 4, count, places[0], array, start, (), i.caller, source)
+        source = site("ld", "global", "u4", 4, count, places[1])
+        return site("cp", "shared", "u4", 4, count, places[0], array, start, source=source)
     if i.parts[0] == "wgmma":
-        return Site(i.pc, i.line, i.text, "wgmma", "shared", "u4", 4, 4, 0, caller=i.caller)
+        return site("wgmma", "shared", "u4", 4, 4, 0)
     if not places:
         raise unsupported(i, "it has no address")
     space = next((SPACES[part] for part in (part.split("::")[0] for part in i.parts) if part in SPACES), "generic")
@@ -203,13 +204,13 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
         op, size, count = "st" if {"stmatrix", "store"} & {*i.parts} else "ld", 4, 4
         if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
             size, count = form.size, form.count
-        return Site(i.pc, i.line, i.text, op, space, f"u{size}", size, count, places[0], array, start, caller=i.caller)
+        return site(op, space, f"u{size}", size, count, places[0], array, start)
     type_ = i.parts[-1]
     if type_ not in DTYPES or type_ == "pred":
         raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")
     op = "atom" if i.parts[0] == "red" else i.parts[0]
     size, count = size_of(type_), elements(i)
-    return Site(i.pc, i.line, i.text, op, space, DTYPES[type_], size, count, places[0], array, start, groups, i.caller)
+    return site(op, space, DTYPES[type_], size, count, places[0], array, start, groups)
 
 
 COMPARED = "sm_90"  # where every rung's counts equal a GPU's hardware counters: tests/emulator/ncu_h200.json

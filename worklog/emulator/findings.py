@@ -192,17 +192,14 @@ class Recorder:
         first = int(lanes.argmax())
         block, thread = self.batch.locate(first)
         threads = np.flatnonzero(lanes[first - thread :][: self.batch.block_lanes])[:32]
-        called = f", called in line {place.caller}" if place.caller else ""
-        message = f"thread {thread} of block {block} {what}{called}"
+        message = f"thread {thread} of block {block} {what}{_called(place)}"
         self.add(kind, place.line, message, block, threads.tolist(), count=int(lanes.sum()), callers=(place.caller,))
 
     def tell(self, kind: str, place: Any, lane: int, what: str, other: Any = None, count: int = 1) -> None:
         """Record what one thread did wrong. place, and other, the other place concerned: as for add_lanes."""
         block, thread = self.batch.locate(lane)
         callers = (place.caller, other.caller if other else 0)
-        message = f"thread {thread} of block {block} {what}" + (
-            f", called in line {place.caller}" if place.caller else ""
-        )
+        message = f"thread {thread} of block {block} {what}{_called(place)}"
         self.add(kind, place.line, message, block, (thread,), other.line if other else None, count, callers)
 
     @property
@@ -213,6 +210,10 @@ class Recorder:
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""
         return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
+
+
+def _called(place: Any) -> str:
+    return f", called in line {place.caller}" if place.caller else ""
 
 
 def plain_name(symbol: str) -> str:

@@ -70,20 +70,13 @@ class Machine:
         self.started = self.live
         self.specials: dict[str, Array] = {}
         self.counted = {}
-        self.shared.start()
+        self.groups, self.steps = {0: self.live}, 0
         if self.memory.checks is not None:
             self.memory.checks.start()
-        self.local_memory.start()
         self.copies.start(batch.lanes)
-        self.barriers.start()
-        self.bulk.start()
-        self.wgmma.start()
-        self.unwritten.start()
-        self.groups = {0: self.live}
-        self.block.start()
-        self.spinning.start()
-        self.exchange.start()
-        self.steps = 0
+        parts: tuple[Any, ...] = (self.shared, self.local_memory, self.barriers, self.bulk, self.wgmma)
+        for part in (*parts, self.unwritten, self.block, self.spinning, self.exchange):
+            part.start()
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self.registers: dict[str, Array] = dict(self.program.initial_registers)
             self._loop(self.registers)

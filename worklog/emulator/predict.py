@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from worklog.emulator.counts import Counts, combined
 from worklog.emulator.findings import BadLaunch, NotPredictable
@@ -93,16 +94,8 @@ def _of_blocks(
     # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):
         blocks = [number for number, own in weights.items() if own == weight]
-        result = launch(
-            kernel,
-            grid,
-            rung.threads,
-            arguments,
-            shared_bytes=rung.program.shared,
-            races=False,
-            values=False,
-            only_blocks=blocks,
-        )
+        how: dict[str, Any] = {"shared_bytes": rung.program.shared, "races": False, "values": False}
+        result = launch(kernel, grid, rung.threads, arguments, only_blocks=blocks, **how)
         if result.findings:
             raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0].at(rung.file)}")
         out = combined(1, out, weight, result.lines)

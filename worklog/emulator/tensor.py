@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Array = Any  # an NDArray: NumPy types the results of its operators as Any
 Mask = Any
+Words = Sequence[Array]
 FRACTION = 25  # bits that a term keeps below the largest term's exponent
 BITS = {"f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
 INTEGERS = ("s32", "s8", "u8", "s4", "u4", "b1")
@@ -114,12 +115,6 @@ def truncated(x: Array) -> Array:
         return np.where(np.isnan(x), NAN, out)
 
 
-def positive_zero(x: Array) -> Array:
-    """float64 to the bits of the nearest f16, -0 to 0."""
-    bits = to_half(x)
-    return np.where(bits == 0x8000, np.uint16(0), bits)
-
-
 def to_tf32(x: Array, mode: str) -> Array:
     """cvt to .tf32: the bits of a float32 rounded to 10 bits of fraction. mode: rna (ties away from zero), rn or rz."""
     bits = x.view(np.uint32)
@@ -172,8 +167,10 @@ def registers_of(sums: Array, type_: str, how: str = "") -> Array:
     if type_ == "s32":
         ends = np.iinfo(np.int32)
         x = (np.clip(sums, ends.min, ends.max) if how == "satfinite" else sums).astype(np.int64).astype(np.uint32)
+    elif type_ == "f16":
+        x = to_half(np.where(np.abs(sums) <= 2.0**-25, 0.0, sums))  # what rounds to zero is +0
     else:
-        x = sums if type_ == "f64" else truncated(sums) if type_ == "f32" else positive_zero(sums)
+        x = sums if type_ == "f64" else truncated(sums)
     held = max(1, 4 // x.itemsize)
     x = x.reshape(len(sums), -1, 8, sums.shape[-1] // 8, 4, 2 // held, held).transpose(3, 1, 5, 0, 2, 4, 6)
     words = np.ascontiguousarray(x).view(np.uint64 if x.itemsize == 8 else np.uint32)
@@ -230,15 +227,7 @@ class Tensor:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def mma(
-        self,
-        pc: int,
-        form: Form,
-        mask: Mask,
-        a: Sequence[Array],
-        b: Sequence[Array],
-        c: Sequence[Array],
-    ) -> tuple[Array, ...]:
+    def mma(self, pc: int, form: Form, mask: Mask, a: Words, b: Words, c: Words) -> tuple[Array, ...]:
         """mma.sync and wmma.mma."""
         warps = self.whole(pc, mask)
         words = self.words(c, warps)
@@ -261,7 +250,7 @@ class Tensor:
         words = transposed(words) if trans else words
         return tuple(words[:, k].ravel() for k in range(count))
 
-    def store(self, pc: int, site: Site, address: Array, mask: Mask, values: Sequence[Array], trans: bool) -> None:
+    def store(self, pc: int, site: Site, address: Array, mask: Mask, values: Words, trans: bool) -> None:
         """stmatrix: `load` backwards."""
         self.whole(pc, mask)
         words = np.zeros((self.machine.batch.lanes // 32, 4, 8, 4), np.uint32)
@@ -294,7 +283,7 @@ class Tensor:
         return [self.transpose(pc, mask, each) for each in out] if form.trans else out
 
     def store_fragment(
-        self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places, values: Sequence[Array]
+        self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places, values: Words
     ) -> None:
         """wmma.store: `load_fragment` backwards."""
         self._check(pc, site, base, mask, stride, form)
@@ -343,7 +332,7 @@ class Tensor:
     def _wide(self, value: Array) -> Array:
         return np.broadcast_to(value, (self.machine.batch.lanes,))
 
-    def words(self, registers: Sequence[Array], warps: Array) -> Array:
+    def words(self, registers: Words, warps: Array) -> Array:
         """Registers as (count, warps, 8, 4), of some warps."""
         words = np.stack([self._wide(each) for each in registers]).reshape(len(registers), -1, 8, 4)
         return words if len(warps) == words.shape[1] else words[:, warps]

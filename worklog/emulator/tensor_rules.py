@@ -72,12 +72,8 @@ def mma(w: Writer, i: Instruction) -> bool:
     d, *kinds = types
     a, b, c = kinds
     free = len(layouts) == 2 and old and BITS[a] > 4  # to lie by rows or by columns
-    if (
-        shape not in _SHAPES[a][old].split()
-        or c not in _SHAPES[a][2].split()
-        or d != c
-        or how not in _HOW.get(a, (set(),))
-    ):
+    shapes, sums = _SHAPES[a][old].split(), _SHAPES[a][2].split()
+    if shape not in shapes or c not in sums or d != c or how not in _HOW.get(a, (set(),)):
         return False
     if not (free or layouts == ["row", "col"]) or (a != b and {a, b} not in ({"s8", "u8"}, {"s4", "u4"})):
         return False
@@ -171,11 +167,7 @@ def _warp_group(w: Writer, i: Instruction) -> bool:
     integers, short = sum_type == "s32", types[0] in ("f16", "bf16")
     wanted = 0 if integers else 2 + (2 - in_registers) * short
     known = {*types[:2]} <= {"s8", "u8"} if integers else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
-    if (
-        not known
-        or sum_type not in _SHAPES[types[0]][2].split()
-        or how not in (("", "satfinite") if integers else ("",))
-    ):
+    if not known or sum_type not in _SHAPES[types[0]][2].split() or how not in ("", "satfinite")[: 1 + integers]:
         return False
     count = n // (4 if sum_type == "f16" else 2)
     least = 16 if integers and n > 32 else 8  # PTX ISA, "wgmma.mma_async", the shapes of each type

@@ -12,6 +12,8 @@ from worklog.emulator.floats import float_max, float_min
 Array = Any  # an NDArray: NumPy types the results of its operators as Any
 LANES = np.arange(32)
 BITS = np.uint32(1) << LANES.astype(np.uint32)
+REDUCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum}
+REDUCTIONS |= {name: getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")}
 EVERYONE = np.uint32(0xFFFFFFFF)
 _MASK = "the instruction's member mask"
 
@@ -104,16 +106,9 @@ def vote(mode: str, predicate: Array, active: Array) -> Array:
 def reduce(operation: str, a: Array, active: Array) -> Array:
     """redux.sync: one value for all active lanes of a warp."""
     info = np.iinfo(a.dtype)
-    ufunc, neutral = {
-        "add": (np.add, 0),
-        "or": (np.bitwise_or, 0),
-        "xor": (np.bitwise_xor, 0),
-        "and": (np.bitwise_and, -1 if info.min < 0 else info.max),
-        "min": (np.minimum, info.max),
-        "max": (np.maximum, info.min),
-    }[operation]
+    neutral = {"and": -1 if info.min < 0 else info.max, "min": info.max, "max": info.min}.get(operation, 0)
     values = np.where(active, a, a.dtype.type(neutral)).reshape(-1, 32)
-    return np.repeat(ufunc.reduce(values, axis=1, dtype=a.dtype), 32)
+    return np.repeat(REDUCTIONS[operation].reduce(values, axis=1, dtype=a.dtype), 32)
 
 
 def match(mode: str, a: Array, active: Array) -> tuple[Array, Array]:

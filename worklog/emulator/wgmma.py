@@ -138,24 +138,16 @@ class Wgmma:
         for warp in warps.tolist():
             group = warp - warp % count + warp % count // 4 * 4
             if group % count + 4 > count or not alive[group : group + 4].all():
-                tell(
-                    "divergent-warp",
-                    site,
-                    32 * warp,
-                    "executes wgmma, which needs 4 whole warps from a multiple of 4 on",
-                )
+                what = "executes wgmma, which needs 4 whole warps from a multiple of 4 on"
+                tell("divergent-warp", site, 32 * warp, what)
         if not self.fenced[lanes].all():
             first = int((lanes & ~self.fenced).argmax())
             tell("missing-fence", site, first, "executes wgmma.mma_async before any wgmma.fence")
         for each in descriptors:
             values: Array = np.broadcast_to(each, lanes.shape).reshape(-1, 32)[warps]
             if (values != values[:, :1]).any():
-                tell(
-                    "descriptor",
-                    site,
-                    int(32 * warps[0]),
-                    "gives a matrix descriptor that differs from its warp's others",
-                )
+                what = "gives a matrix descriptor that differs from its warp's others"
+                tell("descriptor", site, int(32 * warps[0]), what)
             if (values >> np.uint64(49) & np.uint64(7)).any():
                 what = "a matrix descriptor with a base offset: align the pattern to 8 of its lines"
                 raise UnsupportedInstruction(f"line {site.line}: the emulator doesn't support {what}")
