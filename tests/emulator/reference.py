@@ -83,7 +83,7 @@ def to_sixteen(x: float | Fraction, format_: str, mode: str = "rn") -> int:
 def to_tf32(x: float, mode: str = "rna") -> int:
     """The pattern of the TF32 number nearest to x, away from zero of two; or in the mode's direction."""
     if x != x:
-        return 0x7FFFFFFF
+        return to_bits(x, "f32") & 0xFFFFE000 if mode == "rna" else 0x7FFFE000
     if math.isinf(x):
         return to_bits(x, "f32")
     value = rounded(Fraction(x), "tf32", "rz" if mode == "rna" else mode)

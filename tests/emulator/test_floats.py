@@ -20,7 +20,7 @@ TESTS: dict[str, Callable[[float, float], bool]] = {
     "infinite": lambda a, _: math.isinf(a),
     "number": lambda a, _: not math.isnan(a),
     "notanumber": lambda a, _: math.isnan(a),
-    "normal": lambda a, least: math.isfinite(a) and abs(a) >= least,
+    "normal": lambda a, least: math.isfinite(a) and (abs(a) >= least or a == 0),
     "subnormal": lambda a, least: 0 < abs(a) < least,
 }
 NUMBER = {"f32": "number", "f64": "number64"}

@@ -7,16 +7,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from tests.emulator import reference as ref
-from tests.emulator.evaluate import COMPARISONS, Case, check
+from tests.emulator.evaluate import COMPARISONS, Case, check, evaluate
 from tests.emulator.test_floats import or_nan, saturated
 
 
-def flushed(x: float) -> float:
-    return math.copysign(0.0, x) if abs(x) < 2.0**-14 else x
+def flushed(x: float, exact: float | None = None) -> float:
+    """Zero for subnormal numbers; exact: the number before it was rounded."""
+    return math.copysign(0.0, x) if abs(x if exact is None else exact) < 2.0**-14 else x
 
 
 def relu(x: float) -> float:
@@ -39,15 +41,20 @@ def half(t: str, function: Callable[..., float]) -> Callable[..., int]:
 def of_type(t: str) -> Iterator[Case]:
     """Cases of one of the four types."""
     f, one, two, three = t.removesuffix("x2"), (t,), (t, t), (t, t, t)
-    suffixes: list[tuple[str, Callable[[float], float], Callable[[float], float]]] = [("", float, float)]
+    suffixes: list[tuple[str, Callable[[float], float], Callable[..., float]]] = [("", float, lambda x, _: x)]
     if f == "f16":
-        suffixes += [(".sat", float, saturated), (".ftz", flushed, flushed)]
-        suffixes += [(".ftz.sat", flushed, lambda x: saturated(flushed(x)))]
+        suffixes += [(".sat", float, lambda x, _: saturated(x)), (".ftz", flushed, flushed)]
+        suffixes += [(".ftz.sat", flushed, lambda x, exact: saturated(flushed(x, exact)))]
     for suffix, into, out in suffixes:
-        fma = half(t, lambda a, b, c, i=into, o=out: o(ref.fma(i(a), i(b), i(c), f)))
-        yield f"add{suffix}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, i=into, o=out: o(ref.add(i(a), i(b), f)))
-        yield f"sub.rn{suffix}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, i=into, o=out: o(ref.add(i(a), -i(b), f)))
-        yield f"mul{suffix}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, i=into, o=out: o(ref.mul(i(a), i(b), f)))
+
+        def by(exact: Callable[..., float], i: Any = into, o: Any = out) -> Callable[..., int]:
+            """A result of operands, which float64 holds, rounded once; flushed by what it is before."""
+            return half(t, lambda *row: o(exact(*map(i, row), f), exact(*map(i, row), "f64")))
+
+        fma = by(ref.fma)
+        yield f"add{suffix}.{t} $d, $0, $1;", t, two, by(ref.add)
+        yield f"sub.rn{suffix}.{t} $d, $0, $1;", t, two, by(lambda a, b, type_: ref.add(a, -b, type_))
+        yield f"mul{suffix}.{t} $d, $0, $1;", t, two, by(ref.mul)
         yield f"fma.rn{suffix}.{t} $d, $0, $1, $2;", t, three, fma
     yield f"fma.rn.relu.{t} $d, $0, $1, $2;", t, three, half(t, lambda a, b, c: relu(ref.fma(a, b, c, f)))
     yield f"neg.{t} $d, $0;", t, one, half(t, float.__neg__)
@@ -148,7 +155,7 @@ def to_eight(x: float, digits: int) -> int:
 def of_halves() -> Iterator[Case]:
     """Cases of f16 only."""
     yield "cvt.rn.sat.f16.f32 $d, $0;", "f16", ("half",), lambda a: ref.to_sixteen(saturated(a), "f16")
-    yield "cvt.rp.ftz.f16.f32 $d, $0;", "f16", ("f32",), lambda a: ref.to_sixteen(ref.flushed(a), "f16", "rp")
+    yield "cvt.rp.ftz.f16.f32 $d, $0;", "f16", ("f32",), lambda a: ref.to_sixteen(a, "f16", "rp")
     yield "cvt.sat.f32.f16 $d, $0;", "f32", ("f16",), lambda bits: saturated(ref.from_sixteen(bits, "f16"))
     yield "cvt.sat.f16.f16 $d, $0;", "f16", ("f16",), half("f16", saturated)
     for eights, digits in (("e4m3x2", 3), ("e5m2x2", 2)):
@@ -182,3 +189,20 @@ CASES: list[Case] = [
 @pytest.mark.parametrize("case", CASES, ids=[f"{text} {' '.join(kinds)}" for text, _, kinds, _ in CASES])
 def test_an_instruction_on_halves_is_its_reference(case: Case) -> None:
     check(case, rows=128)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "result", "operands", "wanted"),
+    [
+        ("mul.ftz.f16 $d, $0, $1;", "f16", {"f16": (0x8400, 0xBBFF)}, 0),
+        ("mul.ftz.f16x2 $d, $0, $1;", "f16x2", {"f16x2": (67163482, 1006620315)}, 26731),
+        ("mul.ftz.sat.f16x2 $d, $0, $1;", "f16x2", {"f16x2": (67163482, 1006620315)}, 15360),
+        ("cvt.rp.ftz.f16.f32 $d, $0;", "f16", {"f32": (1.82494e-40,)}, 1),
+        ("testp.normal.f32 $d, $0;", "pred", {"f32": (-0.0,)}, 1),
+        ("cvt.rn.tf32.f32 $d, $0;", "u32", {"f32": (math.nan,)}, 0x7FFFE000),
+        ("cvt.rna.tf32.f32 $d, $0;", "u32", {"f32": (math.nan,)}, 0x7FC00000),
+    ],
+)
+def test_what_an_h200_gave(instruction: str, result: str, operands: dict[str, tuple[float, ...]], wanted: int) -> None:
+    ((type_, values),) = operands.items()
+    assert evaluate(instruction, result, [type_] * len(values), [values]).tolist() == [wanted]

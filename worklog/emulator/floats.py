@@ -142,10 +142,11 @@ def directed(exact: Array, mode: str, dtype: type[np.floating[Any]] = np.float32
 def to_half(x: Array, mode: str = "rn", ftz: bool = False) -> Array:
     """float32 or float64, exact or rounded to odd, to an IEEE half, as its bits in uint16.
 
-    NaN gives the GPU's canonical NaN. mode: as in `directed`, or "rn" for the nearest. ftz: subnormal results give 0.
+    NaN gives the GPU's canonical NaN. mode: as in `directed`, or "rn" for the nearest. ftz: results that are subnormal
+    before they are rounded give 0, as on an H200.
     """
+    x = flush(x, 2.0**-14) if ftz else x
     near = quiet(np.ndarray.astype, x, np.float16) if mode == "rn" else directed(x, mode, np.float16)
-    near = flush(near, 2.0**-14) if ftz else near
     return np.where(np.isnan(x), _CANONICAL_NAN_16, near.view(np.uint16))
 
 

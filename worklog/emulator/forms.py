@@ -78,6 +78,7 @@ CLASSES: dict[str, dict[str, str]] = {
     # Modifiers of float instructions; "" is without. FTZ also flushes the operands; it exists for f32 and f16 only.
     "RN": {"": "", "rn": ""},
     "FTZ": {"": "", "ftz": "flush"},
+    "UNFLUSHED": {"": "", "ftz": ""},
     "SAT": {"": "", "sat": "saturate"},
     "RELU": {"": "", "relu": "relu"},
     "DIRECTED": _same("rz", "rm", "rp"),
@@ -139,7 +140,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "infinite": "np.isinf({0})",
         "number": "{0} == {0}",
         "notanumber": "{0} != {0}",
-        "normal": "np.isfinite({0}) & (np.abs({0}) >= np.finfo(DTYPE).tiny)",
+        "normal": "np.isfinite({0}) & ((np.abs({0}) >= np.finfo(DTYPE).tiny) | ({0} == 0))",  # PTX ISA, testp: also 0
         "subnormal": "({0} != 0) & (np.abs({0}) < np.finfo(DTYPE).tiny)",
     },
     # prmt's modes: the selector by the low two bits of its operand.
@@ -293,8 +294,9 @@ _TABLE = (
     ("cvt.ftz.f32.SINGLE", "s", "flush({0}.astype('f4'))", "f32"),
     ("cvt.FTZ.sat.f32.f16", "s", "saturate({0}.astype('f4'))", "f32"),
     ("cvt.SAT.f64.SINGLE", "s", "{0}", "f64"),
-    ("cvt.MODE.FTZ.RELU.NARROWED.f32", "f32", "NARROWED(RELU({0}.astype('f8')), 'MODE')", "b16"),
-    ("cvt.MODE.FTZ.sat.NARROWED.f32", "f32", "NARROWED(saturate({0}.astype('f8')), 'MODE')", "b16"),
+    # An H200 flushes neither the operand nor the result of these.
+    ("cvt.MODE.UNFLUSHED.RELU.NARROWED.f32", "f32", "NARROWED(RELU({0}.astype('f8')), 'MODE')", "b16"),
+    ("cvt.MODE.UNFLUSHED.sat.NARROWED.f32", "f32", "NARROWED(saturate({0}.astype('f8')), 'MODE')", "b16"),
     ("cvt.MODE.NARROWED.f64", "f64", "NARROWED({0}, 'MODE')", "b16"),
     ("cvt.MODE.sat.NARROWED.f64", "f64", "NARROWED(saturate({0}), 'MODE')", "b16"),
     ("cvt.MODE2.RELU.HALVES.f32", "double double", "joined(HALVES(RELU({1}), 'MODE2'), HALVES(RELU({0}), 'MODE2'))",

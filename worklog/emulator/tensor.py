@@ -116,11 +116,14 @@ def truncated(x: Array) -> Array:
 
 
 def to_tf32(x: Array, mode: str) -> Array:
-    """cvt to .tf32: the bits of a float32 rounded to 10 bits of fraction. mode: rna (ties away from zero), rn or rz."""
+    """cvt to .tf32: the bits of a float32 rounded to 10 bits of fraction. mode: rna (ties away from zero), rn or rz. Of
+    NaN, an H200's: 0x7fffe000, and for rna the operand without its low 13 bits.
+    """
     bits = x.view(np.uint32)
     added = {"rna": np.uint32(0x1000), "rn": np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))}
     out = (bits + added.get(mode, np.uint32(0))) & np.uint32(0xFFFFE000)
-    return np.where(np.isnan(x), NAN.view(np.uint32), np.where(np.isinf(x), bits, out))
+    nan = bits & np.uint32(0xFFFFE000) if mode == "rna" else np.uint32(0x7FFFE000)
+    return np.where(np.isnan(x), nan, np.where(np.isinf(x), bits, out))
 
 
 # Fragments: a lane (g, t) of a warp, g its number div 4 and t mod 4, holds words of h numbers: 1, or as many as 32 bits
