@@ -70,6 +70,8 @@ def read_part(cls: type[T], document: dict[str, Any], what: str) -> T:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether JSON's value is of the declared type; a list will do for a tuple, an integer for a float."""
+    if type(value) is hint:
+        return True
     if hint in (int, float):
         return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
     origin, parts = get_origin(hint), get_args(hint)
@@ -99,6 +101,8 @@ def _number(text: str) -> bool:
 
 def not_finite(value: Any) -> str | None:
     """Which part of a document is NaN, infinite, or an integer beyond the floats; None where there isn't one."""
+    if isinstance(value, str):
+        return None
     items = value.items() if isinstance(value, dict) else enumerate(value, 1) if isinstance(value, list) else ()
     with suppress(TypeError, OverflowError):  # not numbers alone, or one that is too large
         if not isinstance(value, dict) and all(map(math.isfinite, value if items else [value])):

@@ -10,8 +10,10 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -310,8 +312,14 @@ def run_of(kernel: str) -> Run:
     raise BadRunFile(f"no run holds {kernel}: measure it on a GPU")
 
 
+@cache
+def _read_once(recording: Path) -> Run:
+    return Run.load(recording, origin="recorded")
+
+
 def recorded_run() -> Run:
-    """The recording in the package. Raises BadRunFile if it is missing."""
+    """The recording in the package, read once per process. Raises BadRunFile if it is missing."""
     for recording in recordings().values():
-        return Run.load(recording, origin="recorded")
+        run = _read_once(recording)
+        return replace(run, **{name: deepcopy(getattr(run, name)) for name in HEAD})
     raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
