@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from worklog.errors import CompileFailed
 from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import compile_cuda
 
 PLAIN = "__device__ __forceinline__ float twice(float x) { return 2 * x; }\n__global__ void k(float* out) {}\n"
 VARIABLE = "__device__ alignas(8) unsigned times[2] = {1};\n__global__ void k(float* out) {}\n"
@@ -23,9 +26,10 @@ class StandIn:
     def __init__(self) -> None:
         self.modules: list[Any] = []
         self.launches: list[dict[str, Any]] = []
+        self.driver = 13_000
 
     def module(self, **words: Any) -> Any:
-        self.modules.append(words)
+        self.modules.append(words if "code" in words else {"image": Path(words["path"]).read_bytes()})
         return SimpleNamespace(get_function=lambda _: self)
 
     num_regs = local_size_bytes = shared_size_bytes = 0
@@ -44,7 +48,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     errors = SimpleNamespace(CUDARuntimeError=KeyError, CUDADriverError=KeyError)
     compiler = SimpleNamespace(CompileException=KeyError)
     memory = SimpleNamespace(OutOfMemoryError=MemoryError)
-    cupy.cuda = SimpleNamespace(runtime=errors, driver=errors, compiler=compiler, memory=memory)
+    runtime = SimpleNamespace(CUDARuntimeError=KeyError, driverGetVersion=lambda: stand_in.driver)
+    cupy.cuda = SimpleNamespace(runtime=runtime, driver=errors, compiler=compiler, memory=memory)
     libs: Any = ModuleType("cupy_backends.cuda.libs")
     libs.cublas = SimpleNamespace(CUBLASError=KeyError)
     for name in ("cupy_backends", "cupy_backends.cuda"):
@@ -61,12 +66,25 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_second_compilation_of_a_source_with_variables_is_a_module_of_its_own(cuda: Any) -> None:
+    cuda.stand_in.driver = 12_090  # CuPy compiles
     for source in (PLAIN, VARIABLE):
         for _ in range(3):
             cuda.device.compile(Program("k.cu", source, "k"))
     texts = [module["code"] for module in cuda.stand_in.modules]
     assert len(set(texts[:3])) == 1, "without variables CuPy may give the module that it has"
     assert len(set(texts[3:])) == 3
+
+
+def test_the_gpu_runs_the_code_that_the_emulator_runs(cuda: Any) -> None:
+    program = Program("k.cu", PLAIN, "k")
+    cuda.device.compile(program)
+    assert cuda.stand_in.modules == [{"image": compile_cuda(program).cubin}]
+
+
+def test_what_needs_sm_90a_needs_a_driver_that_loads_it(cuda: Any) -> None:
+    cuda.stand_in.driver = 12_090
+    with pytest.raises(CompileFailed, match=r"k\.cu needs a driver for CUDA 13: update the driver"):
+        cuda.device.compile(Program("k.cu", PLAIN + "// setmaxnreg\n", "k"))
 
 
 def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> None:

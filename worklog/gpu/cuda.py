@@ -25,10 +25,17 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
-from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import Block, Program, Resources
-from worklog.kernel.nvrtc import compile_cuda, compile_error, needs_own_features, of_nvidia
+from worklog.kernel.nvrtc import (
+    ARCHITECTURES,
+    compile_cuda,
+    compile_error,
+    needs_own_features,
+    nvrtc_version,
+    of_nvidia,
+)
 from worklog.kernel.source import code
 from worklog.problem import Domain, Shape
 
@@ -57,7 +64,9 @@ class CudaKernel:
 
     @classmethod
     def by_cupy(cls, program: Program) -> CudaKernel:
-        """Compiled by CuPy, for the GPU's architecture without what only it has (sm_90, and not sm_90a)."""
+        """Compiled by CuPy with its own NVRTC, where by_nvrtc() can't be loaded. CuPy adds -ftz=true, so that subnormal
+        numbers are zeros, and knows no sm_90a.
+        """
         with TemporaryDirectory() as folder:  # CuPy takes headers as files only
             for name, text in program.headers:
                 path = Path(folder, name)
@@ -75,7 +84,7 @@ class CudaKernel:
 
     @classmethod
     def by_nvrtc(cls, program: Program) -> CudaKernel:
-        """Compiled from the caller's file name, with line numbers, and for sm_90a where the source needs it."""
+        """The code that the emulator runs and `worklog inspect` shows, with line numbers."""
         out = compile_cuda(program, gpu().arch)
         return cls.of_image(program, out.symbol, out.cubin)
 
@@ -115,8 +124,12 @@ class CudaDevice:
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU. Raises CompileFailed with the source line."""
         with self.errors(f"loading {program.entry}"):
-            own = needs_own_features(program, gpu().arch)
-            return CudaKernel.by_nvrtc(program) if own else CudaKernel.by_cupy(program)
+            # A driver loads no code of a CUDA newer than its own.
+            if gpu().arch in ARCHITECTURES and cupy.cuda.runtime.driverGetVersion() // 1000 >= nvrtc_version()[0]:
+                return CudaKernel.by_nvrtc(program)
+            if needs_own_features(program, gpu().arch):
+                raise CompileFailed(f"{program.name} needs a driver for CUDA {nvrtc_version()[0]}: update the driver")
+            return CudaKernel.by_cupy(program)
 
     def upload(self, host: NDArray[np.float32]) -> Any:
         """A flat device array with the elements of `host`. Raises OutOfMemory."""

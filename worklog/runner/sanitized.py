@@ -14,25 +14,16 @@ import cupy
 import numpy as np
 
 from worklog.gate import edge_shapes, family
-from worklog.gpu.cuda import CudaDevice, CudaKernel
-from worklog.kernel import Program
+from worklog.gpu.cuda import CudaDevice
 
 SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
-
-
-class WithLines(CudaDevice):
-    """A GPU whose kernels have line numbers."""
-
-    def compile(self, program: Program) -> CudaKernel:
-        """As CudaDevice.compile, by NVRTC and not by CuPy, which knows no line numbers."""
-        return CudaKernel.by_nvrtc(program)
 
 
 def main() -> None:
     """Launch the kernel. A fault ends the process; the tool has reported it by then."""
     kernel = pickle.loads(Path(sys.argv[1]).read_bytes())
     cupy.cuda.set_allocator(None)
-    device, rng = WithLines(), np.random.default_rng(0)
+    device, rng = CudaDevice(), np.random.default_rng(0)
     subject = kernel.load(device)
     for shape in edge_shapes(kernel.domain)[-SHAPES:]:
         a, b = (device.upload(matrix) for matrix in family("E1", shape, rng))
