@@ -32,21 +32,21 @@ class Box(NamedTuple):
 BOXES = [
     Box((100,), (64,), (8,)),
     Box((100,), (64,), (80,)),
-    Box((100,), (64,), (-5,)),
+    Box((100,), (64,), (-8,)),
     Box((40, 50), (16, 8), (4, 45)),
-    Box((40, 50), (32, 32), (-3, -7), swizzle=128),
+    Box((40, 50), (32, 32), (-4, -7), swizzle=128),
     Box((40, 50), (32, 16), (20, 9), swizzle=128),
     Box((48, 30), (16, 32), (36, 3), swizzle=64),
-    Box((48, 30), (8, 32), (5, 3), swizzle=32),
+    Box((48, 30), (8, 32), (4, 3), swizzle=32),
     Box((64, 20), (64, 8), (0, 4), dtype="u2", swizzle=128),
     Box((64, 20), (32, 8), (48, 16), dtype="f2", nan=True),
-    Box((32, 20), (16, 8), (-8, 1), dtype="u1"),
-    Box((20, 10), (8, 8), (15, 3), dtype="f8", nan=True),
-    Box((20, 10), (8, 8), (15, 3), dtype="f4", nan=True),
+    Box((32, 20), (16, 8), (-16, 1), dtype="u1"),
+    Box((20, 10), (8, 8), (14, 3), dtype="f8", nan=True),
+    Box((20, 10), (8, 8), (16, 3), dtype="f4", nan=True),
     Box((40, 50), (16, 16), (4, 20), steps=(1, 3)),
-    Box((12, 7, 9), (8, 4, 3), (6, 5, -1)),
-    Box((8, 5, 4, 6), (4, 3, 2, 4), (5, 3, 3, 4)),
-    Box((8, 5, 4, 3, 5), (4, 3, 2, 2, 3), (5, -1, 3, 2, 3)),
+    Box((12, 7, 9), (8, 4, 3), (8, 5, -1)),
+    Box((8, 5, 4, 6), (4, 3, 2, 4), (4, 3, 3, 4)),
+    Box((8, 5, 4, 3, 5), (4, 3, 2, 2, 3), (4, -1, 3, 2, 3)),
     Box((32, 6, 5), (32, 4, 4), (0, 3, 2), swizzle=128),
 ]
 
@@ -164,6 +164,13 @@ def test_a_tensor_map_that_the_emulator_did_not_make_is_refused() -> None:
         UnsupportedInstruction, match=r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.tensor_map"
     ):
         launch(compiled(SOURCE, "k"), (1,), 64, [*two, *middle, out], shared_bytes=512, source=SOURCE)
+
+
+@pytest.mark.parametrize("case", [Box((100,), (64,), (-5,)), Box((64, 20), (32, 8), (4, 1), dtype="f2")])
+def test_a_box_starts_at_a_multiple_of_16_bytes_along_dimension_0(case: Box) -> None:
+    """An H200 ends such a copy with an illegal instruction."""
+    findings = [f for f in copied(case)[2].findings if f.kind == "misaligned"]
+    assert len(findings) == 1 and "must start at multiples of 16 bytes along dimension 0" in findings[0].message
 
 
 def test_a_tensor_larger_than_its_buffer_is_found() -> None:

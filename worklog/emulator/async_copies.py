@@ -20,7 +20,8 @@ from worklog.emulator.tensor_map import SIZE, Layout, decoded
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-# PTX ISA, "cp.async.bulk": sizes and addresses are multiples of 16; with a tensor map, in shared memory of 128.
+# PTX ISA, "cp.async.bulk": sizes and addresses are multiples of 16; with a tensor map, in shared memory of 128. A box
+# starts at a multiple of 16 bytes along dimension 0: an H200 ends another copy with an illegal instruction.
 GRAIN, LINES = 16, 128
 
 
@@ -185,8 +186,8 @@ class BulkCopies:
         offset = (addresses - low)[:, None] + element
         inside = np.broadcast_to(exists, offset.shape)
         buffer, reach = self._buffer(low), int(element[exists].max()) + layout.item if exists.any() else 0
-        kind = ""
-        if (starts % unit).any() or (addresses % GRAIN).any() or (not tensor and which[0] % GRAIN):
+        kind, along = "", which[0] * (layout.item if tensor else 1)
+        if (starts % unit).any() or (addresses % GRAIN).any() or along % GRAIN:
             kind = "misaligned"
         elif starts.min() < 0 or int(starts.max()) + size > machine.shared.size:
             kind = "shared-out-of-bounds"
@@ -197,7 +198,10 @@ class BulkCopies:
         if kind or buffer is None:
             what = f"copies {size} bytes between shared byte {starts[0]} of {machine.shared.size} and global memory "
             what += machine.memory.name(low) + (f", the box at {tuple(corner)}" if tensor else "")
-            what += f": these must be multiples of {unit}, 16 and 16" if kind == "misaligned" else ""
+            if kind == "misaligned" and along % GRAIN and tensor:
+                what += ": boxes must start at multiples of 16 bytes along dimension 0"
+            elif kind == "misaligned":
+                what += f": these must be multiples of {unit}, 16 and 16"
             if tell:
                 machine.recorder.tell(kind, site, int(lanes[0]), what)
             return None
