@@ -9,7 +9,8 @@
 //          else. A tile of 128 x 256 needs 25 % fewer bytes per multiply-add than 128 x 128.
 // Costs:   four warps that don't multiply, and Hopper: registers move by setmaxnreg. How many
 //          multiply-adds read two operands from one register bank depends on what ptxas allocates
-//          for a count of registers: `worklog inspect specialized` counts them.
+//          for a count of registers: `worklog inspect specialized` counts them. Tiles still follow
+//          the order of the grid: rasterisation, an order that shares L2, comes with rung 18.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90.
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the

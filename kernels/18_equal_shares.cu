@@ -5,7 +5,8 @@
 //          H200: in the last one, some SMs have nothing to do.
 // Now:     one block per SM, and each takes an equal share of the steps along K of all tiles: whole
 //          tiles, and parts of the first and the last one. Sums of parts go to a workspace, and a
-//          second launch adds the parts of a tile in the order of K.
+//          second launch adds the parts of a tile in the order of K. Tiles are walked in bands of
+//          GROUP rows (rasterisation), so that the blocks at work share A and B in L2.
 // Why:     every SM is busy to the end. And a block copies the steps of its next tile while it
 //          stores this one.
 // Costs:   up to two parts per block, written and read once: 35 MB at most, and a launch.

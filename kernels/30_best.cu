@@ -11,9 +11,12 @@
 // Costs:   the parts are written and read once more, and there is a second launch.
 // Domain:  N % WIDTH == 0, K % WIDTH == 0.
 //
-// One block computes a BM x BN tile of C, or of one part's sums, as rung 12 does. WIDTH: floats per
-// access to A, B and C, 4 or 1; with 4, all three are aligned to 16 bytes. A_BY_COLUMNS,
+// One block computes a BM x BN tile of C, or of one part's sums, as rungs 12 and 13 do. WIDTH:
+// floats per access to A, B and C, 4 or 1; with 4, all three are aligned to 16 bytes. A_BY_COLUMNS,
 // B_BY_COLUMNS: whether a factor is stored column by column; then WIDTH divides its rows instead.
+// ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
+// It decides which registers ptxas allocates, and so how many multiply-adds read two operands from
+// one register bank. Each tile has the order with the fewest.
 
 namespace cutlass { struct KeepOrder; }
 
@@ -66,8 +69,8 @@ struct Copier {
   }
 };
 
-template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int MIN_BLOCKS, int A_BY_COLUMNS = 0,
-          int B_BY_COLUMNS = 0, class = cutlass::KeepOrder>
+template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int MIN_BLOCKS, int ORDER,
+          int A_BY_COLUMNS = 0, int B_BY_COLUMNS = 0, class = cutlass::KeepOrder>
 __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
     sgemm_best(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                float* C, void* workspace) {
@@ -80,8 +83,13 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   __shared__ __align__(16) float Bs[2][BK][BN + 4 * B_BY_COLUMNS];
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int row = warp / (BN / WN) * WM + (lane / 8 * 2 + lane % 2) * 4;
-  const int col = warp % (BN / WN) * WN + lane / 2 % 4 * 4;
+  // Rung 13's lanes where there are many multiply-adds per load. Else loads are the limit, and rung
+  // 12's lanes need fewer wavefronts.
+  constexpr bool MANY = TM >= 8;
+  const int lane_row = MANY ? lane / COLS : lane / 8 * 2 + lane % 2;
+  const int lane_col = MANY ? lane % COLS : lane / 2 % 4;
+  const int row = warp / (BN / WN) * WM + lane_row * 4;
+  const int col = warp % (BN / WN) * WN + lane_col * 4;
 
   // This part's tiles of K. BLAS: with alpha == 0, A and B are not read.
   const int tiles = alpha == 0.0f ? 0 : K / BK + (K % BK != 0), rest = K - (tiles - 1) * BK;
@@ -108,52 +116,51 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   };
 
   float acc[TM][TN] = {};
-  if (first < end) {
-    fetch(first == 0 ? rest : BK);
-    store(0);
-    __syncthreads();  // wait: the first tile must be complete before any thread reads it
-    read(0, 0);
-    for (int tile = first, buffer = 0; tile < end; ++tile) {
-      if (tile + 1 < end) fetch(BK);
+  fetch(first >= end ? 0 : first == 0 ? rest : BK);  // a part without tiles: zeros
+  store(0);
+  __syncthreads();  // wait: the first tile must be complete before any thread reads it
+  read(0, 0);
+  int tile = first, buffer = 0;
+  do {
+    if (tile + 1 < end) fetch(BK);
 
 #pragma unroll  // with two buffers, ptxas unrolls this loop only in part by itself
-      for (int k = 0; k < BK; ++k) {
-        if (k == BK - 1) {
-          buffer ^= 1;
-          if (tile + 1 < end) store(buffer);
-          __syncthreads();  // wait: the next tile must be complete, and this one no longer in use
-        }
-        read(buffer, (k + 1) % BK);
-        for (int j = 0; j < TN; j += 2) {
-          for (int step = 0; step < TM; step += 2) {
-            const int i = j % 4 == 0 ? step : TM - 2 - step;
-            acc[i][j] += a[k % 2][i] * b[k % 2][j];
-            acc[i + 1][j] += a[k % 2][i + 1] * b[k % 2][j];
-            acc[i + 1][j + 1] += a[k % 2][i + 1] * b[k % 2][j + 1];
-            acc[i][j + 1] += a[k % 2][i] * b[k % 2][j + 1];
+    for (int k = 0; k < BK; ++k) {
+      if (k == BK - 1) {
+        buffer ^= 1;
+        if (tile + 1 < end) store(buffer);
+        __syncthreads();  // wait: the next tile must be complete, and this one no longer in use
+      }
+      read(buffer, (k + 1) % BK);
+      for (int j = 0; j < TN; j += 2) {
+        for (int step = 0; step < TM; step += 2) {
+          const int i = j % 4 == 0 ? step : TM - 2 - step;
+          for (int n = 0; n < 4; ++n) {
+            const int y = i + (ORDER >> (4 * n + 1)) % 2, x = j + (ORDER >> 4 * n) % 2;
+            acc[y][x] += a[k % 2][y] * b[k % 2][x];
           }
         }
       }
     }
-  }
+  } while (++tile < end);
 
   // With beta == 0, C is not read: it may hold NaN.
-  const bool whole = gridDim.z == 1;
-  float* out = (whole ? C : (float*)workspace + (size_t)blockIdx.z * M * N) + i0 * N + j0;
+  if (gridDim.z > 1) {
+    alpha = 1.0f, beta = 0.0f, C = (float*)workspace + (size_t)blockIdx.z * M * N;  // sums alone
+  }
+  C += i0 * N + j0;
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
 #pragma unroll
     for (int j = 0; j < TN; j += WIDTH) {
-      const int c_row = row + i / 4 * 4 * ROWS + i % 4, c_col = col + j / 4 * 4 * COLS + j % 4;
-      if (c_row < rows && c_col < cols) {
-        float* c = out + (size_t)c_row * N + c_col;
-        float result[4] = {};
-        if (whole && beta != 0.0f) copy<WIDTH>(result, c);
-        for (int x = 0; x < WIDTH; ++x) {
-          result[x] = whole ? alpha * acc[i][j + x] + beta * result[x] : acc[i][j + x];
-        }
-        copy<WIDTH>(c, result);
-      }
+      // With the column in a variable, ptxas allocates registers with many bank conflicts.
+      const int c_row = row + i / 4 * 4 * ROWS + i % 4;
+      if (c_row >= rows || col + j / 4 * 4 * COLS + j % 4 >= cols) continue;
+      float* c = &C[(size_t)c_row * N + col + j / 4 * 4 * COLS + j % 4];
+      float result[WIDTH] = {};
+      if (beta != 0.0f) copy<WIDTH>(result, c);
+      for (int x = 0; x < WIDTH; ++x) result[x] = alpha * acc[i][j + x] + beta * result[x];
+      copy<WIDTH>(c, result);
     }
   }
 }

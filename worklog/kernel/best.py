@@ -169,5 +169,5 @@ def _contiguous(a_by_columns: bool, b_by_columns: bool) -> list[str]:
 
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, MIN_BLOCKS=4)
+ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, MIN_BLOCKS=4, ORDER=0x0123)
 BEST = replace(kernel_of(ANY), choose=choose)
