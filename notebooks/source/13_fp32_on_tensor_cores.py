@@ -196,7 +196,11 @@ def product(kernel, a, b):
 
 rung = worklog.rung("wgmma")
 a, b = inputs(128, 128)
-for line in ("", 'asm volatile("fence.proxy.async;" ::: "memory");', 'asm volatile("bar.sync 1, 128;" ::: "memory");'):
+for line in (
+    "",
+    'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
+    'asm volatile("bar.sync 1, 128;" ::: "memory");',
+):
     try:
         error = rms_error(product(replace(rung, text=rung.source.replace(line, "")), a, b), a, b)
         print(f"as it is: no finding, rms {error:.1f} u·D")
