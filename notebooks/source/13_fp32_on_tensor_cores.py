@@ -199,8 +199,9 @@ a, b = inputs(128, 128)
 for line in (
     "",
     'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
-    'asm volatile("bar.sync 1, 128;" ::: "memory");',
+    'asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");',
 ):
+    assert line in rung.source
     try:
         error = rms_error(product(replace(rung, text=rung.source.replace(line, "")), a, b), a, b)
         print(f"as it is: no finding, rms {error:.1f} u·D")
