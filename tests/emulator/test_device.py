@@ -8,7 +8,6 @@ import pytest
 from tests.emulator.helpers import cuda
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
-from worklog.errors import LaunchFailed
 from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
@@ -85,6 +84,8 @@ def test_registers_that_no_warp_releases_are_an_endless_wait() -> None:
     device = EmulatedDevice()
     launch = (1, 1), 384, (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
     device.launch(device.compile(Program("k.cu", source, "k")), *launch)
-    without = source.replace('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0")
-    with pytest.raises(LaunchFailed, match=r"k\.cu: setmaxnreg\.inc waits for 200 registers, and no setmaxnreg\.dec"):
-        device.launch(device.compile(Program("k.cu", without, "k")), *launch)
+    device.synchronize()
+    for old, new in (('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0"), ("32 200;", "32 208;")):
+        device.launch(device.compile(Program("k.cu", source.replace(old, new), "k")), *launch)
+        with pytest.raises(EmulatedFault, match=r"k\.cu:3: registers: thread 128 .* of 64512"):
+            device.synchronize()

@@ -6,7 +6,6 @@ Kernels run at launch; an error finding is raised where a GPU reports a fault, a
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,14 +77,6 @@ def _shipped(program: Program, entry: dict[str, Any], arch: str) -> Compiled:
     return Compiled(program, entry["symbol"], arch, ptx=ptx, cubin=b"", shared_accesses=accesses, log="", **resources)
 
 
-def _endless(out: Compiled) -> str:
-    """PTX ISA, setmaxnreg: an increase waits until the block's other warps have released as many registers."""
-    wanted = max(map(int, re.findall(r"\bsetmaxnreg\.inc\S*\s+(\d+)", out.ptx)), default=0)
-    if wanted <= out.registers or "setmaxnreg.dec" in out.ptx:
-        return ""
-    return f"setmaxnreg.inc waits for {wanted} registers, and no setmaxnreg.dec releases any: the launch does not end"
-
-
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -115,14 +106,13 @@ def naming(program: Program) -> Iterator[None]:
 @dataclass(frozen=True)
 class EmulatedKernel:
     """A compiled entry, loaded. program: what it was compiled from. variables: its __device__ variables, by name, which
-    keep their values between launches. endless: why a launch can't end, if that is known.
+    keep their values between launches.
     """
 
     program: Program
     kernel: Kernel
     resources: Resources
     variables: Mapping[str, NDArray[Any]] = field(compare=False)
-    endless: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,7 +165,7 @@ class EmulatedDevice:
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         with naming(program):
             kernel = load(out.ptx, out.symbol, out.shared_accesses)
-        return EmulatedKernel(program, kernel, resources, load_variables(kernel), _endless(out))
+        return EmulatedKernel(program, kernel, resources, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""
@@ -208,8 +198,6 @@ class EmulatedDevice:
 
     def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
         """Run to the end. Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings."""
-        if kernel.endless:
-            raise LaunchFailed(f"{kernel.program.name}: {kernel.endless}")
         names = kernel.program.arguments or ("",) * len(arguments)
         values = [
             Pointer(value.data, value.data.nbytes, name, value.skew) if isinstance(value, EmulatedBuffer) else value

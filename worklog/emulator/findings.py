@@ -125,12 +125,12 @@ class Finding:
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
     "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
-    "trap", "global-race", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies "early-overwrite",
-    "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; "descriptor", of wgmma; "deadlock", where it
-    follows other errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without -lineinfo);
-    other_line: of the other access, or None. text: that source line. block: (x, y, z) of the first block concerned;
-    threads: numbers of its threads concerned. count: how often it occurred. callers: where `line` and `other_line` are
-    in functions, the lines that called these.
+    "trap", "registers", "global-race", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies
+    "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; "descriptor", of wgmma;
+    "deadlock", where it follows other errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without
+    -lineinfo); other_line: of the other access, or None. text: that source line. block: (x, y, z) of the first block
+    concerned; threads: numbers of its threads concerned. count: how often it occurred. callers: where `line` and
+    `other_line` are in functions, the lines that called these.
     """
 
     kind: str

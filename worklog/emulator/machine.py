@@ -30,6 +30,8 @@ from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 from worklog.emulator.wgmma import Wgmma
 
+REGISTERS = 65536  # of a multiprocessor
+
 
 class Machine:
     """Everything of one launch that generated code calls, as `S`."""
@@ -77,10 +79,12 @@ class Machine:
         parts: tuple[Any, ...] = (self.shared, self.local_memory, self.barriers, self.bulk, self.wgmma)
         for part in (*parts, self.unwritten, self.block, self.spinning, self.exchange):
             part.start()
+        self.held: dict[int, Array] = {}
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self.registers: dict[str, Array] = dict(self.program.initial_registers)
             self._loop(self.registers)
         self.bulk.finish()
+        self._check_registers()
         self.shared.interval.close(None, ())
 
     def _loop(self, registers: dict[str, Array]) -> None:
@@ -203,6 +207,26 @@ class Machine:
         if not lanes.any():
             return False
         return None if mask is None and lanes.all() else lanes
+
+    def set_registers(self, pc: int, mask: Mask, count: Array) -> None:
+        """setmaxnreg."""
+        before = self.held.get(-1, np.zeros(self.batch.lanes, np.int64))
+        lanes = self.lanes_of(mask)
+        self.held |= {-1: np.where(lanes, count.astype(np.int64), before), pc: lanes}
+
+    def _check_registers(self) -> None:
+        """PTX ISA, setmaxnreg: an increase waits until the block's other warps have released as many registers. The
+        block has what a launch gives to all of its threads: registers are allocated in units of 8 per thread.
+        """
+        if not self.held:
+            return
+        batch, set_to = self.batch, self.held.pop(-1)
+        each = REGISTERS // batch.threads // 8 * 8
+        wanted = (np.where(set_to, set_to, each) * self.started).reshape(-1, batch.block_lanes).sum(axis=1)
+        if (wanted > each * batch.threads).any():
+            pc, lanes = max(self.held.items(), key=lambda item: int(set_to[item[1]].max(initial=0)))
+            what = f"waits for ever: the block's warps want {wanted.max()} registers, of {each * batch.threads}"
+            self.recorder.add_lanes("registers", self.program.kernel.instructions[pc], lanes, what)
 
     def abort(self, pc: int, mask: Mask, *arguments: Array) -> None:
         """trap, and a failed assertion with the arguments of __assertfail: a finding, and the end of the launch."""

@@ -33,7 +33,6 @@ _ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
 _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 _WITHOUT_EFFECT = (
     "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
-    "setmaxnreg",
 )  # fmt: skip
 _COPIES = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"}
 
@@ -164,7 +163,12 @@ def _trap(w: Writer, i: Instruction) -> bool:
 
 
 def _nothing(w: Writer, i: Instruction) -> bool:
-    """Prefetches, naps and the number of registers change no value."""
+    """Prefetches and naps change no value."""
+    return True
+
+
+def _setmaxnreg(w: Writer, i: Instruction) -> bool:
+    w.lines.append(f"S.set_registers({i.pc}, {w.mask}, {w.source(i.operands[0], 'u32')})")
     return True
 
 
@@ -207,4 +211,5 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("mapa", "getctarank"), cluster),
     **TENSOR_RULES,
     **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
+    "setmaxnreg": _setmaxnreg,
 }
