@@ -230,9 +230,10 @@ def test_ragged_shapes_lie_just_below_in_the_domain(domain: Domain, size: int) -
                 <= most
             )
     if domain == Domain() and size > 8:
-        odd, fours, behind_tiles = found
+        odd, fours, behind_tiles, beside_tiles = found
         assert odd.m % 2 == odd.n % 2 == odd.k % 2 == 1 and fours.m % 8 == fours.n % 8 == fours.k % 8 == 4
         assert (behind_tiles.m, behind_tiles.n) == (shape.m, shape.n) and behind_tiles.k % 2 == 1
+        assert (beside_tiles.m, beside_tiles.k) == (shape.m, shape.k) and beside_tiles.n % 2 == 1
 
 
 def test_a_kernel_for_whole_tiles_with_any_k_gets_more_than_a_few_terms() -> None:

@@ -241,6 +241,10 @@ WRONG: dict[str, tuple[str, Function]] = {
     "columns_swapped_when_big": (BENCHMARK, product(lambda p: np.roll(summed(p.a, p.b), 32, axis=1), is_big)),
     "reads_past_a": (EDGE, product(past_a)),
     "edges_dropped_when_big": (RAGGED, product(whole_tiles, is_big)),
+    "pairs_of_columns_if_k_is_even": (
+        RAGGED,
+        product(lambda p: np.roll(summed(p.a, p.b), 1, axis=1), lambda p: is_big(p) and p.n % 2 == 1 and p.k % 2 == 0),
+    ),
     # data
     "a_stops_at_its_first_zero": (EDGE, product(lambda p: summed(p.a * np.cumprod(p.a != 0, axis=1, dtype=F32), p.b))),
     "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b))),

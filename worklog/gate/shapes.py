@@ -21,8 +21,8 @@ integers of 12 and 11 bits, because a fast path for large shapes can forget or s
 
 The benchmark shape is mostly a multiple of every tile, so a kernel that chooses another path for large shapes could
 drop edges there unseen. So it also runs just below that size: with all sizes odd, with all of them 4 times an odd
-number, which loads of four elements take, and with only K odd, behind whole tiles. Inputs are drawn and results
-projected on the device, as for every timed launch (worklog.gate.after_timing), which costs the host nothing.
+number, which loads of four elements take, and with only K or only N odd, beside whole tiles. Inputs are drawn and
+results projected on the device, as for every timed launch (worklog.gate.after_timing), which costs the host nothing.
 
 A race need not show in one launch. On the dense integers of family E1 every order of additions gives the same result,
 so two launches of a right kernel agree bit by bit, even with atomics. The repeated launches write a second C, filled
@@ -347,7 +347,7 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 
     sizes, steps = (shape.m, shape.n, shape.k), (domain.m, domain.n, domain.k)
     odd, fours = (tuple(below(*each, multiple) for each in zip(sizes, steps, strict=True)) for multiple in (1, 4))
-    found = [Shape(*odd), Shape(*fours), Shape(shape.m, shape.n, odd[2])]
+    found = [Shape(*odd), Shape(*fours), Shape(shape.m, shape.n, odd[2]), Shape(shape.m, odd[1], shape.k)]
     if domain.square:
         found = [domain.padded(Shape.of(max(1, shape.m - step))) for step in (2 * max(steps), max(steps))]
     return [each for each in dict.fromkeys(found) if each in domain and each != shape]
