@@ -188,18 +188,20 @@ class Drawing:
         (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML
         (worklog.lab.notebooks): the PNG has a ground of its own and can be read on both themes.
         """
-        png = self.png()
+        svg = self.svg()
+        png = self.encoded(svg)
         with Image.open(io.BytesIO(png)) as image:
             width, height = (round(SCREEN_DPI * pixels / DPI) for pixels in image.size)
-        data = {"text/html": self.html(data_uri("png", png), width), "text/plain": self.alt}
+        data = {"text/html": self.html(svg, data_uri("png", png), width), "text/plain": self.alt}
         data["image/png"] = base64.b64encode(png).decode("ascii")
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
 
-    def html(self, light: str = "", width: int = 700) -> str:
+    def html(self, svg: str = "", light: str = "", width: int = 700) -> str:
         """An image, at most `width` pixels wide, in the palette of the notebook's theme. As images, so that the ids of
-        two figures can't clash. light: the address of the light one (default: the SVG itself).
+        two figures can't clash. svg: the drawing, if it is drawn already. light: the address of the light one (default:
+        the SVG itself).
         """
-        drawn = self.svg()
+        drawn = svg or self.svg()
         light, dark = light or data_uri("svg+xml", drawn.encode()), data_uri("svg+xml", in_the_dark(drawn).encode())
         size = f'width="{width}" style="max-width:100%;height:auto"'
         image = f'<img src="{light}" {size} alt="{escape(self.alt)}">'
