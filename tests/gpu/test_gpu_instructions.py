@@ -70,6 +70,31 @@ def test_an_instruction_gives_the_gpus_bits(instruction: str, result: str, kinds
     )
 
 
+# Exact results just below the least normal number: with as many digits as the format has, and with more.
+EDGES = {
+    "f32": [(2.0**-126, 1 - 2.0**-24), (2.0**-126 * (1 + 2.0**-23), 1 - 2.0**-23), (-(2.0**-126), 1 - 2.0**-24)],
+    "f16": [(2.0**-14, 1 - 2.0**-11), (2.0**-14 * (1 + 2.0**-10), 1 - 2.0**-10), (-(2.0**-14), 1 - 2.0**-11)],
+}
+
+
+@pytest.mark.parametrize(
+    ("instruction", "third"),
+    [
+        (f"{name}.{type_} $d, $0, $1{end}", end)
+        for type_ in EDGES
+        for name, end in (("mul.ftz", ";"), ("fma.rn.ftz", ", $2;"))
+    ],
+)
+def test_what_is_subnormal_before_it_is_rounded_is_flushed_as_on_the_gpu(instruction: str, third: str) -> None:
+    type_ = instruction.split()[0].split(".")[-1]
+    rows = [(*row, 0.0) if third != ";" else row for row in EDGES[type_]]
+    columns = np.array(rows, f"f{int(type_[1:]) // 8}").T.copy().view(DTYPES[type_])
+    there = on_gpu(ptx_of(instruction, type_, [type_] * len(columns)), type_, [np.resize(x, COUNT) for x in columns])
+    here = evaluate(instruction, type_, [type_] * len(columns), [*zip(*columns, strict=True)])
+    bits = f"u{here.itemsize}"
+    assert there[: len(rows)].view(bits).tolist() == here.view(bits).tolist(), rows
+
+
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_an_approximation_is_near_the_emulators_nearest_float(name: str) -> None:
     """The bound is loose on purpose: it is a GPU's own, and what the finding says is only that bits may differ."""
