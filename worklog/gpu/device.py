@@ -232,7 +232,6 @@ def software() -> dict[str, str]:
 
         versions["cuda_runtime"] = _cuda_version(cupy.cuda.runtime.runtimeGetVersion())
         versions["cuda_driver"] = _cuda_version(cupy.cuda.runtime.driverGetVersion())
-        versions["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
     return versions
 
 

@@ -18,7 +18,7 @@ from worklog.gpu.device import gpu, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
 from worklog.kernel import Kernel, Subject, rung
-from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
 from worklog.runner.tasks import BASELINE, Task, measurement_of, work_of
@@ -132,11 +132,12 @@ class Session:
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
         """The head of a run file. notes: what could not be done as the harness says."""
+        cublas: str = self.baselines["fp32"].version  # type: ignore[attr-defined]
         return {
             "device": self.gpu.as_dict(),
             "harness": harness.as_dict(),
             "tool": tool(),
-            "software": {**software(), "cublas": self.baselines["fp32"].version},  # type: ignore[attr-defined]
+            "software": {**software(), "nvrtc": ".".join(map(str, nvrtc_version())), "cublas": cublas},
             "calibration": self.calibration.as_dict(),
             "notes": [*notes, *self.calibration.remarks],
         }

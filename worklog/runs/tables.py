@@ -133,9 +133,7 @@ def small(half_width: float) -> str:
 
 
 def of_baseline(ratio: float, low: float | None, high: float | None) -> str:
-    """A share of the baseline in percent with its interval, both to the same digit: 62.7 % ±0.3, 97.31 % ±0.08. Without
-    an interval 62.7 %.
-    """
+    """A share of the baseline in percent, and to the same digit its interval, if any: 62.7 % ±0.3, 97.31 % ±0.08."""
     if low is None or high is None:
         return f"{100 * ratio:.1f} %"
     half = 50 * (high - low)
