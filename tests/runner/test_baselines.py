@@ -136,3 +136,11 @@ def test_the_libraries_are_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> No
         kernel.host.loaded()[0](-1.0, "a", "b", 0.0, "c")
     written = (("c", "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": "c"})
     assert asked == ["default", written, "cublaslt", written] and not cuda.matmul.allow_tf32
+
+
+def test_a_rung_for_another_gpu_is_skipped_and_says_which() -> None:
+    session = VirtualSession(Machine())
+    session.gpu = replace(session.gpu, compute_capability=(8, 0))
+    found = attempt(session, Task("bulk_copies", Shape.of(256)), QUICK)
+    assert found.status == "skipped"
+    assert found.reason == "its instructions need compute capability 9.0, and this GPU has 8.0"

@@ -263,6 +263,11 @@ class Kernel:
         return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
 
     @property
+    def only_on_9_0(self) -> bool:
+        """Whether it names instructions that only GPUs of compute capability 9.0 have."""
+        return self.host is None and self.solution is None and "setmaxnreg" in self.source
+
+    @property
     def program(self) -> Program:
         """What to compile."""
         return Program(self.file, self.source, self.entry, self.options, self.arguments, self.shared, self.headers)

@@ -29,7 +29,6 @@ ALIGNMENT = 16  # bytes, of a kernel's widest access
 MOST_SIZE = 2**31 - 1  # their parameters are int
 MOST_EMULATED = Shape.of(512).flops
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
-HOPPER = "setmaxnreg"  # in the source of a kernel for compute capability 9.0 only
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ class Place:
 
     def require(self, kernel: Kernel) -> None:
         """Raise BadSetting for a kernel whose instructions the device doesn't have."""
-        if HOPPER in kernel.source and self.capability() != "90":
+        if kernel.only_on_9_0 and self.capability() != "90":
             raise BadSetting(
                 f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
                 f"{'.'.join(self.capability())}: take mode='fp32'"
