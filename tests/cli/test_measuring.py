@@ -77,7 +77,9 @@ def test_run_draws_shapes_by_a_seed_that_the_run_keeps(answers: list[tuple[list[
     for shape, kind in kinds.items():
         assert re.search(rf"^ {shape} +{kind}( +100\.0 µs +50\.0 % ±1\.0){{2}}$", result.stdout, re.MULTILINE)
     assert re.search(r"^ geometric mean +50\.0 % +50\.0 %$", result.stdout, re.MULTILINE)
-    assert Run.load(Path("here.json")).notes == ["6 shapes drawn: --shapes 6 --seed 3"]
+    drawn_by, stale = Run.load(Path("here.json")).notes
+    assert drawn_by == "6 shapes drawn: --shapes 6 --seed 3"
+    assert stale.startswith("best chooses by a table for an NVIDIA H200 with driver"), "this run names no driver"
     assert one_line(worklog("run", "--shapes", "6", "--size", "512")).startswith("--shapes draws the sizes")
 
 

@@ -147,6 +147,14 @@ def test_mistakes(
         compile_cuda(Program("two.cu", source, entry, options), arch)
 
 
+@pytest.mark.parametrize(("name", "needs"), [("specialized", "setmaxnreg"), ("barriers", "mbarrier.* sm_90 or higher")])
+def test_what_an_architecture_lacks_is_named_with_what_runs_on_all(name: str, needs: str) -> None:
+    with pytest.raises(CompileFailed) as failed:
+        compile_cuda(rung(name).program, "sm_80")
+    assert re.search(rf"^{rung(name).file}: .* for this architecture: .*{needs}", str(failed.value))
+    assert str(failed.value).splitlines()[0].endswith("; the rung best runs on all")
+
+
 def test_names_of_kernels_survive_launch_bounds_and_comments() -> None:
     assert kernel_names("// __global__ void no() {}\n" + TWO) == ["small", "spilling"]
     assert kernel_names("__global__ void __launch_bounds__(32 * (4 + 1)) a(int*); static __global__ void b() {}") == [

@@ -83,7 +83,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "dimensions": ({"A": A[0]}, "A has 1 dimensions: give a matrix"),
     "inner": ({"B": integers(3, 4)}, "A is 4 x 4 and B 3 x 4: A needs as many columns as B has rows"),
     "C": ({"C": integers(4, 5)}, "C is 4 x 5, and A B is 4 x 4"),
-    "gaps": ({"A": integers(4, 8)[:, ::2]}, r"A has gaps \(strides 8, 2\): copy it"),
+    "gaps": (
+        {"A": integers(4, 8)[:, ::2]},
+        r"A has gaps \(strides 8, 2\), .* give numpy.ascontiguousarray\(A\)",
+    ),
+    "view": ({"C": integers(4, 8)[:, :4]}, r"C has gaps \(strides 8, 1\), .* C\[\.\.\.\] = worklog.sgemm\(A, B\)"),
+    "size": (
+        {"A": np.broadcast_to(np.float32(1), (2**31, 4))},
+        "2147483648 x 4 x 4: kernels take sizes up to 2147483647",
+    ),
     "orders": (
         {"B": COLUMNS(B), "mode": worklog.rung("naive")},
         "A is row-major, B is column-major, C is row-major, and naive takes one order for all: take best, or copy",

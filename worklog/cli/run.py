@@ -74,6 +74,7 @@ def run(
     Exits with 1 if a kernel fails the check.
     """
     from worklog.cli import selection
+    from worklog.kernel.best import table
     from worklog.problem import Shape, drawn, shapes
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
@@ -114,9 +115,11 @@ def run(
             raise
         advice = "`worklog check` checks a user kernel on the emulator"
         raise NoGpu(f"no GPU to measure on: {device.gpu_reason()}; {advice}") from error
-    said = f"{count} shapes drawn: --shapes {count} --seed {seed}"
-    if count and said not in measured.notes:
-        measured.notes.append(said)
+    said = [f"{count} shapes drawn: --shapes {count} --seed {seed}"] if count else []
+    if "best" in rungs:
+        said += filter(None, [table().stale(measured.device.get("name", ""), measured.device.get("driver", ""))])
+    if new := [note for note in said if note not in measured.notes]:
+        measured.notes += new
         if measured.origin == "live":
             measured.save()
     output.finish(measured, with_details=details, as_json=as_json, kinds=kinds)

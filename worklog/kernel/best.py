@@ -62,6 +62,15 @@ class Table:
     split_gbs: float
     tiles: tuple[Tile, ...]
 
+    def stale(self, gpu: str, driver: str) -> str:
+        """What to say where it was made for another GPU or driver; "" where it wasn't."""
+        if (gpu, driver) == (self.gpu, self.driver):
+            return ""
+        return (
+            f"best chooses by a table for an {self.gpu} with driver {self.driver}, and this is an {gpu} with driver "
+            f"{driver}: the result is right, and may be slower; worklog sweep best measures the table anew"
+        )
+
     def split_pays(self, shape: Shape) -> bool:
         """Whether the rung split is expected to be faster than best."""
         return self.split_us(shape) < min(self.us(tile, 1, shape) for tile in self.tiles)

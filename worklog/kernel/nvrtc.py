@@ -306,6 +306,9 @@ def compile_error(name: str, source: str, entry: str, log: str, *, file: str | N
         r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
     )
     if error is None:
+        if lacking := re.search(r"error\s*:\s*(.+ (?:requires|not supported on) \.target .+)", log):
+            why = f"{name}: {entry} can't be compiled for this architecture: {lacking[1].strip()}"
+            return CompileFailed(f"{why}; the rung best runs on all\n{log.strip()}")
         return CompileFailed(f"{name}: {entry} does not compile; the compiler printed:\n{log.strip()}")
     if error["file"] == "__nv_name_map":
         return _no_entry(name, source, entry, log)

@@ -125,9 +125,13 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     _require_one_place(a, b, c)
     for one in (a, b, c):
         if not (one.by_rows or one.transposed.by_rows):
+            copy = (
+                f"{one.name}.contiguous()" if one.library == "torch" else f"{one.library}.ascontiguousarray({one.name})"
+            )
+            into = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
             raise BadSetting(
-                f"sgemm: {one.name} has gaps (strides {one.strides[0]}, {one.strides[1]}): copy it, by "
-                "cupy.ascontiguousarray or a tensor's .contiguous()"
+                f"sgemm: {one.name} has gaps (strides {one.strides[0]}, {one.strides[1]}), as a view of a larger one, "
+                f"and kernels take none: {into if one is c else f'give {copy}'}"
             )
     orders = ", ".join(f"{one.name} is {'row' if one.by_rows else 'column'}-major" for one in (a, b, c))
     if not c.by_rows:
@@ -345,9 +349,5 @@ def once(said: str) -> None:
 @cache
 def warn_of_a_stale_table(name: str, driver: str) -> None:
     """Say so where best's table was made on another GPU or under another driver."""
-    found = table()
-    if (name, driver) != (found.gpu, found.driver):
-        once(
-            f"sgemm: best chooses by a table for an {found.gpu} with driver {found.driver}, and this is an {name} with "
-            f"driver {driver}: the result is right, and may be slower; worklog sweep best measures the table anew"
-        )
+    if why := table().stale(name, driver):
+        once(f"sgemm: {why}")
