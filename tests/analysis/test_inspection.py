@@ -46,7 +46,7 @@ def racy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "mine.cu"
 
 
-@pytest.mark.parametrize("name", ["naive", "warptiled"])
+@pytest.mark.parametrize("name", ["naive", "vectorized"])
 def test_a_rung_has_a_report_without_a_time(name: str) -> None:
     record = rung(name)
     found = inspect(record)

@@ -27,7 +27,7 @@ from worklog.errors import NothingToDraw
 from worklog.gate.verdict import ErrorMap
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
-from worklog.plots.figure import DARK, LIGHT, PAPER
+from worklog.plots.figure import DARK, LIGHT, PAPER, in_the_dark
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
@@ -212,7 +212,8 @@ def test_finding_source_and_alt_text_are_there_and_all_of_it_is_readable(name: s
 
 @every_chart
 def test_every_colour_is_the_palettes(name: str) -> None:
-    light, dark = drawn(name).svg(), drawn(name).svg(dark=True)
+    light = drawn(name).svg()
+    dark = in_the_dark(light)
     roles = {role for role in LIGHT if LIGHT[role] in light}
     assert set(re.findall(r"#[0-9a-f]{6}\b", light)) == {LIGHT[role] for role in roles} > {LIGHT["paper"]}
     assert set(re.findall(r"#[0-9a-f]{6}\b", dark)) == {DARK[role] for role in roles}
