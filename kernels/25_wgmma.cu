@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(640, 1) sgemm_wgmma(
   };
 
   if (warp < 4 * SPLITTERS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     const int group = warp / 4, thread = threadIdx.x % 128, half = lane / 16;
     const int line = warp % 4 * 16 + lane % 16;
     // A stage has four items: twice 64 rows of A, twice 64 columns of B. The groups take turns.
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(640, 1) sgemm_wgmma(
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
   const int group = warp / 4 - SPLITTERS;
   const int row = (warp - 4 * SPLITTERS) * 16 + lane / 4, col = lane % 4 * 2;
   float acc[BN / 2], sum[BN / 2] = {};
