@@ -87,5 +87,5 @@ def test_registers_that_no_warp_releases_are_an_endless_wait() -> None:
     device.synchronize()
     for old, new in (('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0"), ("32 200;", "32 208;")):
         device.launch(device.compile(Program("k.cu", source.replace(old, new), "k")), *launch)
-        with pytest.raises(EmulatedFault, match=r"k\.cu:3: registers: thread 128 .* of 65536"):
+        with pytest.raises(EmulatedFault, match=r"k\.cu:3: registers: thread 128 .* of 64512"):
             device.synchronize()

@@ -215,17 +215,17 @@ class Machine:
         self.held |= {-1: np.where(lanes, count.astype(np.int64), before), pc: lanes}
 
     def _check_registers(self) -> None:
-        """PTX ISA, setmaxnreg: an increase waits until the block's other warps have released as many registers. A
-        launch gives each thread up to `each`, in units of 8; more than a multiprocessor has, a block never gets.
+        """PTX ISA, setmaxnreg: an increase waits until the block's other warps have released as many registers. The
+        block has what a launch gives to all of its threads: registers are allocated in units of 8 per thread.
         """
         if not self.held:
             return
         batch, set_to = self.batch, self.held.pop(-1)
         each = REGISTERS // batch.threads // 8 * 8
         wanted = (np.where(set_to, set_to, each) * self.started).reshape(-1, batch.block_lanes).sum(axis=1)
-        if (wanted > REGISTERS).any():
+        if (wanted > each * batch.threads).any():
             pc, lanes = max(self.held.items(), key=lambda item: int(set_to[item[1]].max(initial=0)))
-            what = f"waits for ever: the block's warps want {wanted.max()} registers, of {REGISTERS}"
+            what = f"waits for ever: the block's warps want {wanted.max()} registers, of {each * batch.threads}"
             self.recorder.add_lanes("registers", self.program.kernel.instructions[pc], lanes, what)
 
     def abort(self, pc: int, mask: Mask, *arguments: Array) -> None:
