@@ -157,7 +157,7 @@ IDLE = "idle after the launch"
 WARN, FAIL = 0.95, 1.02
 MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
 QUEUES_US = 3.0  # more of them, for a host function
-WAIT_US = 20.0  # what a wait for an idle device takes at most, from Python
+WAIT_US = 50.0  # what a wait for an idle device takes at most, from Python; an H200's host took 9 to 22
 
 
 SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
@@ -209,9 +209,10 @@ def second_clock(
 
 def idle(waits_us: Sequence[float], us: float) -> Stage:
     """waits_us: of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU.
-    us: of one launch. The shortest wait decides: the host may be interrupted, and unjoined work is there every time.
+    us: of one launch. The median decides: unjoined work is there every time. An interrupt of the host in the wait makes
+    it longer, and one between the launch and the wait makes it shorter.
     """
-    left, limit = min(waits_us), WAIT_US + MISSED * us
+    left, limit = float(np.median(waits_us)), WAIT_US + MISSED * us
     detail = f"{left:.1f} µs after the launch the whole GPU was idle"
     if left > limit:
         detail += ": it leaves work on a stream that it doesn't join, and the events don't time that work"
