@@ -48,6 +48,12 @@ def session() -> Session:
 
 
 @pytest.fixture
+def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocking kernel waits 1 s, not 8, for a host that waits for the GPU."""
+    monkeypatch.setattr("worklog.harness.cuda_timeline.HOLD_LIMIT_NS", 1_000_000_000)
+
+
+@pytest.fixture
 def measured(session: Session) -> Iterator[Measured]:
     """Makes one measurement, in this process. A user's kernel gets a session that has never seen it."""
     import cupy
