@@ -16,7 +16,10 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-.PHONY: help article test lab check notebooks ptx clean again
+# Tests on a GPU that time nothing, so they can run beside each other.
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator instructions sanitizer tensor tensor_rungs)
+
+.PHONY: help article test gpu lab check notebooks ptx clean again
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +34,10 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
 	@$(ensure_chromium)
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
+
+gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that time nothing, beside each other
+	@$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
+	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED)) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
 	$(PY) -m ruff check
