@@ -29,9 +29,10 @@ def test_owners_are_those_that_the_headers_describe() -> None:
     assert (access_pattern(rung("naive")).owners == column * 32 + row).all()
 
 
-@RUNGS
-def test_costs_are_those_that_are_counted(record: Kernel) -> None:
+@pytest.mark.parametrize("name", ["naive", "shared", "vectorized"])
+def test_costs_are_those_that_are_counted(name: str) -> None:
     """Every place that a warp comes to costs what it costs on average at that line, where it is always the same."""
+    record = rung(name)
     pattern, lines = access_pattern(record), inspect(record).lines
     for request in pattern.requests:
         side = "store" if request.is_store else "load"

@@ -185,7 +185,7 @@ def test_the_sweep_answers_the_questions_of_07() -> None:
     assert numbers(text, "noise:")[-1] < 1 and numbers(text, "best:") == [128, 256, 16, 1]
 
 
-def test_the_bugs_of_08_are_found_in_the_cells_lines() -> None:
+def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes: None) -> None:
     (racy, race), (_, outside), (fixed, passed) = (cell for cell in cells("08") if cell[0].startswith("%%rung"))
     reads, writes = map(int, re.findall(r"reads \(line (\d+)\) and thread \d+ writes \(line (\d+)\)", race)[0])
     lines = racy.splitlines()
