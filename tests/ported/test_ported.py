@@ -115,6 +115,7 @@ def test_without_a_gpu_its_points_are_listed(folder: Path, monkeypatch: pytest.M
 
 def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
+    monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
     number = {"name": "value", "type": "float64"}
 
     def summary(tag: str, value: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from worklog.problem.gemm import Shape
 from worklog.runs import ablation
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, open_run
+from worklog.runs.run import Run, recorded_run
 
 
 def points() -> Run:
@@ -41,7 +41,7 @@ def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
     assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
     assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
     assert set(samples.label) == {points().label} and set(samples["axis us"]) == {"half"}
-    run = open_run()
+    run = recorded_run()
     chosen = run.samples().query("counts and of == 'kernel' and changed == ''")
     m = run.select("naive", Shape.of(256))[0]
     times = chosen[(chosen.kernel == "naive") & (chosen.n == 256)].groupby("placement").us.median()
@@ -49,7 +49,7 @@ def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
 
 
 def test_effects_and_comparisons_are_frames_with_labels() -> None:
-    run = open_run()
+    run = recorded_run()
     found = ablation.frame(run, "warptiled")
     assert len(found) == len(ablation.effects(run, "warptiled")) and {"factor", "visible", "label"} <= {*found}
     assert set(open_comparison().frame().label) == {open_comparison().label}
