@@ -22,7 +22,9 @@
 # of additions depends on the CPU and on the number of threads. So this page uses `@` only where the result is exact.
 
 # %%
+import json
 import textwrap
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -355,6 +357,28 @@ for kind in dict.fromkeys(row.kind for row in exploits.rows):
     caught = pd.Series([stage for row in exploits.rows if row.kind == kind for stage in row.stages]).value_counts()
     text = f"{kind}s: " + ", ".join(f"{stage} {count}" for stage, count in caught.items())
     print(*textwrap.wrap(text, 78), sep="\n    ")
+
+# %% [markdown]
+# ### Mutants
+#
+# A collection holds only the mistakes that somebody thought of. `python -m tests.mutants`, in a checkout of this
+# project, makes mistakes at random: it edits one place of a right kernel, such as an operator, an index, a bound or a
+# barrier, and puts the mutant through the gate on the emulator. `finding` is a race, an access out of bounds or another
+# mistake that the emulator reports. A mutant that survives shows a hole in the gate, unless its results are the
+# original's. Each survivor was looked at. One of them is wrong:
+
+# %%
+folder = resources.files("worklog") / "recordings" / "mutants"
+[path] = [path for path in folder.iterdir() if path.name[0].isdigit()]
+mutants = json.loads(path.read_text(encoding="utf-8"))
+results = pd.Series([row["results"] for row in mutants["rows"]]).apply(pd.Series).sum().astype(int)
+print(f"{mutants['utc'][:10]} · {mutants['label']}")
+print(f"{results.sum()} mutants of {len(mutants['rows'])} kernels")
+results.sort_values(ascending=False).to_frame("mutants")
+
+# %%
+for reason, number in pd.Series([one["explained"] for one in mutants["survivors"]]).value_counts().items():
+    print(f"{number:2} {reason}")
 
 # %% [markdown]
 # ## 7. Where the errors are

@@ -89,6 +89,9 @@ def _all(wanted: Sequence[tuple[str, Edit]], limit_s: float, jobs: int) -> Itera
 @click.option("--kind", "kinds", multiple=True, help="Edits of this kind only; repeat for more.")
 @click.option("--limit", default=120.0, show_default=True, help="Seconds for one mutant.")
 @click.option("--jobs", default=1, show_default=True, help="Processes.")
+@click.option(
+    "--keep", type=click.Path(exists=True, path_type=Path), help="--out of an earlier run: its other kernels."
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per mutant.")
 @click.option("--record", "recorded", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON.")
 def main(
@@ -98,6 +101,7 @@ def main(
     kinds: Sequence[str],
     limit: float,
     jobs: int,
+    keep: Path | None,
     out: Path | None,
     recorded: Path | None,
 ) -> None:
@@ -120,6 +124,10 @@ def main(
                     lines.writerow(field.name for field in fields(Outcome))
                 lines.writerow(astuple(done))
     print(file=sys.stderr)
+    if keep is not None:
+        with keep.open(newline="", encoding="utf-8") as file:
+            rows = [{**row, "seconds": float(row["seconds"])} for row in csv.DictReader(file)]
+        outcomes += [Outcome(**row) for row in rows if row["kernel"] not in {one.kernel for one in outcomes}]
     path = FOLDER / EXPLAINED
     document = record(outcomes, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
     if recorded is not None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tests.mutants import __main__ as command
 from tests.mutants.edits import Edit, chosen, edits
 from tests.mutants.trial import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, kernels, tried
+from worklog.runs import recordings
 
 SOURCE = """// 1 + 1
 template <int BM = 8>
@@ -79,3 +80,10 @@ def test_the_command_exits_with_1_for_a_survivor_that_is_not_explained(
     (tmp_path / command.EXPLAINED).write_text(json.dumps({found.name: "equal"}))
     assert CliRunner().invoke(command.main, options).exit_code == 0
     assert json.loads((tmp_path / "table.json").read_text())["survivors"][0]["explained"] == "equal"
+
+
+def test_every_survivor_that_is_recorded_is_explained() -> None:
+    ((_, path),) = (one for one in recordings(command.KIND).items() if one[0] != "explained")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert sum(row["mutants"] for row in document["rows"]) >= 700
+    assert all(one["explained"] for one in document["survivors"])
