@@ -177,6 +177,7 @@ def of_halves() -> Iterator[Case]:
             )
     flush = lambda bits: ref.flushed(ref.from_sixteen(bits, "bf16"))  # noqa: E731
     yield "cvt.ftz.f32.bf16 $d, $0;", "f32", ("bf16",), flush
+    yield "cvt.rp.ftz.bf16.f32 $d, $0;", "bf16", ("f32",), lambda a: ref.to_sixteen(ref.flushed(a), "bf16", "rp")
 
 
 CASES: list[Case] = [

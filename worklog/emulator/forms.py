@@ -294,9 +294,11 @@ _TABLE = (
     ("cvt.ftz.f32.SINGLE", "s", "flush({0}.astype('f4'))", "f32"),
     ("cvt.FTZ.sat.f32.f16", "s", "saturate({0}.astype('f4'))", "f32"),
     ("cvt.SAT.f64.SINGLE", "s", "{0}", "f64"),
-    # An H200 flushes neither the operand nor the result of these.
-    ("cvt.MODE.UNFLUSHED.RELU.NARROWED.f32", "f32", "NARROWED(RELU({0}.astype('f8')), 'MODE')", "b16"),
-    ("cvt.MODE.UNFLUSHED.sat.NARROWED.f32", "f32", "NARROWED(saturate({0}.astype('f8')), 'MODE')", "b16"),
+    ("cvt.MODE.RELU.NARROWED.f32", "f32", "NARROWED(RELU({0}.astype('f8')), 'MODE')", "b16"),
+    # For sm_90, ptxas makes F2F.FTZ of .ftz with bf16. With f16 an H200 flushes neither the operand nor the result.
+    ("cvt.MODE.ftz.bf16.f32", "f32", "to_bfloat(flush({0}), 'MODE')", "b16"),
+    ("cvt.MODE.ftz.f16.f32", "f32", "to_half({0}.astype('f8'), 'MODE')", "b16"),
+    ("cvt.MODE.UNFLUSHED.sat.f16.f32", "f32", "to_half(saturate({0}.astype('f8')), 'MODE')", "b16"),
     ("cvt.MODE.NARROWED.f64", "f64", "NARROWED({0}, 'MODE')", "b16"),
     ("cvt.MODE.sat.NARROWED.f64", "f64", "NARROWED(saturate({0}), 'MODE')", "b16"),
     ("cvt.MODE2.RELU.HALVES.f32", "double double", "joined(HALVES(RELU({1}), 'MODE2'), HALVES(RELU({0}), 'MODE2'))",
