@@ -199,4 +199,4 @@ def test_a_pin_is_a_plain_public_version() -> None:
 
 def test_make_alone_names_every_target() -> None:
     said = re.findall(r"^make ([a-z]+) +\S", run("make", cwd=ROOT), re.MULTILINE)
-    assert said == ["help", "article", "lab", "test", "check", "notebooks", "ptx", "clean"]
+    assert said == ["help", "article", "lab", "test", "gpu", "check", "notebooks", "ptx", "clean"]
