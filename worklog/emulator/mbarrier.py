@@ -16,7 +16,7 @@ import numpy as np
 from worklog.emulator.findings import Aborted, Array, Mask
 from worklog.emulator.globalmem import Copy, Flight
 from worklog.emulator.ordering import Ordering, padded
-from worklog.emulator.waiting import waits_inside
+from worklog.emulator.waiting import polling
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -77,7 +77,7 @@ class Barriers:
         self.code = machine.program.kernel.instructions
         shared = machine.shared
         needed = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in self.code)
-        needed = needed or waits_inside(machine.program)
+        needed = needed or bool(polling(machine.program, "global"))
         self.order = Ordering(machine.recorder, machine.batch, shared) if needed and shared.checking else None
         if self.order is not None:
             shared.interval = self.order

@@ -10,6 +10,7 @@ make progress then.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class Waiting:
             for follower in block.successors:
                 before.setdefault(follower, set()).update(flow.live_out[block.index])
         self.live = {number: sorted(names) for number, names in before.items()}
-        self.polling = {head for head, start, stop in _loops(flow) if _polls(machine.program.kernel, start, stop)}
+        self.polling = polling(machine.program)
         self.start()
 
     def start(self) -> None:
@@ -192,15 +193,16 @@ def _loops(flow: Flow) -> Iterator[tuple[int, int, int]]:
         yield from ((head, flow.blocks[head].start, block.stop) for head in block.successors if head <= block.index)
 
 
-def waits_inside(program: Program) -> bool:
-    """Whether some loop may wait for what another thread of the block writes to shared memory."""
-    return any(_polls(program.kernel, start, stop, "global") for _, start, stop in _loops(program.flow))
-
-
-def _polls(kernel: Kernel, start: int, stop: int, without: str = "") -> bool:
-    """Whether a branch of a loop depends on what an atomic or an ordered load in it reads. without: a state space of
-    loads that do not count.
+@lru_cache(maxsize=16)
+def polling(program: Program, without: str = "") -> frozenset[int]:
+    """The heads of loops in which a branch depends on what an atomic or an ordered load reads. without: a state space
+    of loads that do not count; without global ones, a loop may wait for what another thread of the block writes.
     """
+    loops = _loops(program.flow)
+    return frozenset(head for head, start, stop in loops if _polls(program.kernel, start, stop, without))
+
+
+def _polls(kernel: Kernel, start: int, stop: int, without: str) -> bool:
     code = kernel.instructions[start:stop]
 
     def own(i: Instruction) -> tuple[set[str], bool]:
