@@ -170,8 +170,8 @@ diff("fp16x3", "promoted")
 # ## 25. Warp groups
 #
 # `mma.sync` doesn't reach the full rate of Hopper's tensor cores. `wgmma` does: a group of four warps issues it, and it
-# reads both operands from shared memory. So splitting becomes a job of its own. Two warp groups split what bulk copies
-# bring, two multiply, and mbarriers hand stages of 32 k from one to the other. This is what a multiplying group does
+# reads both operands from shared memory. So splitting becomes a job of its own. Three warp groups split what `cp.async`
+# brings, two multiply, and mbarriers hand stages of 32 k from one to the other. This is what a multiplying group does
 # with a stage:
 
 # %%
@@ -207,6 +207,19 @@ for line in (
         print(f"as it is: no finding, rms {error:.1f} u·D")
     except WorklogError as found:
         print(f"without {line}\n  {str(found).splitlines()[0]}")
+
+# %% [markdown]
+# Registers can be short, too. The launch gives its 640 threads 96 registers each, and `setmaxnreg` only moves these from
+# the splitting groups to the multiplying ones. With 8 more for every thread, the multiplying groups wait for registers
+# that no warp releases. One form of this rung did so, and on an H200 its launch did not end:
+
+# %%
+greedy = rung.source.replace("aligned.u32 56;", "aligned.u32 64;").replace("aligned.u32 152;", "aligned.u32 160;")
+assert greedy != rung.source
+try:
+    product(replace(rung, text=greedy), a, b)
+except WorklogError as found:
+    print(str(found).splitlines()[0])
 
 # %% [markdown]
 # ## 26. Splitting passes
