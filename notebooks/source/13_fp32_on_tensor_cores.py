@@ -209,9 +209,9 @@ for line in (
         print(f"without {line}\n  {str(found).splitlines()[0]}")
 
 # %% [markdown]
-# Registers can be short, too. The launch gives its 640 threads 96 registers each, and `setmaxnreg` only moves these from
-# the splitting groups to the multiplying ones. With 8 more for every thread, the multiplying groups wait for registers
-# that no warp releases. One form of this rung did so, and on an H200 its launch did not end:
+# Registers can be short, too. The launch gives its 640 threads 96 registers each, and `setmaxnreg` only moves these
+# from the splitting groups to the multiplying ones. With 8 more for every thread, the multiplying groups wait for
+# registers that no warp releases. One form of this rung did so, and on an H200 its launch did not end:
 
 # %%
 greedy = rung.source.replace("aligned.u32 56;", "aligned.u32 64;").replace("aligned.u32 152;", "aligned.u32 160;")
