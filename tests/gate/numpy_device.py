@@ -161,6 +161,8 @@ GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, 
 class NumpyDevice:
     """It compiles the gate's own kernels only. source: as of a Device."""
 
+    arch = ""
+
     def __init__(self, source: str = "emulated") -> None:
         self.source = source
         self.inherited = np.zeros(64, np.float32)  # what a launch finds in shared memory

@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from worklog.emulator.predict import predict
 from worklog.errors import BadRunFile
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import resources
-from worklog.kernel.best import FILE, Table, Tile, choose, kernel_of, read, table
+from worklog.kernel.best import BULK, FILE, Table, Tile, choose, kernel_of, read, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import filled
 from worklog.problem.gemm import Domain, Shape
@@ -98,8 +99,28 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
     fresh = replace(BEST, text="// another text").at(Shape.of(4096))
     assert (fresh.source, fresh.template) == ("// another text", few.template)
     assert choose(Shape.of(4096), aligned=False).template["WIDTH"] == 1
+
     assert not choose(Shape(128, 128, 16384), most_workspace=0).workspace
     assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))
+
+
+def test_on_compute_capability_9_0_bulk_copies_is_one_of_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At shapes of whole tiles, where it is expected to be as fast; its code runs on no other GPU."""
+    shape, hopper = Shape.of(4096), partial(choose, arch="sm_90")
+    assert hopper(shape) == BULK and BULK.only_on_9_0
+    for other in (choose(shape), choose(shape, arch="sm_80"), hopper(shape, aligned=False)):
+        assert other.file == BEST.file
+    for other in (hopper(shape, a_by_columns=True), hopper(shape, b_by_columns=True), hopper(Shape(4096, 4096, 4095))):
+        assert other.file == BEST.file
+    monkeypatch.setattr("worklog.kernel.best.EQUAL", 1e9)
+    anew = replace(BEST, choose=choose.__wrapped__)  # not what is kept for this shape
+    subject, whole = anew.load(DEVICE, fresh=True), Shape(128, 256, 24)
+    assert DEVICE.arch == "sm_90" and subject.kernel.at(whole, DEVICE.arch) == BULK
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((128, 24), (24, 256)))
+    given = [DEVICE.upload(x) for x in (a, b, np.zeros((128, 256), np.float32))]
+    subject.enqueue(whole, 1.0, *given[:2], 0.0, given[2])
+    assert (DEVICE.download(given[2]).reshape(128, 256) == a @ b).all()
 
 
 def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
@@ -115,24 +136,26 @@ def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
 def test_the_table_names_each_tile_once_and_says_whether_it_was_measured() -> None:
     found = read(json.loads(FILE.read_text()))
     assert found == table() and found.label.startswith(("estimated for an ", "measured on an "))
-    assert [tile.template for tile in found.tiles] == list(tuned.TEMPLATES)
+    assert [tile.template for tile in found.tiles] == [*tuned.TEMPLATES, BULK.template]
     assert filled("WIDTH", tuned.TEMPLATES[0]) == "4"
 
 
 def swept(tiles: Sequence[Tile], true: Table) -> list[Measurement]:
     """What a sweep would measure if these were the true times."""
     split = [Measurement("split", astuple(shape), "measured", us=true.split_us(shape)) for shape in tuned.SHAPES]
+    whole = [shape for shape in tuned.SHAPES if shape in BULK.domain]
     return split + [
-        Measurement(tuned.name_of(tile.template, parts), astuple(shape), "measured", us=true.us(tile, parts, shape))
+        Measurement(name, astuple(shape), "measured", us=true.us(tile, parts, shape))
         for tile in tiles
-        for parts in (1, tuned.MANY)
-        for shape in tuned.SHAPES
+        for parts in ((1, tuned.MANY) if tile.kernel == "best" else (1,))
+        for name in [tuned.name_of(tile.template, parts) if tile.kernel == "best" else tile.kernel]
+        for shape in (tuned.SHAPES if tile.kernel == "best" else whole)
     ]
 
 
 def test_a_sweep_gives_back_the_times_that_made_it() -> None:
     run, true = recorded_run(), replace(table(), launch_us=3.0, sum_us=4.0, sum_gbs=2000.0, split_launch_us=9.0)
-    tiles = tuple(replace(t, alone_us=1.5 * t.shared_us, block_us=0.5) for t in true.tiles)
+    tiles = tuple(replace(t, alone_us=(1.5 if t.resident > 1 else 1.0) * t.shared_us, block_us=0.5) for t in true.tiles)
     found = tuned.fitted(replace(run, measurements=swept(tiles, true)))
     assert found.label.startswith("measured on an NVIDIA H200, driver ")
     assert (found.launch_us, found.sum_us, found.sum_gbs) == pytest.approx((3.0, 4.0, 2000.0), rel=0.05)
@@ -152,7 +175,7 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
 ) -> None:
     shown = typed("sweep", "best", "--preview")
     assert shown.exit_code == 0 and table().label.split(":")[0] in " ".join(shown.output.split())
-    assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(tuned.TILES)
+    assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(tuned.TILES) + 1
     for words in (["naive"], ["best", "--axis", "BM=64"], ["best", "--from", str(tmp_path), "--estimate"]):
         assert typed("sweep", *words).exit_code == 2
     monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
@@ -162,4 +185,4 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
     assert done.exit_code == 0, done.output
     written = read(json.loads((tmp_path / "best.json").read_text()))
     assert written.label.startswith("measured on an NVIDIA H200")
-    assert [tile.template for tile in written.tiles] == list(tuned.TEMPLATES)
+    assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel import source as sources
-from worklog.kernel.ladder import FP32, LADDER, RUNGS, TENSOR
+from worklog.kernel.fp32 import FP32
+from worklog.kernel.ladder import LADDER, RUNGS, TENSOR
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.kernel.source import evaluate, kernels_dir

@@ -17,7 +17,8 @@ from worklog.emulator.device import build
 from worklog.errors import CompileFailed, WorklogError
 from worklog.gate import edge_shapes
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import RUNGS, equal_shares
+from worklog.kernel.fp32 import equal_shares
+from worklog.kernel.ladder import RUNGS
 from worklog.kernel.nvrtc import Compiled, _section
 from worklog.kernel.splitting import split
 from worklog.peers.exploits import exploits

@@ -131,6 +131,8 @@ def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypat
 class Noting:
     """A GPU as far as OnGpu needs one. It notes launches; arguments are addresses."""
 
+    arch = ""
+
     def __init__(self) -> None:
         self.launches: list[tuple[Any, ...]] = []
         self.allocated: list[int] = []

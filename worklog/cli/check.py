@@ -22,7 +22,6 @@ from worklog.runner import check as checks
 from worklog.runner import sanitizer, tuned
 from worklog.runner import sweep as tiles
 from worklog.runner.emulated_time import LIMIT_S
-from worklog.runner.measure import measure
 from worklog.runs import Run, recorded_run
 from worklog.settings import Harness
 
@@ -243,7 +242,7 @@ def _sweep_best(
     else:
         device.require_gpu()
         with output.progress_bar() as progress:
-            run = measure(tuned.kernels(device.gpu()), tuned.SHAPES, harness=harness, progress=progress, out=out)
+            run = tuned.measured(device.gpu(), harness, progress, out)
         output.print_run(run)
         found = tuned.fitted(run)
     click.echo(tuned.shown(found).text())

@@ -16,7 +16,8 @@ from worklog.cli import readme as tables
 from worklog.errors import BadRunFile, NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, Kernel
-from worklog.kernel.ladder import FP32, TENSOR
+from worklog.kernel.fp32 import FP32
+from worklog.kernel.ladder import TENSOR
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks

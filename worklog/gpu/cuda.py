@@ -121,6 +121,11 @@ class CudaDevice:
         require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
+    @property
+    def arch(self) -> str:
+        """As in sm_90."""
+        return gpu().arch
+
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU. Raises CompileFailed with the source line."""
         with self.errors(f"loading {program.entry}"):

@@ -1,4 +1,5 @@
-"""The rung `best`, for any shape: a tile and a number of parts of K per shape, by a table of what each tile takes.
+"""The rung `best`, for any shape: a tile and a number of parts of K per shape, by a table of what each tile takes. On
+compute capability 9.0 the rung `bulk_copies` is one of the tiles.
 
 The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
 blocks that the busiest multiprocessor gets. `worklog sweep best` measures it; until a GPU has, it is an estimate, and
@@ -16,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import WorklogError
+from worklog.kernel.fp32 import FP32
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
 from worklog.kernel.signature import LADDER
 from worklog.kernel.splitting import SPLIT_TILES, columns
 from worklog.problem import FLOAT_BYTES, Shape
 
+BULK = next(one for one in FP32 if one.name == "bulk_copies")
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 LEAST_TILES = 2  # of K per part: the first one of a part is not overlapped with anything
@@ -34,6 +37,7 @@ ROWS = "(M + BM - 1) / BM"
 class Tile:
     """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
     has one block; shared_us: per block while it has as many as it holds. block_us: of each block, whatever K is.
+    kernel: best, or the rung with this template.
     """
 
     template: Mapping[str, int]
@@ -41,6 +45,7 @@ class Tile:
     alone_us: float
     shared_us: float
     block_us: float
+    kernel: str = "best"
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ class Table:
 
     def split_pays(self, shape: Shape) -> bool:
         """Whether the rung split is expected to be faster than best."""
-        return self.split_us(shape) < min(self.us(tile, 1, shape) for tile in self.tiles)
+        ours = (tile for tile in self.tiles if tile.kernel == "best" or shape in BULK.domain)
+        return self.split_us(shape) < min(self.us(tile, 1, shape) for tile in ours)
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
@@ -145,19 +151,21 @@ def choose(
     most_workspace: int = MOST_WORKSPACE,
     a_by_columns: bool = False,
     b_by_columns: bool = False,
+    arch: str = "",
 ) -> Kernel:
     """The kernel that the table expects to be the fastest at a shape. aligned: whether A, B and C are at multiples of
     16 bytes. most_workspace: bytes that it may need; 0 for a kernel of one launch. a_by_columns, b_by_columns: whether
-    A and B are in column-major order.
+    A and B are in column-major order. arch: as "sm_90", where `bulk_copies` runs.
     """
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns, b_by_columns))
+    whole = arch == "sm_90" and aligned and not (a_by_columns or b_by_columns) and shape in BULK.domain
     bytes_per_part = FLOAT_BYTES * shape.m * shape.n
     candidates = [
         (table().us(tile, parts, shape), index, parts)
         for index, tile in enumerate(table().tiles)
         for parts in PARTS
-        if tile.template["WIDTH"] == (4 if wide else 1)
+        if (whole and parts == 1 if tile.kernel != "best" else tile.template["WIDTH"] == (4 if wide else 1))
         and (parts == 1 or parts * LEAST_TILES * tile.template["BK"] <= shape.k)
         and (parts == 1 or parts * bytes_per_part <= most_workspace)
     ]
@@ -165,7 +173,8 @@ def choose(
     # The table leaves out L2: of equals, the largest tile reads the least from it.
     equals = [(index, parts) for us, index, parts in candidates if us <= EQUAL * fastest]
     index, parts = min(equals, key=lambda one: (-_outputs(table().tiles[one[0]]), one[1]))
-    return kernel_of(table().tiles[index].template, parts, a_by_columns, b_by_columns)
+    tile = table().tiles[index]
+    return BULK if tile.kernel != "best" else kernel_of(tile.template, parts, a_by_columns, b_by_columns)
 
 
 def _outputs(tile: Tile) -> int:

@@ -84,6 +84,10 @@ class Device(Protocol):
 
     source: str  # "live" or "emulated": the label of results from this device
 
+    @property
+    def arch(self) -> str:
+        """What it runs code for, as "sm_90"."""
+
     def compile(self, program: Program) -> Executable:
         """Raises CompileFailed."""
 

@@ -238,11 +238,10 @@ class Kernel:
         arguments = ", ".join(map(str, self.template.values()))
         return f"{self.function}<{arguments}>" if arguments else self.function
 
-    def at(self, shape: Shape) -> Kernel:
-        """What is launched at a shape."""
-        if self.choose is None:
-            return self
-        return self.choose(shape) if self.text is None else replace(self.choose(shape), text=self.text)
+    def at(self, shape: Shape, arch: str = "") -> Kernel:
+        """What is launched at a shape, on this architecture (default: any)."""
+        chosen = self if self.choose is None else self.choose(shape, arch=arch)
+        return chosen if self.text is None or chosen.file != self.file else replace(chosen, text=self.text)
 
     @property
     def passes(self) -> tuple[Kernel, ...]:

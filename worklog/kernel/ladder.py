@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
-from worklog.kernel import signature
 from worklog.kernel.best import BEST
+from worklog.kernel.fp32 import FP32, WARP_TILES, WARPS, WHOLE_TILES
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.loaded import Pass
 from worklog.kernel.source import definition, filled
 from worklog.kernel.splitting import SPLIT
 from worklog.problem import Axis, Space, Value
 
-WHOLE_TILES = "M % BM == 0, N % BN == 0, K % BK == 0"  # a kernel without bounds checks
 SQUARE, DOUBLE = dict(BM=128, BN=128, BK=8, TM=8, TN=8), dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2)
 WIDE = dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1)
-WARPS = dict(BM=128, BN=128, BK=16, WM=64, WN=64, MIN_BLOCKS=2)
-ELEMENTS, PATCHES, WARP_TILES = "BM * BN", "BM * BN / (TM * TN)", "BM * BN / (WM * WN) * 32"
+ELEMENTS, PATCHES = "BM * BN", "BM * BN / (TM * TN)"
 
 # Name, tile in the order of the template's parameters, threads per block, and what the rung adds. The tiles of
 # autotuned and warptiled are the fastest ones on an H200 at 4096. The other rungs have the usual textbook tiles or the
@@ -56,59 +53,6 @@ LADDER = tuple(
     for number, (name, tile, block, idea) in enumerate(ROWS, start=1)
 )
 
-
-STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=1)
-SPECIAL = dict(BM=128, BN=256, BK=8, WM=64, WN=64, STAGES=8, COPY_REGISTERS=104, MULTIPLY_REGISTERS=200)
-SMEM_OF_SPECIAL = SPECIAL["STAGES"] * 8 * (128 + 4 + 256) * 4
-FP32_ROWS = (
-    ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),
-    ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
-    ("barriers", STAGES, WARP_TILES, "warps wait for a stage, not for each other"),
-    ("specialized", SPECIAL, f"{WARP_TILES} + 128", "four warps copy, eight multiply"),
-    ("bulk_copies", SPECIAL, f"{WARP_TILES} + 128", "copying warps need fewer instructions"),
-)
-
-
-def equal_shares(blocks: int = 132) -> Kernel:
-    """Rung 18: blocks that take equal shares of all steps along K, and a pass that adds the parts of tiles. blocks: as
-    many as the GPU has multiprocessors (an H200: 132); any number is right.
-    """
-    return Kernel(
-        name="equal_shares",
-        file="18_equal_shares.cu",
-        function="sgemm_equal_shares",
-        grid=str(blocks),
-        block=f"{WARP_TILES} + 128",
-        template={**SPECIAL, "GROUP": 8},
-        rules=WHOLE_TILES,
-        number=18,
-        idea="every multiprocessor gets an equal share of all steps along K",
-        arguments=(*signature.LADDER, "workspace"),
-        shared=SMEM_OF_SPECIAL,
-        after=(Pass(f"add_parts<BM, BN, BK, {blocks}, GROUP>", "M / BM * (N / BN)", "256"),),
-        workspace=f"{2 * blocks} * BM * BN * 4",
-    )
-
-
-# FP32 lanes past the article's ladder, which charts and defaults show.
-FP32 = (
-    *(
-        Kernel(
-            name=name,
-            file=f"{number}_{name}.cu",
-            function=f"sgemm_{name}",
-            grid="N / BN, M / BM",
-            block=block,
-            template=tile,
-            rules=WHOLE_TILES,
-            number=number,
-            idea=idea,
-            shared=SMEM_OF_SPECIAL if tile is SPECIAL else 0,
-        )
-        for number, (name, tile, block, idea) in enumerate(FP32_ROWS, start=13)
-    ),
-    equal_shares(),
-)
 
 MMA = dict(BM=128, BN=128, BK=16, WM=64, WN=32)
 STAGED = dict(BM=128, BN=128, BK=32, STAGES=4, RAW=2)

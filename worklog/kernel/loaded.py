@@ -97,7 +97,7 @@ class Loaded:
         """Found once per shape, so that a timed launch neither parses expressions nor compiles."""
         if shape not in self._launches:
             self.kernel.check(shape)
-            kernel = self.kernel.at(shape)
+            kernel = self.kernel.at(shape, self.device.arch)
             sizes = (-(-kernel.bytes_of(what, shape) // FLOAT_BYTES) for what in ("workspace", "zeroed"))
             passes = [(one, compiled, one.blocks(shape), one.threads) for one, compiled in self._compile(kernel)]
             self._launches[shape] = _Launches(passes, *sizes)

@@ -49,8 +49,8 @@ def columns(shape: Shape, bn: int, multiprocessors: int = BLOCKS) -> float:
 
 
 @lru_cache(maxsize=4096)
-def split_at(shape: Shape) -> Kernel:
-    """Rung 26 with the tile that leaves the busiest multiprocessor the least to do."""
+def split_at(shape: Shape, arch: str = "") -> Kernel:
+    """Rung 26 with the tile that leaves the busiest multiprocessor the least to do, the same on any architecture."""
     return split(min(SPLIT_TILES, key=lambda bn: columns(shape, bn)), held=2 if shape.k <= 2 * HELD_K else 8)
 
 

@@ -21,11 +21,14 @@ from worklog.analysis.prediction import DRAM, bound
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu.device import Gpu
 from worklog.gpu.peaks import Peaks
+from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.kernel.best import FILE, Table, Tile, kernel_of, split_work, table
+from worklog.kernel.best import BULK, FILE, Table, Tile, kernel_of, split_work, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.problem import Shape
+from worklog.runner.measure import carry_out
+from worklog.runner.tasks import Progress, tasks_of
 from worklog.runs import Run, write_text
 from worklog.runs import Table as Rows
 
@@ -66,13 +69,22 @@ ASSUMED = (
 
 
 def kernels(gpu: Gpu) -> list[str | Kernel]:
-    """What is measured: every tile, for K in one part and in many, each named after both; and the rung split."""
+    """What is measured: every tile, for K in one part and in many, each named after both; and the rungs bulk_copies,
+    at shapes of whole tiles, and split.
+    """
     tiles = [
         replace(kernel_of(template, parts), name=name_of(template, parts), number=None, idea="")
         for template in TEMPLATES
         for parts in (1, MANY)
     ]
-    return [*tiles, *(["split"] if gpu.compute_capability == (9, 0) else [])]
+    return [*tiles, *([BULK.name, "split"] if gpu.compute_capability == (9, 0) else [])]
+
+
+def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -> Run:
+    """The sweep that fitted() takes. Raises as worklog.measure."""
+    tasks, tiles = tasks_of(kernels(gpu), SHAPES)
+    whole = [task for task in tasks if task.kernel != BULK.name or task.problem in BULK.domain]
+    return carry_out(whole, harness, user_kernels=tiles, progress=progress, out=out)
 
 
 def name_of(template: Mapping[str, int], parts: int) -> str:
@@ -83,12 +95,12 @@ def name_of(template: Mapping[str, int], parts: int) -> str:
 def estimated(gpu: Gpu) -> Table:
     """The table from lower bounds, about a second per tile. Raises NvrtcMissing."""
     tiles = []
-    for template in TEMPLATES:
-        kernel, steps = kernel_of(template), (16, 80)
+    for kernel in (*map(kernel_of, TEMPLATES), BULK):
+        template, steps = kernel.template, (16, 80)
         limits = [bound(kernel, Shape(template["BM"], template["BN"], n * template["BK"]), gpu).limits for n in steps]
         short, long = (max(ms for name, ms in each.items() if name != DRAM) for each in limits)
         shared_us = 1e3 * (long - short) / (steps[1] - steps[0])
-        tiles.append(Tile(template, _resident(kernel), max(LATENCY_US, shared_us), shared_us, BLOCK_US))
+        tiles.append(Tile(template, _resident(kernel), max(LATENCY_US, shared_us), shared_us, BLOCK_US, kernel.name))
     label = f"estimated for an {gpu.name}, not measured: lower bounds by counts on the emulator; {ASSUMED}"
     sizes = gpu.multiprocessors, LAUNCH_US, SUM_US, gpu.memory_peak_gbs
     per_sm = Peaks(gpu, gpu.sm_clock_mhz).get("fp16", gpu.fp32_peak_tflops) / gpu.multiprocessors
@@ -101,13 +113,17 @@ def fitted(run: Run) -> Table:
     gpu = Gpu.of(run.device)
     times = {(m.kernel, m.problem): m.us for m in run.measurements if m.us is not None and not m.changed}
     shapes = sorted({shape for _, shape in times})
-    found, known = [], {name_of(tile.template, 1): tile.resident for tile in table().tiles}
+    found = []
+    known = {name_of(tile.template, 1): tile.resident for tile in table().tiles if tile.kernel == "best"}
     for template in TEMPLATES:
         rows = [(shape, us) for shape in shapes if (us := times.get((name_of(template, 1), shape))) is not None]
         if len(rows) < 4:
             raise BadRunFile(f"the run holds {name_of(template, 1)} at {len(rows)} shapes: measure: worklog sweep best")
         resident = known.get(name_of(template, 1)) or _resident(kernel_of(template))
         found.append(_fit(template, resident, rows, gpu.multiprocessors))
+    if rows := [(shape, us) for shape in shapes if (us := times.get((BULK.name, shape))) is not None]:
+        tile, launch_us = _fit(BULK.template, 1, rows, gpu.multiprocessors)
+        found.append((replace(tile, kernel=BULK.name), launch_us))
     launch_us = float(np.median([launch for _, launch in found]))
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
     tiles = tuple(tile for tile, _ in found)
@@ -117,7 +133,7 @@ def fitted(run: Run) -> Table:
     plain = replace(plain, sum_us=0.0, sum_gbs=math.inf, tiles=tiles)
     moved, extra = [], []
     for tile in tiles:
-        for shape in shapes:
+        for shape in shapes if tile.kernel == "best" else ():
             if (us := times.get((name_of(tile.template, MANY), shape))) is not None:
                 moved.append(4e-3 * (2 * MANY + 1) * shape.m * shape.n)  # thousands of bytes: µs at 1 GB/s
                 extra.append(us - plain.us(tile, MANY, shape))
@@ -181,9 +197,10 @@ def shown(found: Table) -> Rows:
     rows: list[dict[str, str]] = []
     for tile in found.tiles:
         of = tile.template
-        name = f"{of['BM']} x {of['BN']} x {of['BK']}"
+        name = f"{of['BM']} x {of['BN']} x {of['BK']}" + f" ({tile.kernel})" * (tile.kernel != "best")
+        width = str(of.get("WIDTH", 4))
         us = {column: f"{getattr(tile, field):.4g}" for column, field in COLUMNS.items()}
-        rows.append({"tile": name, "floats per access": str(of["WIDTH"]), "blocks/SM": str(tile.resident), **us})
+        rows.append({"tile": name, "floats per access": width, "blocks/SM": str(tile.resident), **us})
     return Rows.of(
         f"{found.label}; {found.launch_us:.4g} µs per launch, {found.sum_us:.4g} µs and {found.sum_gbs:.0f} GB/s for "
         "adding the parts",
