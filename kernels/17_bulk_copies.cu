@@ -7,7 +7,7 @@
 // Now:     one instruction copies a row of B's tile. A passes through registers: a thread reads
 //          four quads, a tile ahead, and stores them transposed. Half of the copying warps do a
 //          tile.
-// Why:     the multiplying warps fill 9 of 10 issue slots, so each instruction of a copying warp
+// Why:     the multiplying warps need nearly all issue slots, so an instruction of a copying warp
 //          takes one from them.
 // Costs:   16 registers per copying thread. The copies of B need rows of whole 16 bytes.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90.

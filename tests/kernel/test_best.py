@@ -121,6 +121,8 @@ def test_on_compute_capability_9_0_bulk_copies_is_one_of_the_tiles(monkeypatch: 
     given = [DEVICE.upload(x) for x in (a, b, np.zeros((128, 256), np.float32))]
     subject.enqueue(whole, 1.0, *given[:2], 0.0, given[2])
     assert (DEVICE.download(given[2]).reshape(128, 256) == a @ b).all()
+    (launched,) = anew.describe(subject)["choices"][str(whole)]
+    assert launched["entry"].startswith("sgemm_bulk_copies<")
 
 
 def test_a_run_file_has_what_was_launched_at_each_shape() -> None:

@@ -13,8 +13,8 @@ from worklog.problem import Shape
 
 BLOCKS = 132  # an H200's multiprocessors; any number is right
 ROWS, LINE_BYTES = 128, 128  # of a tile; of a stage of 32 k of a row of A or a column of B
-# By columns of a tile: stages that fit shared memory, and the time per column over that of 192 (an H200, at 4096 and
-# 8192, without the pass that splits).
+# By columns of a tile: stages that fit shared memory, and the time per column over that of 192, by a trial on an
+# H200 at 4096 and 8192 that isn't recorded.
 SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
 HELD_K = 512  # that each eight of numbers per thread of the splitting pass covers
 
