@@ -9,10 +9,11 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.gate.guarded_buffer import Memory
-from worklog.gate.hard_data import MIXED, SPECIAL, check_hard_data
+from worklog.gate.hard_data import MIXED, SHAPE, SPECIAL, any_data, check_hard_data, not_as_fp32
 from worklog.gate.verdict import Stage
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
+from worklog.problem import Float32
 from worklog.runner.check import check
 
 
@@ -73,3 +74,19 @@ def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
 def test_a_wrong_split_fails(kernel: Kernel) -> None:
     verdict = check(kernel, on="emulated", seed=1).verdict
     assert not verdict.accepted and str(verdict.reason).startswith("exact on edge shapes")
+
+
+def flushed(x: Float32) -> Float32:
+    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_kernel_that_flushes_subnormals_keeps_numbers_of_different_size(seed: int) -> None:
+    """CuPy compiles with -ftz=true. Sums that are subnormal on the way are lost, too."""
+    a, b = any_data(SHAPE, np.random.default_rng(seed))
+    c = np.zeros((SHAPE.m, SHAPE.n), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(SHAPE.k):
+            product = np.outer(flushed(a)[:, k].astype(np.float64), flushed(b)[k])
+            c = flushed((c.astype(np.float64) + product).astype(np.float32))
+    assert SPECIAL in (unlike := not_as_fp32(a, b, c)) and MIXED not in unlike

@@ -97,11 +97,12 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
         near = np.abs(c - right) <= 2 * a.shape[1] * UNIT_ROUNDOFF * np.maximum(sizes, TINY)
         special = ~np.isfinite(right)
         same = (c == right) | (np.isnan(c) & np.isnan(right))
+        flushed = np.abs(c - right) <= a.shape[1] * TINY
     wrong = ~np.where(special, same, near) & (sizes < 2.0**127)  # others may overflow, in some order
     small_rows, small_columns = ((x > 0) & (x < TINY) for x in (np.abs(a).max(axis=1), np.abs(b).max(axis=0)))
     kinds = (
         (SPECIAL, special | ~np.isfinite(c)),
-        (SUBNORMAL, small_rows[:, None] | small_columns[None, :]),
+        (SUBNORMAL, small_rows[:, None] | small_columns[None, :] | flushed),  # or sums that were subnormal on the way
         (MIXED, np.ones_like(wrong)),
     )
     found = {}
