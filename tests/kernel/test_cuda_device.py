@@ -81,6 +81,12 @@ def test_the_gpu_runs_the_code_that_the_emulator_runs(cuda: Any) -> None:
     assert cuda.stand_in.modules == [{"image": compile_cuda(program).cubin}]
 
 
+def test_what_cupy_compiles_says_so(cuda: Any) -> None:
+    assert cuda.device.remarks == ()
+    cuda.stand_in.driver = 12_090
+    assert "compiled by CuPy with -ftz=true" in str(cuda.device.remarks)
+
+
 def test_what_needs_sm_90a_needs_a_driver_that_loads_it(cuda: Any) -> None:
     cuda.stand_in.driver = 12_090
     with pytest.raises(CompileFailed, match=r"k\.cu needs a driver for CUDA 13: update the driver"):

@@ -23,6 +23,8 @@ LANES = 128
 class VirtualDevice(NumpyDevice):
     """Kernels are Python functions; a non-blocking stream carries all work."""
 
+    remarks: tuple[str, ...] = ()
+
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine = machine

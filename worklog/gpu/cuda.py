@@ -126,11 +126,19 @@ class CudaDevice:
         """As in sm_90."""
         return gpu().arch
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What must be shown with measurements of kernels that it compiles. A driver loads no code of a CUDA newer than
+        its own; then CuPy compiles.
+        """
+        if gpu().arch in ARCHITECTURES and cupy.cuda.runtime.driverGetVersion() // 1000 >= nvrtc_version()[0]:
+            return ()
+        return ("compiled by CuPy with -ftz=true: subnormal numbers are zeros, and the code isn't what inspect shows",)
+
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU. Raises CompileFailed with the source line."""
         with self.errors(f"loading {program.entry}"):
-            # A driver loads no code of a CUDA newer than its own.
-            if gpu().arch in ARCHITECTURES and cupy.cuda.runtime.driverGetVersion() // 1000 >= nvrtc_version()[0]:
+            if not self.remarks:
                 return CudaKernel.by_nvrtc(program)
             if needs_own_features(program, gpu().arch):
                 raise CompileFailed(f"{program.name} needs a driver for CUDA {nvrtc_version()[0]}: update the driver")
