@@ -130,7 +130,8 @@ def measure(order: dict[str, Any], say: Say) -> None:
         if name == "is refused and loses the context":
             found = replace(found, status="refused", reason="failed at launch: a fault", us=None)
         ACTS.get(name, lambda: None)()
-        say("measured", number=done + 1, measurement=asdict(found), description={})
+        description = {"choices": {"64": ["gate"], "512": ["timed"]}}
+        say("measured", number=done + 1, measurement=asdict(found), description=description)
         if name.endswith("loses the context"):
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
     time.sleep(FOR_EVER_S if "leaves a thread that leaves" in names else 0)

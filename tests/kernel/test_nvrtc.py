@@ -40,9 +40,10 @@ KEEPS = r"""
 __device__ int launches;
 __device__ float table[2] = {1, 2};
 __constant__ float factor;
+constexpr int ONLY_DECLARED = 1;
 extern "C" __global__ void keeps(float* out) {
   printf("%d\n", launches);
-  out[0] = table[threadIdx.x & 1] * factor;
+  out[0] = table[threadIdx.x & ONLY_DECLARED] * factor;
   atomicAdd(&launches, 1);
 }
 """

@@ -259,7 +259,7 @@ def scaled(state):
     a, b, c = product(state)
     state.run(xp.gemm, 1.0, a, b, float(state.beta), c)
 
-@worklog.bench("N=64")
+@worklog.bench("N=64", "op[str]=a,b")
 def on_a_stream(state):
     a, b, c = product(state)
     def launcher(stream):
@@ -270,16 +270,12 @@ def on_a_stream(state):
 @worklog.bench("N=64")
 def waits(state):
     state.run(print, sync=True)
-
-@worklog.bench("N=64", "op[str]=a,b")
-def named(state):
-    return print
 """
 
 
 def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file.py").write_text(DECLARED)
-    scaled, on_a_stream, *others = declared(tmp_path / "file.py")
+    scaled, on_a_stream, waits = declared(tmp_path / "file.py")
     xp.machine = machine = Machine()
     session = VirtualSession(machine)
     calibration = open_comparison().document["calibration"] | {"offset_us": session.calibration.offset_us}
@@ -298,17 +294,17 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.Monke
     monkeypatch.setattr(peers, "HARNESSES", (OtherHarness("foreign", on_its_own_stream),))
     path = peers.compare(tmp_path / "out.json", benchmarks=[scaled, on_a_stream])
     found = open_comparison(path, "benchmarks")
-    assert found.kinds == ["scaled · beta=0 · N", "on_a_stream · N"] and found.works(found.kinds[0]) == [64, 128]
-    for kind, of in ((found.kinds[0], 64), (found.kinds[0], 128), (found.kinds[1], 64)):
+    assert found.kinds == ["scaled · beta=0 · N", "on_a_stream · op=a · N", "on_a_stream · op=b · N"]
+    assert found.works(found.kinds[0]) == [64, 128]
+    for kind, of in ((found.kinds[0], 64), (found.kinds[0], 128), (found.kinds[2], 64)):
         cold_us, read = 2 * of**3 / machine.flops_per_us, found.us(kind, of)
         assert read[peers.OURS] == approx(cold_us, rel=0.01)
         assert read["foreign"] == approx(cold_us, rel=0.3)
         assert read[peers.HOT] == approx(cold_us / machine.warm_speedup, rel=0.1)
     shown = peers.text(found)
-    assert "on_a_stream · N 64" in shown and f"{peers.TRACED}: " in shown and "complete" in found.document
-    for one, message in zip(others, ("waits has sync=True", "its last axis, op"), strict=True):
-        with pytest.raises(BadSetting, match=message):
-            peers.compare(tmp_path / "other.json", benchmarks=[one])
+    assert "on_a_stream · op=b · N 64" in shown and f"{peers.TRACED}: " in shown and "complete" in found.document
+    with pytest.raises(BadSetting, match="waits has sync=True"):
+        peers.compare(tmp_path / "other.json", benchmarks=[waits])
 
 
 def test_each_process_reads_each_size() -> None:

@@ -136,7 +136,7 @@ def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -
         one = of[m.kernel]
         row = _row(one, f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
         row.theirs, row.hot_theirs, skipped = theirs.get((m.kernel, _point(m.axes)), (None, None, ""))
-        rows.append(replace(row, why=[*row.why, *([f"NVBench skips it: {skipped}"] if skipped else [])]))
+        rows.append(replace(row, why=[*row.why, *([f"NVBench skips it: {skipped.splitlines()[0]}"] if skipped else [])]))
     return rows
 
 

@@ -41,6 +41,7 @@ def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
     assert [m.status for m in run.measurements] == ["measured", "measured"]
     assert run.complete and run.origin == "live" and run.notes == []
     assert Run.load(tmp_path / "run.json").measurements == run.measurements
+    assert run.kernels["fine"]["choices"] == {"512": ["timed"]}
     assert shown[0] == (0, 2, "starting") and (1, 2, "fine") in shown and shown[-1] == (2, 2, "done")
 
 

@@ -37,7 +37,7 @@ SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
 @dataclass(frozen=True)
 class Work:
     """Something to time: "spin" of a length in microseconds, "cuBLAS" of a size N, or a declared benchmark with the
-    value of its last axis; enqueue takes a CuPy stream.
+    value of its last axis of numbers above 0. enqueue takes a CuPy stream.
     move: moves its buffers to a new random placement; settle: back to their own; None for work without buffers.
     """
 
@@ -145,10 +145,10 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     session.user_kernels = {one.name: one.kernel for one in benchmarks}
     works: list[Work] = []
     for name, axes in ((one.name, point.values) for one in benchmarks for point in one.points() if not point.skipped):
-        *others, (last, of) = axes.items() or [("", 1)]
-        if isinstance(of, str) or of <= 0:
-            raise BadSetting(f"{name}: its last axis, {last}, tells its works apart: give it numbers above 0")
-        kind = " · ".join(filter(None, (name, ", ".join(f"{axis}={value}" for axis, value in others), last)))
+        numbers = [(axis, value) for axis, value in axes.items() if not isinstance(value, str) and value > 0]
+        last, of = numbers[-1] if numbers else ("", 1)
+        others = ", ".join(f"{axis}={value}" for axis, value in axes.items() if axis != last)
+        kind = " · ".join(filter(None, (name, others, last)))
         try:
             made = called(session, name, axes)
         except Skipped:

@@ -239,7 +239,7 @@ class _Growing:
     def _add(self, found: Measurement, description: Mapping[str, Any] | None = None) -> None:
         assert self.run is not None
         if description is not None:
-            own, here = dict(description), str(found.shape)
+            own, here = dict(description), found.place
             choices = own.pop("choices", {})  # at each shape that was launched, the gate's too
             about = self.run.kernels.setdefault(found.kernel, own)
             if here in choices:

@@ -96,9 +96,10 @@ class Session:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._checkers[shape]
 
-    def variables(self, kernel: Kernel) -> list[str]:
-        """The variables in which a kernel keeps values between launches. Raises CompileFailed."""
-        return compile_cuda(kernel.program, self.gpu.arch).variables
+    def variables(self, kernel: Kernel, shape: Shape) -> list[str]:
+        """The variables in which a kernel's launches at a shape keep values for the next. Raises CompileFailed."""
+        passes = kernel.at(shape, self.gpu.arch).passes
+        return [*dict.fromkeys(name for one in passes for name in compile_cuda(one.program, self.gpu.arch).variables)]
 
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
@@ -299,7 +300,7 @@ def _unwatched(session: Session, task: Task, used: Harness) -> str:
     if not here or used.gate is not True:
         return ""
     kernel = session.kernel(task.kernel)
-    keeps = "a host function" if kernel.host else ", ".join(session.variables(kernel))
+    keeps = "a host function" if kernel.host else ", ".join(session.variables(kernel, task.problem))
     if not keeps:
         return ""
     return (

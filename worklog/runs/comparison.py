@@ -32,8 +32,8 @@ Interval = tuple[float, float, float]  # low, middle, high
 class Row:
     """One harness (`ruler` in the file) on one work: microseconds as it reads them and the seconds that it took, or the
     reason why there are none. work: "spin" with its true length in microseconds, "cuBLAS" with its N, or a declared
-    benchmark with the value of its last axis. low, high: its 95 % interval, if the harness states one; converged:
-    whether it is as narrow as requested.
+    benchmark with the value of its last axis of numbers above 0. low, high: its 95 % interval, if the harness states
+    one; converged: whether it is as narrow as requested.
     """
 
     ruler: str
