@@ -136,7 +136,8 @@ def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -
         one = of[m.kernel]
         row = _row(one, f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
         row.theirs, row.hot_theirs, skipped = theirs.get((m.kernel, _point(m.axes)), (None, None, ""))
-        rows.append(replace(row, why=[*row.why, *([f"NVBench skips it: {skipped.splitlines()[0]}"] if skipped else [])]))
+        first = skipped.partition("\n")[0]
+        rows.append(replace(row, why=[*row.why, *([f"NVBench skips it: {first}"] if first else [])]))
     return rows
 
 
