@@ -11,7 +11,7 @@ from tests.emulator.helpers import gemm, integers, rung_kernel, smallest
 from worklog.emulator import EmulatedDevice, launch, load
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.fp32 import FP32, equal_shares
+from worklog.kernel.fp32 import FP32, equal_shares, ragged
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
 from worklog.problem.gemm import Shape
@@ -29,7 +29,7 @@ def test_a_rung_is_exact_and_clean(name: str) -> None:
     assert result.findings == ()
 
 
-@pytest.mark.parametrize("record", (*FP32[:-1], equal_shares(3)), ids=lambda record: record.name)
+@pytest.mark.parametrize("record", (*FP32[:-2], equal_shares(3), ragged(blocks=3)), ids=lambda record: record.name)
 @pytest.mark.parametrize("tiles", [1, 17])
 def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel, tiles: int) -> None:
     """With fewer tiles along K than stages, and with so many that mbarriers pass several phases."""
@@ -40,6 +40,33 @@ def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel, tiles: int) -
     buffers = [device.upload(x) for x in (a, b, np.full((shape.m, shape.n), np.nan, np.float32))]
     record.load(device).enqueue(shape, 2.0, *buffers[:2], 0.0, buffers[2])
     np.testing.assert_array_equal(device.download(buffers[2]).reshape(shape.m, shape.n), 2 * (a @ b))
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "alpha", "beta"),
+    [
+        ((1, 1, 1), 7, 2.0, 0.0),
+        ((129, 257, 9), 3, 0.5, -1.0),
+        ((131, 260, 61), 5, 1.0, 0.0),  # only A is copied
+        ((67, 4, 44), 4, -1.0, 2.0),  # nothing is copied: a quad of zeros behind K
+        ((3, 521, 40), 1, 1.0, 1.0),  # only B is copied; no tile has parts
+        ((300, 5, 131), 7, 2.0, 0.0),
+        ((127, 255, 7), 3, 0.0, 2.0),  # the factors are NaN and not read
+    ],
+    ids=str,
+)
+def test_ragged_takes_any_shape(shape: tuple[int, int, int], blocks: int, alpha: float, beta: float) -> None:
+    """What it reads beyond a row's end, and what the workspace held, reaches no result."""
+    m, n, k = shape
+    device, rng = EmulatedDevice(), np.random.default_rng(0)
+    subject = ragged(k % 4 != 0, n % 4 != 0, blocks).load(device)
+    subject.use_workspace(device.upload(np.full(subject.workspace_elements(Shape(*shape)), np.nan, np.float32)))
+    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    given = [x if factor else np.full_like(x, np.nan) for x, factor in ((a, alpha), (b, alpha), (c, beta))]
+    buffers = [device.upload(x) for x in given]
+    subject.enqueue(Shape(*shape), alpha, *buffers[:2], beta, buffers[2])
+    np.testing.assert_array_equal(device.download(buffers[2]).reshape(m, n), alpha * (a @ b) + beta * c)
+    assert device.findings == []
 
 
 @pytest.mark.parametrize("name", ["naive", "coalesced"])

@@ -54,10 +54,10 @@ ALT = {
     "accuracy": "TFLOP/s against the rms error: kernels on tensor cores beside cuBLAS, and the limit of FP32's class",
 }
 UNTIMED = """\
-Two more chapters are checked on the emulator and not timed yet, so no chart shows them: rungs 13 to 18 go on with
+Two more chapters are checked on the emulator and not timed yet, so no chart shows them: rungs 13 to 19 go on with
 FP32's own units, and rungs 21 to 26 compute FP32 on tensor cores, the last three of them with FP32's error."""
 TIMED_CHAPTERS = """\
-Two more chapters follow: rungs 13 to 18 go on with FP32's own units
+Two more chapters follow: rungs 13 to 19 go on with FP32's own units
 ([notebook 12](notebooks/12_past_cublas.ipynb)), and rungs 21 to 26 compute FP32 on tensor cores
 ([notebook 13](notebooks/13_fp32_on_tensor_cores.ipynb)), the last three of them with FP32's error:"""
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from worklog.kernel import signature
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
+from worklog.problem import Shape
 
 WHOLE_TILES = "M % BM == 0, N % BN == 0, K % BK == 0"  # a kernel without bounds checks
 WARPS = dict(BM=128, BN=128, BK=16, WM=64, WN=64, MIN_BLOCKS=2)
@@ -12,6 +16,7 @@ WARP_TILES = "BM * BN / (WM * WN) * 32"  # threads per block
 STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=1)
 SPECIAL = dict(BM=128, BN=256, BK=8, WM=64, WN=64, STAGES=8, COPY_REGISTERS=104, MULTIPLY_REGISTERS=200)
 SMEM_OF_SPECIAL = SPECIAL["STAGES"] * 8 * (128 + 4 + 256) * 4
+SLICES = "min(32, max(4, 512 / ((M + BM - 1) / BM * ((N + BN - 1) / BN))))"  # blocks that add a tile's parts
 FP32_ROWS = (
     ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),
     ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
@@ -42,6 +47,39 @@ def equal_shares(blocks: int = 132) -> Kernel:
     )
 
 
+def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = 132) -> Kernel:
+    """Rung 19: rung 18 for any shape. a_copied, b_copied: whether a pass before copies A, and B, so that rows begin at
+    multiples of 16 bytes; needed where they don't.
+    """
+    sizes = [("M", "K")] * a_copied + [("K", "N")] * b_copied
+    copied = " + ".join(f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes)
+    copying = Pass(f"copy_rows<BM, BN, {blocks}>", copied, "256")
+    workspace = [f"{2 * blocks} * BM * BN", *(f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes)]
+    return Kernel(
+        name="ragged",
+        file="19_ragged.cu",
+        function="sgemm_ragged",
+        grid=str(blocks),
+        block=f"{WARP_TILES} + 128",
+        template={**SPECIAL, "GROUP": 8, "MIN_BLOCKS": 1},
+        number=19,
+        idea="any shape at no cost in the main loop",
+        arguments=(*signature.LADDER, "workspace"),
+        shared=SMEM_OF_SPECIAL,
+        before=(copying,) if sizes else (),
+        after=(Pass(f"add_parts<BM, BN, BK, {blocks}, GROUP>", f"{blocks - 1}, {SLICES}", "256"),)
+        if blocks > 1
+        else (),
+        workspace=f"4 * ({' + '.join(workspace)})",
+    )
+
+
+@lru_cache(maxsize=4096)
+def ragged_at(shape: Shape, arch: str = "", aligned: bool = True) -> Kernel:
+    """Rung 19 for a shape, the same on any architecture. aligned: whether A and B are at multiples of 16 bytes."""
+    return ragged(not aligned or shape.k % 4 != 0, not aligned or shape.n % 4 != 0)
+
+
 FP32 = (
     *(
         Kernel(
@@ -59,4 +97,5 @@ FP32 = (
         for number, (name, tile, block, idea) in enumerate(FP32_ROWS, start=13)
     ),
     equal_shares(),
+    replace(ragged(), choose=ragged_at),
 )
