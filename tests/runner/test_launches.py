@@ -106,6 +106,18 @@ def test_a_wrong_output_fails(kind: str, pooled: bool) -> None:
     assert not looped.loop.stage().passed
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a_move(kind: str) -> None:
+    for ours in (correct, spills, wrong_where_it_swaps()):
+        looped = Looped(kind, ours, pooled=True, in_step=False)
+        assert looped.loop.move is not None
+        for launch in (looped.loop.subject, looped.loop.baseline):
+            for _ in range(3):
+                looped.loop.move()
+                launch()
+        assert looped.loop.stage().passed == (ours is correct)
+
+
 @pytest.mark.parametrize("warm", [False, True])
 def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_another(warm: bool) -> None:
     looped = Looped("witnessed", warm=warm)

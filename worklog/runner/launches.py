@@ -162,7 +162,8 @@ def timed_loop(
 
     def judge() -> Stage:
         if classes is None:
-            stage = checker.check_timed_output(launches[0].written)
+            moved_since = placed is not None and launches[0].last < 0
+            stage = checker.check_timed_output(checker.buffers[2] if moved_since else launches[0].written)
         else:
             stage, *of_baselines = map(checker.check_timed_launches, probes)
             for one, found in zip(subjects[1:], of_baselines, strict=True):
@@ -182,6 +183,8 @@ def timed_loop(
 
     def move() -> None:
         assert placed is not None
+        if classes is None and launches[0].last >= 0:  # kept, since the baseline alone may be launched from here on
+            placed.pool.device.copy(checker.buffers[2], launches[0].written)
         for launch, buffers in zip(launches, _in_turn(placed.move(), in_step), strict=True):
             launch.use(buffers)
         launch_on_new_buffers()
@@ -206,11 +209,13 @@ class _Placed:
     ) -> None:
         self.shape, self.sources = checker.shape, [*checker.buffers[:2], *[checker.spare] * outputs]
         self.pool, self.owners, self.sets, self.copied = pool, owners, sets, copied
+        self.outside = ""  # of earlier placements
         self.guarded: list[Guarded] = []
         self.workspaces: list[Guarded] = []
 
     def move(self) -> Sets:
         """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
+        self.outside = self.trespassed()
         device, sizes = self.pool.device, [source.size for source in self.sources]
         one_set = [*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])]
         needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.shape))}
@@ -234,11 +239,11 @@ class _Placed:
         return moved
 
     def trespassed(self) -> str:
-        """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in the last placement, else ""."""
+        """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in any placement, else ""."""
         for where, guarded in ((OUTSIDE, self.guarded), (OUTSIDE_WORKSPACE, self.workspaces)):
             if not all(one.intact(np.float32(UNWRITTEN)) for one in guarded):
-                return where
-        return ""
+                return self.outside or where
+        return self.outside
 
 
 def _of_checker(checker: Checker, sets: int, outputs: int) -> Sets:
