@@ -347,6 +347,7 @@ __global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alph
   const bool last = steps.first(share - 1, shares) < begin;
   const float* before = parts + (size_t)(2 * share - 2 + last) * BM * BN;
   const float* others = parts + (size_t)2 * share * BM * BN;
+  constexpr int AT_ONCE = 16;  // loads on their way
   int count = 1;  // of the others
   while (steps.first(share + count, shares) < end) ++count;
 
@@ -354,10 +355,15 @@ __global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alph
     const int c_row = i / BN, c_col = i % BN;
     if (c_row >= rows || c_col >= cols) continue;
     float4 sum = *(const float4*)&before[i];
-#pragma unroll 8  // so many loads at a time
-    for (int p = 0; p < count; ++p) {
-      const float4 next = *(const float4*)&others[(size_t)2 * p * BM * BN + i];
-      sum = make_float4(sum.x + next.x, sum.y + next.y, sum.z + next.z, sum.w + next.w);
+    for (int p = 0; p < count; p += AT_ONCE) {
+      float4 next[AT_ONCE];
+      for (int q = 0; q < AT_ONCE; ++q) {
+        if (p + q < count) next[q] = *(const float4*)&others[(size_t)2 * (p + q) * BM * BN + i];
+      }
+      for (int q = 0; q < AT_ONCE; ++q) {
+        if (p + q >= count) continue;
+        sum.x += next[q].x, sum.y += next[q].y, sum.z += next[q].z, sum.w += next[q].w;
+      }
     }
     float* to = &c[(size_t)c_row * N + c_col];
     if (quads) {
