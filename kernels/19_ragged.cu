@@ -61,15 +61,14 @@ __device__ __forceinline__ bool quads_of(const float* C, int N) {
 __device__ __forceinline__ int ceil_div(int x, int y) { return x / y + (x % y != 0); }
 __device__ __forceinline__ size_t pitch_of(int columns) { return ((size_t)columns + 3) / 4 * 4; }
 
-// In the workspace, behind `parts` floats: the copies of A and of B; NULL for one that needs none.
-struct Copies {
-  float *a, *b;
+// The workspace: copies of A and of B, NULL for a matrix that needs none; then two parts per block.
+struct Workspace {
+  float *a = NULL, *b = NULL, *parts;
 
-  __device__ Copies(void* workspace, size_t parts, int M, int N, int K, const float* A,
-                    const float* B) {
-    float* start = (float*)workspace + parts;
-    a = K % 4 != 0 || (size_t)A % 16 != 0 ? start : NULL;
-    b = N % 4 != 0 || (size_t)B % 16 != 0 ? start + (a ? M * pitch_of(K) : 0) : NULL;
+  __device__ Workspace(void* start, int M, int N, int K, const float* A, const float* B) {
+    parts = (float*)start;
+    if (K % 4 != 0 || (size_t)A % 16 != 0) a = parts, parts += M * pitch_of(K);
+    if (N % 4 != 0 || (size_t)B % 16 != 0) b = parts, parts += K * pitch_of(N);
   }
 };
 
@@ -134,7 +133,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
   // others copy the next tiles meanwhile.
   constexpr int WARPS = BM * BK / 16 / 32, TEAMS = COPIERS / 32 / WARPS;
   static_assert(BM * BK % 512 == 0 && COPIERS / 32 % WARPS == 0, "whole warps copy a tile of A");
-  static_assert(BK % (4 * WARPS) == 0, "its warps copy the same number of rows of B");
+  static_assert(BK % WARPS == 0, "its warps copy the same number of rows of B");
   static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
   static_assert(BK % 2 == 0, "the two fragments alternate");
   // 4 floats of padding: eight neighbouring threads then store to 32 banks.
@@ -156,6 +155,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // bulk copies use both, too
   __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
 
+  const Workspace work(workspace, M, N, K, A, B);
   const Steps steps(M, N, K, alpha, BM, BN, BK);
   const long long first = steps.first(blockIdx.x, gridDim.x);
   const long long last = steps.first(blockIdx.x + 1, gridDim.x);
@@ -167,7 +167,6 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
     const int b_row = thread / 32 * B_ROWS;
     long long at = first + team;
     int tile = at / steps.per_tile, skipped = at % steps.per_tile;
-    const Copies copies(workspace, (size_t)2 * gridDim.x * BM * BN, M, N, K, A, B);
     const size_t a_pitch = pitch_of(K), b_pitch = pitch_of(N);  // K and N, where nothing is copied
     const float *a_from, *b_from;
     size_t a_rows[4];
@@ -175,10 +174,10 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
     auto find = [&] {
       int row, column;
       row_and_column<GROUP>(steps, tile, row, column);
-      a_from = (copies.a ? copies.a : A) + (size_t)row * BM * a_pitch + a_col;
+      a_from = (work.a ? work.a : A) + (size_t)row * BM * a_pitch + a_col;
       a_from += (size_t)skipped * BK;
       for (int i = 0; i < 4; ++i) a_rows[i] = min(a_row + i, M - 1 - row * BM) * a_pitch;
-      b_from = (copies.b ? copies.b : B) + ((size_t)skipped * BK + b_row) * b_pitch +
+      b_from = (work.b ? work.b : B) + ((size_t)skipped * BK + b_row) * b_pitch +
                (size_t)column * BN;
       b_bytes = 4 * (int)min((size_t)BN, b_pitch - (size_t)column * BN);
     };
@@ -312,7 +311,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
         }
       }
     } else {  // a block has two parts at most: of its first tile, and of its last one
-      float* part = (float*)workspace + (size_t)(2 * blockIdx.x + (at - count != first)) * BM * BN;
+      float* part = work.parts + (size_t)(2 * blockIdx.x + (at - count != first)) * BM * BN;
       for (int i = 0; i < TM; ++i) {
         for (int j = 0; j < TN; j += 4) {
           *(float4*)&part[(row + i / 4 * 4 * ROWS + i % 4) * BN + col + j * COLS] =
@@ -326,38 +325,45 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
 // Adds the parts of the tiles that no block computed alone. There is at most one such tile per
 // block of the launch before: the one in which its share begins. blockIdx.x: that block, less 1;
 // blockIdx.y: a slice of the tile.
-template <int BM, int BN, int BK, int SHARES, int GROUP>
+template <int BM, int BN, int BK, int GROUP>
 __global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alpha, const float* A,
                                                  const float* B, float beta, float* C,
                                                  void* workspace) {
   const Steps steps(M, N, K, alpha, BM, BN, BK);
-  const int share = blockIdx.x + 1;
-  const long long start = steps.first(share, SHARES);
+  const int share = blockIdx.x + 1, shares = gridDim.x + 1;
+  const long long start = steps.first(share, shares);
   const int tile = start / steps.per_tile;
   const long long begin = (long long)tile * steps.per_tile, end = begin + steps.per_tile;
   // The tile is whole, or another share is the first one that begins in it.
-  if (start == begin || start == steps.all || steps.first(share - 1, SHARES) > begin) return;
+  if (start == begin || start == steps.all || steps.first(share - 1, shares) > begin) return;
 
   int row, column;
   row_and_column<GROUP>(steps, tile, row, column);
   const int rows = min(BM, M - row * BM), cols = min(BN, N - column * BN);
   float* c = C + (size_t)row * BM * N + (size_t)column * BN;
   const bool quads = quads_of(C, N);
+  const float* parts = Workspace(workspace, M, N, K, A, B).parts;
   // The share before has it as its first tile or as its last one; all others have it as the first.
-  const bool last = steps.first(share - 1, SHARES) < begin;
-  const float* before = (const float*)workspace + (size_t)(2 * share - 2 + last) * BM * BN;
-  const float* others = (const float*)workspace + (size_t)2 * share * BM * BN;
+  const bool last = steps.first(share - 1, shares) < begin;
+  const float* before = parts + (size_t)(2 * share - 2 + last) * BM * BN;
+  const float* others = parts + (size_t)2 * share * BM * BN;
+  constexpr int AT_ONCE = 16;  // loads on their way
   int count = 1;  // of the others
-  while (steps.first(share + count, SHARES) < end) ++count;
+  while (steps.first(share + count, shares) < end) ++count;
 
   for (int i = 4 * (blockIdx.y * 256 + threadIdx.x); i < BM * BN; i += 4 * 256 * gridDim.y) {
     const int c_row = i / BN, c_col = i % BN;
     if (c_row >= rows || c_col >= cols) continue;
     float4 sum = *(const float4*)&before[i];
-#pragma unroll 8  // so many loads at a time
-    for (int p = 0; p < count; ++p) {
-      const float4 next = *(const float4*)&others[(size_t)2 * p * BM * BN + i];
-      sum = make_float4(sum.x + next.x, sum.y + next.y, sum.z + next.z, sum.w + next.w);
+    for (int p = 0; p < count; p += AT_ONCE) {
+      float4 next[AT_ONCE];
+      for (int q = 0; q < AT_ONCE; ++q) {
+        if (p + q < count) next[q] = *(const float4*)&others[(size_t)2 * (p + q) * BM * BN + i];
+      }
+      for (int q = 0; q < AT_ONCE; ++q) {
+        if (p + q >= count) continue;
+        sum.x += next[q].x, sum.y += next[q].y, sum.z += next[q].z, sum.w += next[q].w;
+      }
     }
     float* to = &c[(size_t)c_row * N + c_col];
     if (quads) {
@@ -373,22 +379,21 @@ __global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alph
 
 // Copies A or B or both to the workspace, with rows of whole 16 bytes; zeros fill them up. A block
 // copies 8 rows of 256 columns.
-template <int BM, int BN, int SHARES>
 __global__ void __launch_bounds__(256) copy_rows(int M, int N, int K, float alpha, const float* A,
                                                  const float* B, float beta, float* C,
                                                  void* workspace) {
   if (alpha == 0.0f) return;
   constexpr int ROWS = 8, COLUMNS = 256;
-  const Copies copies(workspace, (size_t)2 * SHARES * BM * BN, M, N, K, A, B);
-  const int of_a = copies.a ? ceil_div(M, ROWS) * ceil_div(K, COLUMNS) : 0;  // blocks
+  const Workspace work(workspace, M, N, K, A, B);
+  const int of_a = work.a ? ceil_div(M, ROWS) * ceil_div(K, COLUMNS) : 0;  // blocks
   const bool is_a = blockIdx.x < of_a;
   const int rows = is_a ? M : K, columns = is_a ? K : N, across = ceil_div(columns, COLUMNS);
   const int block = is_a ? blockIdx.x : blockIdx.x - of_a;
   const int row = block / across * ROWS, column = block % across * COLUMNS + threadIdx.x;
   const size_t pitch = pitch_of(columns);
-  if (column >= pitch || (!is_a && !copies.b)) return;
+  if (column >= pitch || (!is_a && !work.b)) return;
   const float* from = (is_a ? A : B) + (size_t)row * columns + column;
-  float* to = (is_a ? copies.a : copies.b) + row * pitch + column;
+  float* to = (is_a ? work.a : work.b) + row * pitch + column;
   float x[ROWS];
   for (int r = 0; r < ROWS; ++r) {
     x[r] = row + r < rows && column < columns ? from[(size_t)r * columns] : 0.0f;

@@ -170,13 +170,19 @@ template <int PARTS, int WIDTH>
 __global__ void __launch_bounds__(256)
     sgemm_best_sum(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                    float* C, void* workspace) {
+  constexpr int AT_ONCE = PARTS <= 32 ? PARTS : 32;  // loads on their way
+  static_assert(PARTS % AT_ONCE == 0, "each round adds the same number of parts");
   const size_t size = (size_t)M * N, step = (size_t)gridDim.x * 256 * WIDTH;
   for (size_t i = ((size_t)blockIdx.x * 256 + threadIdx.x) * WIDTH; i < size; i += step) {
-    float sum[4] = {}, part[PARTS][4], old[4] = {};
-    for (int p = 0; p < PARTS; ++p) copy<WIDTH>(part[p], (const float*)workspace + p * size + i);
+    float sum[4] = {}, part[AT_ONCE][4], old[4] = {};
     if (beta != 0.0f) copy<WIDTH>(old, C + i);
-    for (int p = 0; p < PARTS; ++p) {
-      for (int x = 0; x < WIDTH; ++x) sum[x] += part[p][x];
+    for (int from = 0; from < PARTS; from += AT_ONCE) {
+      for (int p = 0; p < AT_ONCE; ++p) {
+        copy<WIDTH>(part[p], (const float*)workspace + (from + p) * size + i);
+      }
+      for (int p = 0; p < AT_ONCE; ++p) {
+        for (int x = 0; x < WIDTH; ++x) sum[x] += part[p][x];
+      }
     }
     for (int x = 0; x < WIDTH; ++x) old[x] = alpha * sum[x] + beta * old[x];
     copy<WIDTH>(C + i, old);

@@ -190,7 +190,7 @@ lab.panel("vectorized", 1024, l2="warm", queue=False)
 # %% [markdown]
 # ## Graded exercise
 #
-# In the panel, choose `vectorized` at 1024 and switch off `4 warmup` only. The result hardly changes, although the
+# In the panel, choose `vectorized` at 1024 and switch off `4 warmup` only. The result changes little, although the
 # first launch was slow. With which settings does the reading show the cold start? The recorded samples grade the
 # answer.
 

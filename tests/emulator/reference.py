@@ -198,9 +198,13 @@ def to_integer(x: float, source: str, target: str, rounding: str) -> int:
     return min(max(whole, low), high)
 
 
-def flushed(x: float) -> float:
-    """A subnormal float32 as a zero of its sign."""
-    return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
+def flushed(x: float, type_: str = "f32", exact: float | None = None) -> float:
+    """A subnormal number as a zero of its sign. exact: the result before x was rounded to the nearest: what an exponent
+    without a limit would round to less than the least normal number.
+    """
+    least = 2.0**-126 if type_ == "f32" else 2.0**-14
+    limit = least if exact is None else least * (1 - 2.0 ** -(FORMATS[type_][0] + 1))
+    return math.copysign(0.0, x) if abs(x if exact is None else exact) < limit else x
 
 
 def xor_signed(result: float, a: float, b: float) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,12 @@ def saturated(x: float) -> float:
 
 def narrowed(a: float, mode: str = "rn") -> float:
     return a if not math.isfinite(a) or a == 0 else math.copysign(ref.rounded(Fraction(a), "f32", mode), a)
+
+
+def flushing(function: Callable[..., float], *row: float) -> float:
+    """A function with .ftz."""
+    operands = [ref.flushed(x) for x in row]
+    return ref.flushed(function(*operands, "f32"), exact=function(*operands, "f64"))
 
 
 def or_nan(a: float, b: float, sign: int) -> float:
@@ -70,8 +77,11 @@ def of_type(t: str) -> Iterator[Case]:
 def of_singles() -> Iterator[Case]:
     """Cases of f32 only."""
     t, two, three = "f32", ("f32",) * 2, ("f32",) * 3
-    yield "fma.rn.ftz.f32 $d, $0, $1, $2;", t, three, lambda *row: ref.flushed(ref.fma(*map(ref.flushed, row), t))
-    yield "mul.ftz.f32 $d, $0, $1;", t, two, lambda *row: ref.flushed(ref.mul(*map(ref.flushed, row), t))
+    for name, function, kinds in (
+        ("fma.rn.ftz.f32 $d, $0, $1, $2;", ref.fma, three),
+        ("mul.ftz.f32 $d, $0, $1;", ref.mul, two),
+    ):
+        yield name, t, kinds, lambda *row, f=function: flushing(f, *row)
     yield "add.sat.f32 $d, $0, $1;", t, two, lambda a, b: saturated(ref.add(a, b, t))
     for mode in ("rz", "rm", "rp"):
         yield f"add.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, b, t, m)
@@ -174,3 +184,47 @@ def test_approximate_functions_give_the_nearest_float_and_a_finding(name: str, f
     (finding,) = launch(kernel, (1,), 3, [np.ones(3, np.float32), np.zeros(3, np.float32)]).findings
     assert (finding.kind, finding.is_error, finding.count) == ("approximation", False, 3)
     assert finding.message.startswith(f"{name}.f32 gives the nearest float32")
+
+
+def near_least() -> Iterator[tuple[str, tuple[str, ...], str, list[tuple[float, ...]], list[float]]]:
+    """Instructions with .ftz: the operands' types, the result's, rows of operands whose exact results are just below
+    the least normal number, and the results. An H200 gives those of mul and fma to the nearest; the others follow by
+    the same rule.
+    """
+    for type_, digits, least, tie in (
+        ("f32", 24, 2.0**-126, (18631 * 2.0**-14, 1801 * 2.0**-11)),
+        ("f16", 11, 2.0**-14, (65 * 2.0**-6, 63 * 2.0**-6)),
+    ):
+        # Times 1 - 2^-digits, 1 - 2^-2(digits - 1) and 1 - 2^-(digits + 1): the first has as many digits as the format.
+        rows = [(least, 1 - 2.0**-digits), (least * (1 + 2.0 ** (1 - digits)), 1 - 2.0 ** (1 - digits))]
+        rows.append((least * tie[0], tie[1]))
+        rows += [(-a, b) for a, b in rows]
+        away, none = [0.0, least, least], [0.0] * 3
+        for mode in ("rn", "rz", "rm", "rp") if type_ == "f32" else ("rn",):
+            positive, negative = (away if mode in ("rn", side) else none for side in ("rp", "rm"))
+            results = [*positive, *(-x for x in negative)]
+            yield f"mul.{mode}.ftz.{type_} $d, $0, $1;", (type_,) * 2, type_, rows, results
+            thirds = [(*row, 0.0) for row in rows]
+            yield f"fma.{mode}.ftz.{type_} $d, $0, $1, $2;", (type_,) * 3, type_, thirds, results
+            if type_ == "f32":
+                exact = [(a * b,) for a, b in rows]
+                yield f"cvt.{mode}.ftz.f32.f64 $d, $0;", ("f64",), "f32", exact, results
+                # Quotients have no digits closer to the least normal number than these.
+                quotients = [(2 - 2.0**-23, 2.0**127), (1.5 - 2.0**-23, 1.5 * 2.0**126)]
+                yield f"div.{mode}.ftz.f32 $d, $0, $1;", ("f32",) * 2, "f32", quotients, [0.0, 0.0]
+                yield f"rcp.{mode}.ftz.f32 $d, $0;", ("f32",), "f32", [(2.0**126 * (1 + 2.0**-23),)], [0.0]
+
+
+NEAR_LEAST = [*near_least()]
+
+
+@pytest.mark.parametrize("case", NEAR_LEAST, ids=[case[0] for case in NEAR_LEAST])
+def test_a_result_that_would_be_subnormal_if_exponents_had_no_limit_is_flushed(case: Any) -> None:
+    instruction, types, result, rows, results = case
+    got = evaluate(instruction, result, types, held(rows, types))
+    assert_same(got, held([results], [result] * len(results))[0], result, rows)
+
+
+def held(rows: Sequence[Sequence[float]], types: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Numbers of 16 bits as their bits."""
+    return [tuple(ref.to_sixteen(x, t) if "f16" in t else x for x, t in zip(row, types, strict=True)) for row in rows]

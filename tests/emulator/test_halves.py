@@ -17,8 +17,7 @@ from tests.emulator.test_floats import or_nan, saturated
 
 
 def flushed(x: float, exact: float | None = None) -> float:
-    """Zero for subnormal numbers; exact: the number before it was rounded."""
-    return math.copysign(0.0, x) if abs(x if exact is None else exact) < 2.0**-14 else x
+    return ref.flushed(x, "f16", exact)
 
 
 def relu(x: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -70,27 +72,13 @@ def test_an_instruction_gives_the_gpus_bits(instruction: str, result: str, kinds
     )
 
 
-# Exact results just below the least normal number: with as many digits as the format has, and with more.
-EDGES = {
-    "f32": [(2.0**-126, 1 - 2.0**-24), (2.0**-126 * (1 + 2.0**-23), 1 - 2.0**-23), (-(2.0**-126), 1 - 2.0**-24)],
-    "f16": [(2.0**-14, 1 - 2.0**-11), (2.0**-14 * (1 + 2.0**-10), 1 - 2.0**-10), (-(2.0**-14), 1 - 2.0**-11)],
-}
-
-
-@pytest.mark.parametrize(
-    ("instruction", "third"),
-    [
-        (f"{name}.{type_} $d, $0, $1{end}", end)
-        for type_ in EDGES
-        for name, end in (("mul.ftz", ";"), ("fma.rn.ftz", ", $2;"))
-    ],
-)
-def test_what_is_subnormal_before_it_is_rounded_is_flushed_as_on_the_gpu(instruction: str, third: str) -> None:
-    type_ = instruction.split()[0].split(".")[-1]
-    rows = [(*row, 0.0) if third != ";" else row for row in EDGES[type_]]
-    columns = np.array(rows, f"f{int(type_[1:]) // 8}").T.copy().view(DTYPES[type_])
-    there = on_gpu(ptx_of(instruction, type_, [type_] * len(columns)), type_, [np.resize(x, COUNT) for x in columns])
-    here = evaluate(instruction, type_, [type_] * len(columns), [*zip(*columns, strict=True)])
+@pytest.mark.parametrize("case", test_floats.NEAR_LEAST, ids=[case[0] for case in test_floats.NEAR_LEAST])
+def test_results_just_below_the_least_normal_number_are_flushed_as_on_the_gpu(case: Any) -> None:
+    instruction, types, result, rows, _ = case
+    values = test_floats.held(rows, types)
+    columns = [np.array(column, DTYPES[type_]) for column, type_ in zip(zip(*values, strict=True), types, strict=True)]
+    there = on_gpu(ptx_of(instruction, result, types), result, [np.resize(column, COUNT) for column in columns])
+    here = evaluate(instruction, result, types, values)
     bits = f"u{here.itemsize}"
     assert there[: len(rows)].view(bits).tolist() == here.view(bits).tolist(), rows
 
@@ -106,17 +94,3 @@ def test_an_approximation_is_near_the_emulators_nearest_float(name: str) -> None
     bound = 2.0**-10 if name == "tanh" else 2.0**-20
     assert (error <= bound * np.maximum(np.abs(here), 1)).all(), float(error.max())
     print(f"{name}.approx: {int((there != here).sum())} of {COUNT} differ, by at most {error.max():.3g}")
-
-
-@pytest.mark.xfail(strict=False, reason="not measured yet: whether .ftz looks at the product before it is rounded")
-@pytest.mark.parametrize("digits", [24, 26, 11, 12])
-def test_what_ftz_makes_of_a_product_just_below_the_least_normal_number(digits: int) -> None:
-    """2^-126 (1 - 2^-digits) or, of f16, 2^-14 (1 - 2^-digits). An H200 makes 0 of the one with 11 digits."""
-    type_, dtype, least = ("f32", "f4", 2.0**-126) if digits > 12 else ("f16", "f2", 2.0**-14)
-    part = 2.0 ** -(digits // 2)
-    factors = (1 - 2.0**-digits, least) if digits in (24, 11) else (1 - part, least * (1 + part))
-    arrays = [np.full(COUNT, factor, dtype).view(DTYPES[type_]) for factor in factors]
-    instruction, types = f"mul.ftz.{type_} $d, $0, $1;", (type_, type_)
-    there = on_gpu(ptx_of(instruction, type_, types), type_, arrays)
-    here = evaluate(instruction, type_, types, list(zip(*arrays, strict=True)))
-    assert there[0] == here[0], f"{there[0]}, emulated {here[0]}"

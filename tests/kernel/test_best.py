@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, replace
 from functools import partial
 from importlib.metadata import version
@@ -24,8 +23,9 @@ from worklog.emulator.launch import load
 from worklog.emulator.predict import predict
 from worklog.errors import BadRunFile
 from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gpu.device import Gpu
 from worklog.kernel import resources
-from worklog.kernel.best import BULK, FILE, Table, Tile, choose, kernel_of, read, table
+from worklog.kernel.best import BULK, FILE, RAGGED, Table, choose, kernel_of, read, shares_of, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import filled
 from worklog.problem.gemm import Domain, Shape
@@ -36,11 +36,12 @@ from worklog.runs.run import recorded_run
 BEST = worklog.rung("best")
 SMALL = st.integers(1, 70)
 DEVICE = EmulatedDevice()
+GPU = Gpu.of(recorded_run().device)
 LOADED = {
     (index, parts): kernel_of(tuned.TEMPLATES[index], parts).load(DEVICE)
     for index in (5, 9)  # the smallest tiles, which have the same code as the others
     for parts in (1, 3)
-}
+} | {(9, 96): kernel_of(tuned.TEMPLATES[9], 96).load(DEVICE)}
 
 
 @settings(max_examples=30, deadline=None)
@@ -104,25 +105,34 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
     assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))
 
 
-def test_on_compute_capability_9_0_bulk_copies_is_one_of_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At shapes of whole tiles, where it is expected to be as fast; its code runs on no other GPU."""
-    shape, hopper = Shape.of(4096), partial(choose, arch="sm_90")
+def test_on_compute_capability_9_0_bulk_copies_and_ragged_are_among_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bulk_copies at shapes of whole tiles, ragged at any; their code runs on no other GPU."""
+    monkeypatch.setattr("worklog.kernel.best.EQUAL", 1e9)  # the largest tile that may be taken
+    shape, odd, hopper = Shape.of(4096), Shape(133, 257, 30), partial(choose.__wrapped__, arch="sm_90")
     assert hopper(shape) == BULK and BULK.only_on_9_0
-    for other in (choose(shape), choose(shape, arch="sm_80"), hopper(shape, aligned=False)):
+    for at in (partial(hopper, shape, aligned=False), partial(hopper, odd)):
+        ragged = at()
+        assert ragged.file == "19_ragged.cu" and len(ragged.passes) == 3 and not ragged.passes[0].template
+        assert at(most_workspace=0).workspace == "" and at(most_workspace=0).file == BEST.file
+    for other in (choose(shape), choose(shape, arch="sm_80"), hopper(shape, a_by_columns=True)):
         assert other.file == BEST.file
-    for other in (hopper(shape, a_by_columns=True), hopper(shape, b_by_columns=True), hopper(Shape(4096, 4096, 4095))):
-        assert other.file == BEST.file
-    monkeypatch.setattr("worklog.kernel.best.EQUAL", 1e9)
     anew = replace(BEST, choose=choose.__wrapped__)  # not what is kept for this shape
-    subject, whole = anew.load(DEVICE, fresh=True), Shape(128, 256, 24)
-    assert DEVICE.arch == "sm_90" and subject.kernel.at(whole, DEVICE.arch) == BULK
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((128, 24), (24, 256)))
-    given = [DEVICE.upload(x) for x in (a, b, np.zeros((128, 256), np.float32))]
-    subject.enqueue(whole, 1.0, *given[:2], 0.0, given[2])
-    assert (DEVICE.download(given[2]).reshape(128, 256) == a @ b).all()
-    (launched,) = anew.describe(subject)["choices"][str(whole)]
-    assert launched["entry"].startswith("sgemm_bulk_copies<")
+    for shape, file, name in ((Shape(128, 256, 24), BULK.file, "sgemm_bulk_copies<"), (odd, ragged.file, "copy_rows")):
+        subject, rng = anew.load(DEVICE, fresh=True), np.random.default_rng(0)
+        assert DEVICE.arch == "sm_90" and subject.kernel.at(shape, DEVICE.arch).file == file
+        a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
+        given = [DEVICE.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32))]
+        subject.enqueue(shape, 1.0, *given[:2], 0.0, given[2])
+        assert (DEVICE.download(given[2]).reshape(shape.m, shape.n) == a @ b).all()
+        assert anew.describe(subject)["choices"][str(shape)][0]["entry"].startswith(name)
+
+
+def test_ragged_gets_as_many_blocks_as_the_gpu_holds_or_whole_parts_of_each_tile() -> None:
+    (tile,) = (one for one in table().tiles if one.kernel == "ragged" and one.template["BN"] == 256)
+    assert shares_of(tile, Shape.of(4096), 132) == [132]
+    assert shares_of(tile, Shape(128, 512, 64), 132) == [2, 4, 6, 8, 132]  # each part has two tiles of K at least
+    assert table().us(tile, 132, Shape.of(4095)) > table().us(tile, 132, Shape.of(4096))  # copies cost time
+    assert table().us(tile, 132, Shape.of(4096), aligned=False) > table().us(tile, 132, Shape.of(4096))
 
 
 def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
@@ -138,38 +148,59 @@ def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
 def test_the_table_names_each_tile_once_and_says_whether_it_was_measured() -> None:
     found = read(json.loads(FILE.read_text()))
     assert found == table() and found.label.startswith(("estimated for an ", "measured on an "))
-    assert [tile.template for tile in found.tiles] == [*tuned.TEMPLATES, BULK.template]
+    assert [tile.template for tile in found.tiles] == [*tuned.TEMPLATES, BULK.template, *RAGGED]
     assert filled("WIDTH", tuned.TEMPLATES[0]) == "4"
 
 
-def swept(tiles: Sequence[Tile], true: Table) -> list[Measurement]:
+def swept(true: Table) -> list[Measurement]:
     """What a sweep would measure if these were the true times."""
-    split = [Measurement("split", astuple(shape), "measured", us=true.split_us(shape)) for shape in tuned.SHAPES]
-    whole = [shape for shape in tuned.SHAPES if shape in BULK.domain]
-    return split + [
-        Measurement(name, astuple(shape), "measured", us=true.us(tile, parts, shape))
-        for tile in tiles
-        for parts in ((1, tuned.MANY) if tile.kernel == "best" else (1,))
-        for name in [tuned.name_of(tile.template, parts) if tile.kernel == "best" else tile.kernel]
-        for shape in (tuned.SHAPES if tile.kernel == "best" else whole)
+    kinds = {tuned.name_of(tile.template, n): (tile, n) for tile in true.tiles for n in (1, tuned.MANY)}
+    for tile in (one for one in true.tiles if one.kernel == "ragged"):
+        kinds |= {tuned.name_of(tile.template, n): (tile, n * true.multiprocessors) for n in (1, tile.resident)}
+    kinds[BULK.name] = next((tile, 1) for tile in true.tiles if tile.kernel == BULK.name)
+    return [
+        Measurement(
+            name,
+            astuple(shape),
+            "measured",
+            us=true.split_us(shape) if name == "split" else true.us(*kinds[name], shape),
+        )
+        for name, shape in tuned.points(GPU)
     ]
 
 
 def test_a_sweep_gives_back_the_times_that_made_it() -> None:
-    run, true = recorded_run(), replace(table(), launch_us=3.0, sum_us=4.0, sum_gbs=2000.0, split_launch_us=9.0)
-    tiles = tuple(replace(t, alone_us=(1.5 if t.resident > 1 else 1.0) * t.shared_us, block_us=0.5) for t in true.tiles)
-    found = tuned.fitted(replace(run, measurements=swept(tiles, true)))
-    assert found.label.startswith("measured on an NVIDIA H200, driver ")
-    assert (found.launch_us, found.sum_us, found.sum_gbs) == pytest.approx((3.0, 4.0, 2000.0), rel=0.05)
-    assert [found.split_us(shape) for shape in tuned.SHAPES] == pytest.approx(
-        [true.split_us(shape) for shape in tuned.SHAPES], rel=0.01
+    new = {"launch_us": 3.0, "sum_us": 4.0, "sum_gbs": 2000.0, "copy_us": 5.0, "copy_gbs": 3000.0}
+    run, true = recorded_run(), replace(table(), **new, split_launch_us=9.0)
+    alone = [1.0 if t.resident == 1 else 1.5 for t in true.tiles]
+    tiles = tuple(
+        replace(t, alone_us=ratio * t.shared_us, block_us=0.5) for t, ratio in zip(true.tiles, alone, strict=True)
     )
+    true = replace(true, tiles=tiles)
+    found = tuned.fitted(replace(run, measurements=swept(true)))
+    assert found.label.startswith("measured on an NVIDIA H200, driver ") and "estimated" not in found.label
+    assert {name: getattr(found, name) for name in new} == pytest.approx(new, rel=0.05)
+    for shape in tuned.SHAPES:
+        assert found.split_us(shape) == pytest.approx(true.split_us(shape), rel=0.01)
     for tile, other in zip(tiles, found.tiles, strict=True):
         assert asdict(other) == asdict(tile) | {
             name: pytest.approx(getattr(tile, name), rel=0.05) for name in ("alone_us", "shared_us", "block_us")
         }
+    without = [m for m in swept(true) if "WIDTH" in m.kernel or m.kernel == BULK.name]
+    older = tuned.fitted(replace(run, measurements=without))
+    assert older.label.endswith("; of ragged estimated; of split estimated") and len(older.tiles) == len(tiles)
     with pytest.raises(BadRunFile, match="measure: worklog sweep best"):
         tuned.fitted(run)
+
+
+def test_a_sweep_measures_what_its_kernels_are_and_every_tile() -> None:
+    points = tuned.points(GPU)
+    assert len({*points}) == len(points) <= 300  # about 0.8 s each
+    assert {kernel.name for kernel in tuned.kernels(GPU)} == {name for name, _ in points} - {BULK.name, "split"}
+    older = replace(GPU, compute_capability=(8, 0))
+    assert {name for name, _ in tuned.points(older)} == {kernel.name for kernel in tuned.kernels(older)}
+    ragged = pickle.loads(pickle.dumps(tuned.kernels(GPU)[-1]))
+    assert ragged.at(Shape(999, 999, 999)).template == RAGGED[-1]
 
 
 def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
@@ -177,14 +208,14 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
 ) -> None:
     shown = typed("sweep", "best", "--preview")
     assert shown.exit_code == 0 and table().label.split(":")[0] in " ".join(shown.output.split())
-    assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(tuned.TILES) + 1
+    assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(table().tiles)
     for words in (["naive"], ["best", "--axis", "BM=64"], ["best", "--from", str(tmp_path), "--estimate"]):
         assert typed("sweep", *words).exit_code == 2
     monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
     path = tmp_path / "run.json"
-    replace(recorded_run(), measurements=swept(table().tiles, table())).save(path)
+    replace(recorded_run(), measurements=swept(table())).save(path)
     done = typed("sweep", "best", "--from", str(path))
     assert done.exit_code == 0, done.output
     written = read(json.loads((tmp_path / "best.json").read_text()))
     assert written.label.startswith("measured on an NVIDIA H200")
-    assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template]
+    assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template, *RAGGED]

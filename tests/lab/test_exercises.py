@@ -51,7 +51,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
     [
         ("00", "warptiled", "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks", "shared"),
         ("00", "cuBLAS", "name a rung", "shared"),
-        ("01", {"warmup": "none"}, r"changes the time by [+-]0.\d%. Hint: ", "first"),
+        ("01", {"warmup": "none"}, r"changes the time by [+-]\d+\.\d%. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
         ("01", {"warmup": "hot"}, "warmup", "first"),
         ("02", 5, "don't give a 95 % interval", "9 samples"),

@@ -81,8 +81,8 @@ def test_the_panel_gives_the_answers_of_01() -> None:
         return PanelChoice(grid_runs(), kernel, size, **settings).answer().off
 
     assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
-    assert abs(off("vectorized", 1024, warmup="none")) < 0.02
-    assert off("vectorized", 1024, warmup="none", statistic="first") > 0.3
+    first = off("vectorized", 1024, warmup="none", statistic="first")
+    assert first > 0.1 and abs(off("vectorized", 1024, warmup="none")) < 0.2 * first
     assert off("vectorized", 1024, l2="warm") < -0.1 and off("vectorized", 1024, queue=False) > 0.1
 
 

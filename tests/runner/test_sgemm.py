@@ -69,6 +69,13 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not() -> None:
     assert (worklog.sgemm(integers(3, 2), integers(2, 3), nothing.copy()) == integers(3, 2) @ integers(2, 3)).all()
 
 
+def test_a_rung_whose_passes_follow_the_shape_has_them_at_each_shape() -> None:
+    """At the first shape, no pass copies its factors, and the code of its kernel is the same."""
+    for m, n, k in ((5, 8, 4), (5, 7, 3)):
+        a, b = integers(m, k), integers(k, n)
+        assert (worklog.rung("ragged")(a, b) == a @ b).all()
+
+
 def test_a_rung_is_called_the_same_way() -> None:
     a, b = integers(33, 7), integers(7, 40)
     assert (worklog.rung("naive")(a, b, alpha=-1) == -(a @ b)).all()

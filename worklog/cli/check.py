@@ -202,7 +202,7 @@ def sweep(
     a tile for each shape; `--preview` shows the table.
     """
     record, parsed = rung(name), [Axis.parse(axis, TILES) for axis in axes]
-    if record.choose is not None:
+    if name == "best":
         _sweep_best(axes, preview, out, harness, source, estimate)
         return
     if not axes or source is not None or estimate:

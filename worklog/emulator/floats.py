@@ -15,13 +15,14 @@ Array = Any  # an NDArray: NumPy types the results of its operators as Any
 
 # The 29 bits that float64 has below a float32's last bit, shifted to the top, when they are 100…0: a tie.
 _HALF_ULP = np.iinfo(np.int64).min
+_LEAST = np.finfo(np.float32).tiny
 _TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
 _CANONICAL_NAN_16 = np.uint16(0x7FFF)
 _NAN_64, _QUIET_64 = np.uint64(0xFFF8 << 48), np.uint64(1 << 51)
 
 
-def fma_f32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c with one rounding; float64 arrays that hold float32 values in, float32 out.
+def fma_f32(a: Array, b: Array, c: Array, ftz: bool = False) -> Array:
+    """a * b + c with one rounding; float64 arrays that hold float32 values in, float32 out. ftz: as in `rounded`.
 
     The product is exact in float64, so only the sum is rounded. Rounding it again to float32 differs from rounding once
     only where the float64 sum lies exactly between two float32 values, or is subnormal as a float32. Both are rare,
@@ -31,16 +32,16 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     try:
         result = total.astype(np.float32)
     except FloatingPointError:
-        return _fma_f32_exact(a, b, c)
-    if (total.view(np.int64) << 35).min() == _HALF_ULP:
-        return _fma_f32_exact(a, b, c)
-    return result
+        return _fma_f32_exact(a, b, c, ftz)
+    if (total.view(np.int64) << 35).min() == _HALF_ULP or (ftz and (np.abs(result) == _LEAST).any()):
+        return _fma_f32_exact(a, b, c, ftz)
+    return flush(result) if ftz else result
 
 
-def _fma_f32_exact(a: Array, b: Array, c: Array) -> Array:
+def _fma_f32_exact(a: Array, b: Array, c: Array, ftz: bool) -> Array:
     """The same by round-to-odd: the float64 sum keeps a sticky last bit, so the second rounding sees no false tie."""
     with np.errstate(all="ignore"):
-        return round_to_odd(a * b, c).astype(np.float32)
+        return rounded(round_to_odd(a * b, c), ftz=ftz)
 
 
 def round_to_odd(x: Array, y: Array) -> Array:
@@ -114,40 +115,47 @@ def quiet(function: Callable[..., Array], *operands: Any) -> Array:
         return function(*operands)
 
 
-def add_directed(x: Array, y: Array, mode: str) -> Array:
+def add_directed(x: Array, y: Array, mode: str, ftz: bool = False) -> Array:
     """x + y, float64 arrays that hold float32 values or exact products of two, rounded once to float32.
 
-    mode: "rz" towards zero, "rm" down, "rp" up. An exact zero from opposite signs is -0 when rounding down.
+    mode: "rz", "rm" or "rp"; it and ftz as in `rounded`. An exact zero from opposite signs is -0 when rounding down.
     """
     with np.errstate(all="ignore"):
         x, y = np.broadcast_arrays(x, y)
-        out = directed(round_to_odd(x, y), mode)
+        out = rounded(round_to_odd(x, y), mode, ftz=ftz)
         if mode == "rm":
             out = np.where((x + y == 0) & (np.signbit(x) | np.signbit(y)), np.float32(-0.0), out)
         return out
 
 
-def directed(exact: Array, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
-    """float64, exact or rounded to odd, to float32 or float16 in the mode's direction."""
+def rounded(exact: Array, mode: str = "rn", dtype: type[np.floating[Any]] = np.float32, ftz: bool = False) -> Array:
+    """float64, exact or rounded to odd, to float32 or float16.
+
+    mode: "rn" to the nearest, "rz" towards zero, "rm" down, "rp" up. ftz: what is subnormal gives a zero of its sign.
+    As on an H200, that is what would be below the least normal number if exponents had no limit.
+    """
     with np.errstate(all="ignore"):
-        nearest = exact.astype(dtype)
-        back = nearest.astype(np.float64)
-        if mode == "rz":
-            beyond, toward = np.abs(back) > np.abs(exact), dtype(0)
-        else:
-            beyond, toward = (back > exact, dtype(-np.inf)) if mode == "rm" else (back < exact, dtype(np.inf))
-        return np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(dtype)
+        out = exact.astype(dtype)
+        if mode != "rn":
+            back = out.astype(np.float64)
+            if mode == "rz":
+                beyond, toward = np.abs(back) > np.abs(exact), dtype(0)
+            else:
+                beyond, toward = (back > exact, dtype(-np.inf)) if mode == "rm" else (back < exact, dtype(np.inf))
+            out = np.where(beyond, np.copysign(np.nextafter(out, toward), exact), out).astype(dtype)
+        if ftz:
+            scaled = rounded(exact * 2.0**24, mode, dtype)
+            least = float(np.finfo(dtype).tiny) * 2.0**24
+            out = np.where(np.abs(scaled) < least, np.copysign(dtype(0), out), out)
+        return out
 
 
 def to_half(x: Array, mode: str = "rn", ftz: bool = False) -> Array:
     """float32 or float64, exact or rounded to odd, to an IEEE half, as its bits in uint16.
 
-    NaN gives the GPU's canonical NaN. mode: as in `directed`, or "rn" for the nearest. ftz: results that are subnormal
-    before they are rounded give 0, as on an H200.
+    NaN gives the GPU's canonical NaN. mode and ftz: as in `rounded`.
     """
-    x = flush(x, 2.0**-14) if ftz else x
-    near = quiet(np.ndarray.astype, x, np.float16) if mode == "rn" else directed(x, mode, np.float16)
-    return np.where(np.isnan(x), _CANONICAL_NAN_16, near.view(np.uint16))
+    return np.where(np.isnan(x), _CANONICAL_NAN_16, rounded(x, mode, np.float16, ftz).view(np.uint16))
 
 
 def from_half(bits: Array, dtype: str = "f4") -> Array:
@@ -160,7 +168,7 @@ def to_bfloat(x: Array, mode: str = "rn") -> Array:
 
     A float64 becomes a float32 by truncation with a sticky last bit, so that the second rounding sees no false tie.
     """
-    single = x if x.dtype == np.float32 else directed(x, "rz")
+    single = x if x.dtype == np.float32 else rounded(x, "rz")
     bits = np.ascontiguousarray(single).view(np.uint32) | (single != x)
     away = np.uint32(0xFFFF) * (np.signbit(x) == (mode == "rm"))
     added = {"rn": np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)), "rz": np.uint32(0)}.get(mode, away)

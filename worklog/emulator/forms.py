@@ -75,14 +75,16 @@ CLASSES: dict[str, dict[str, str]] = {
     "ONE": _same("f32.f32", "f64.f64"),  # from a type to itself
     "SAME_SIXTEEN": _same(*(f"{name}.{name}" for name in SIXTEEN)),
     "SAME_SINGLE": _same("f16.f16", "bf16.bf16"),
-    # Modifiers of float instructions; "" is without. FTZ also flushes the operands; it exists for f32 and f16 only.
+    # Modifiers of float instructions; "" is without. FTZ also flushes the operands, and the result of a function that
+    # doesn't take it; it exists for f32 and f16 only.
     "RN": {"": "", "rn": ""},
-    "FTZ": {"": "", "ftz": "flush"},
+    "FTZ": {"": "", "ftz": ", ftz=True"},
     "UNFLUSHED": {"": "", "ftz": ""},
     "SAT": {"": "", "sat": "saturate"},
     "RELU": {"": "", "relu": "relu"},
     "DIRECTED": _same("rz", "rm", "rp"),
     "MODE": _same("rn", "rz", "rm", "rp"),
+    "ROUNDING": {"": "rn", **_same("rn", "rz", "rm", "rp")},
     "MODE2": _same("rn", "rz"),
     "TF32": _same("rna", "rn", "rz"),
     "INTEGRAL": _INTEGRAL,
@@ -250,19 +252,23 @@ _TABLE = (
     ("isspacep.local", "b64", f"{{0}} >> np.uint64(60) == {LOCAL_WINDOW >> 60}", "pred"),
     # Floats.
     ("SUM.RN.FTZ.SAT.FLOAT", "t t", "{0} SUM {1}", "t"),
-    ("mul.RN.FTZ.SAT.FLOAT", "t t", "quiet(np.multiply, {0}, {1})", "t"),
-    ("div.rn.FTZ.FLOAT", "t t", "quiet(np.divide, {0}, {1})", "t"),
-    ("rcp.rn.FTZ.FLOAT", "t", "quiet(np.reciprocal, {0})", "t"),
-    ("sqrt.rn.FTZ.FLOAT", "t", "np.sqrt({0})", "t"),
+    # In float64, the product of two float32 values is exact, and a quotient or a root is near enough to be rounded
+    # again. The rows below take the place of those without .ftz.
+    ("mul.ROUNDING.FTZ.SAT.f32", "double double", "rounded({0} * {1}, 'ROUNDING'FTZ)", "t"),
+    ("div.MODE.FTZ.f32", "double double", "rounded(quiet(np.divide, {0}, {1}), 'MODE'FTZ)", "t"),
+    ("rcp.MODE.FTZ.f32", "double", "rounded(quiet(np.reciprocal, {0}), 'MODE'FTZ)", "t"),
+    ("sqrt.MODE.FTZ.f32", "double", "rounded(np.sqrt({0}), 'MODE'FTZ)", "t"),
+    ("mul.RN.SAT.FLOAT", "t t", "quiet(np.multiply, {0}, {1})", "t"),
+    ("div.rn.FLOAT", "t t", "quiet(np.divide, {0}, {1})", "t"),
+    ("rcp.rn.FLOAT", "t", "quiet(np.reciprocal, {0})", "t"),
+    ("sqrt.rn.FLOAT", "t", "np.sqrt({0})", "t"),
     ("abs.FTZ.NUMBER", "t", "np.abs({0})", "t"),
     ("neg.FTZ.NUMBER", "t", "-{0}", "t"),
     ("copysign.FLOAT", "t t", "np.copysign({1}, {0})", "t"),
-    ("FMA.rn.FTZ.SAT.f32", "double double double", "fma_f32({0}, {1}, {2})", "t"),
+    ("FMA.rn.FTZ.SAT.f32", "double double double", "fma_f32({0}, {1}, {2}FTZ)", "t"),
     ("FMA.rn.FTZ.SAT.f64", "t t t", "fma_f64({0}, {1}, {2})", "t"),
-    # The product of two float32 values is exact in float64.
     ("SIGN.DIRECTED.FTZ.SAT.f32", "double double", "add_directed({0}, SIGN{1}, 'DIRECTED')", "t"),
-    ("mul.DIRECTED.FTZ.SAT.f32", "double double", "directed({0} * {1}, 'DIRECTED')", "t"),
-    ("FMA.DIRECTED.FTZ.SAT.f32", "double double double", "add_directed({0} * {1}, {2}, 'DIRECTED')", "t"),
+    ("FMA.DIRECTED.FTZ.SAT.f32", "double double double", "add_directed({0} * {1}, {2}, 'DIRECTED'FTZ)", "t"),
     ("MIN.FTZ.NUMBER", "t t", "MIN({0}, {1})", "t"),
     ("MIN.FTZ.FLOAT", "t t t", "MIN(MIN({0}, {1}), {2})", "t"),
     ("MIN.FTZ.NaN.NUMBER", "t t", "or_nan(MIN({0}, {1}), {0}, {1})", "t"),
@@ -270,9 +276,6 @@ _TABLE = (
     ("MIN.FTZ.xorsign.abs.SHORT", "t t", "xor_signed(MIN(np.abs({0}), np.abs({1})), {0}, {1})", "t"),
     ("MIN.FTZ.NaN.xorsign.abs.SHORT", "t t",
      "or_nan(xor_signed(MIN(np.abs({0}), np.abs({1})), {0}, {1}), {0}, {1})", "t"),
-    ("div.DIRECTED.FTZ.f32", "double double", "directed(quiet(np.divide, {0}, {1}), 'DIRECTED')", "t"),
-    ("rcp.DIRECTED.FTZ.f32", "double", "directed(quiet(np.reciprocal, {0}), 'DIRECTED')", "t"),
-    ("sqrt.DIRECTED.FTZ.f32", "double", "directed(np.sqrt({0}), 'DIRECTED')", "t"),
     # Numbers of 16 bits, in float64: a product is exact, a sum is rounded to odd, and the result is rounded once.
     ("SIGN.RN.FTZ.SAT.SIXTEEN", "t t", "quiet(round_to_odd, {0}, SIGN{1})", "t"),
     ("mul.RN.FTZ.SAT.SIXTEEN", "t t", "{0} * {1}", "t"),
@@ -287,9 +290,8 @@ _TABLE = (
     ("cvt.rn.FTZ.SAT.FLOAT.FROM", "s", "{0}.astype(DTYPE)", "t"),
     ("cvt.ROUNDED.FTZ.SAT.ONE", "t", "ROUNDED({0})", "t"),
     ("cvt.FTZ.SAT.f64.f32", "s", "{0}.astype(DTYPE)", "t"),
-    ("cvt.rn.FTZ.SAT.f32.f64", "s", "quiet(np.ndarray.astype, {0}, DTYPE)", "t"),
-    ("cvt.DIRECTED.FTZ.SAT.f32.f64", "s", "directed({0}, 'DIRECTED')", "t"),
-    ("cvt.DIRECTED.SAT.f32.FROM", "s", "directed(from_integer({0}), 'DIRECTED')", "t"),
+    ("cvt.MODE.FTZ.SAT.f32.f64", "s", "rounded({0}, 'MODE'FTZ)", "t"),
+    ("cvt.DIRECTED.SAT.f32.FROM", "s", "rounded(from_integer({0}), 'DIRECTED')", "t"),
     ("cvt.f32.HALF", "b16", "HALF({0})", "f32"),
     ("cvt.ftz.f32.SINGLE", "s", "flush({0}.astype('f4'))", "f32"),
     ("cvt.FTZ.sat.f32.f16", "s", "saturate({0}.astype('f4'))", "f32"),
@@ -355,12 +357,11 @@ def _forms(*row: str) -> dict[tuple[str, int], Form]:
             for k, type_ in enumerate(taken):
                 if type_ in _FLUSHED:
                     text = text.replace(f"{{{k}}}", f"flush({{{k}}}{_FLUSHED[type_]})")
-            text = f"flush({text})" if given == ("f32",) else text
+            text = f"flush({text})" if given == ("f32",) and "ftz" not in text else text
         if words.get("SAT") and (given[0] in FLOATS or given[0] in SIXTEEN):
             text = f"saturate({text})"
         if given[0] in PACKED:
-            how = ", ftz=True" if words.get("FTZ") and "b" not in given[0] else ""
-            text = PACKED[given[0]].replace("{}", text + how)
+            text = PACKED[given[0]].replace("{}", text + words.get("FTZ", "") * ("b" not in given[0]))
             given = ("b32" if "x" in given[0] else "b16",)
         out[opcode, len(taken)] = Form(taken, text, given)
     return out

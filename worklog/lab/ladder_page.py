@@ -14,7 +14,6 @@ import ipywidgets as widgets
 from worklog.analysis.memory_counts import LadderCounts
 from worklog.errors import BadShape, NothingToDraw
 from worklog.kernel import LADDER, Kernel, rung
-from worklog.kernel.ladder import source_changed
 from worklog.kernel.resources import LIMITS, occupancy
 from worklog.lab.choice import Choice
 from worklog.lab.controls import Page, Shown, button
@@ -131,10 +130,10 @@ class Step:
         """Where times or counts belong to other code than the source that is shown."""
         notes = []
         for each in self._rungs:
-            counted = self.counted.rungs.get(each.name)
-            if source_changed(each.name, self.run.kernels):
+            shown, counted = each.program.sha256, self.counted.rungs.get(each.name)
+            if self.run.kernels.get(each.name, {}).get("sha256", shown) != shown:
                 notes.append(f"{each.name} was timed with different code than the source shown here")
-            if counted is not None and counted.sha256 != each.program.sha256:
+            if counted is not None and counted.sha256 != shown:
                 notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
         return notes
 

@@ -3,7 +3,7 @@
 `worklog sweep best` measures every tile at SHAPES, in one part and in several, and fits the table's microseconds to the
 times; `worklog sweep best --from RUN` fits them to a run that was measured before. Without a GPU the command writes an
 estimate: what a tile of K takes by its lower bound (worklog.analysis.prediction), and assumed times for what that
-leaves out.
+leaves out. Where a run doesn't hold `ragged` or `split`, their times are estimates, and the label says so.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worklog.analysis.prediction import DRAM, bound
 from worklog.errors import BadRunFile, WorklogError
@@ -23,7 +25,8 @@ from worklog.gpu.device import Gpu
 from worklog.gpu.peaks import Peaks
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.kernel.best import BULK, FILE, Table, Tile, kernel_of, split_work, table
+from worklog.kernel.best import BULK, FILE, RAGGED, Table, Tile, kernel_of, split_work, table, work_of
+from worklog.kernel.fp32 import ragged, ragged_at
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.problem import Shape
@@ -48,19 +51,20 @@ TILES = (
     (64, 16, 32, 32, 16, 1, 8, 0x1203),
 )
 TEMPLATES = tuple(dict(zip(SIZES, tile, strict=True)) for tile in TILES)
+LEAST_POINTS = 7  # that a fit needs
+Row = tuple[int, Shape, float]
 COLUMNS = {"µs per tile of K, alone": "alone_us", "shared": "shared_us", "µs per block": "block_us"}
 MANY = 6  # parts, beside one
-# One block per multiprocessor of an H200 and many, short and long K, tall, flat and small.
-SHAPES = tuple(
-    Shape(*sizes)
-    for sizes in (
-        *((side, side, k) for side in (256, 512, 1024, 2048) for k in (512, 4096)),
-        (1408, 1536, 2048),
-        (8192, 64, 1024),
-        (64, 8192, 1024),
-        (3072, 3072, 1024),
-    )
+# One block per multiprocessor of an H200 and many, short and long K, tall, flat and small. The first ones are measured
+# in parts, too.
+IN_PARTS = [Shape(*sizes) for sizes in ((256, 256, 512), (256, 256, 4096), (512, 512, 512), (512, 512, 4096))]
+IN_PARTS += [Shape(*sizes) for sizes in ((1024, 1024, 4096), (64, 8192, 1024))]
+SHAPES = (
+    *IN_PARTS,
+    *(Shape(side, side, k) for side, k in ((1024, 512), (2048, 512), (3072, 1024))),
+    *(Shape(*sizes) for sizes in ((1408, 1536, 2048), (8192, 64, 1024), (128, 384, 128), (384, 2048, 128))),
 )
+COPIED = tuple(Shape(*sizes) for sizes in ((255, 511, 257), (1023, 1021, 1023), (2047, 2053, 1021)))  # by ragged
 LATENCY_US, BLOCK_US, LAUNCH_US, SUM_US = 0.5, 1.0, 2.0, 2.5
 ASSUMED = (
     f"assumed {LATENCY_US} µs for a tile of K that nothing hides, {BLOCK_US} per block, {LAUNCH_US} per launch, "
@@ -68,28 +72,62 @@ ASSUMED = (
 )
 
 
-def kernels(gpu: Gpu) -> list[str | Kernel]:
-    """What is measured: every tile, for K in one part and in many, each named after both; and the rungs bulk_copies,
-    at shapes of whole tiles, and split.
+def kernels(gpu: Gpu) -> list[Kernel]:
+    """What is measured beside bulk_copies and split: every tile, for K in one part and in many; and on compute
+    capability 9.0 those of ragged, with one block per multiprocessor and with as many as it holds.
     """
-    tiles = [
-        replace(kernel_of(template, parts), name=name_of(template, parts), number=None, idea="")
+    found = [(name_of(template, parts), kernel_of(template, parts)) for template in TEMPLATES for parts in (1, MANY)]
+    for place, template in enumerate(RAGGED if gpu.compute_capability == (9, 0) else ()):
+        for n in sorted({1, template["MIN_BLOCKS"]}):
+            blocks = n * gpu.multiprocessors
+            at = partial(ragged_at, blocks=blocks, tile=place)
+            found.append((name_of(template, n), replace(ragged(blocks=blocks, tile=template), choose=at)))
+    return [replace(kernel, name=name, number=None, idea="") for name, kernel in found]
+
+
+def points(gpu: Gpu) -> list[tuple[str, Shape]]:
+    """The names of what is measured, and where: tiles of ragged at shapes that fill one, and one of them also where it
+    copies its factors.
+    """
+    found = [(name_of(template, 1), shape) for template in TEMPLATES for shape in SHAPES]
+    found += [
+        (name_of(template, MANY), shape)
         for template in TEMPLATES
-        for parts in (1, MANY)
+        for shape in IN_PARTS[: 6 if template["WIDTH"] == 4 else 3]
     ]
-    return [*tiles, *([BULK.name, "split"] if gpu.compute_capability == (9, 0) else [])]
+    if gpu.compute_capability == (9, 0):
+        found += [(BULK.name, shape) for shape in SHAPES if shape in BULK.domain]
+        found += [("split", shape) for shape in SHAPES]
+        for template in RAGGED:
+            most = template["MIN_BLOCKS"]
+            found += [
+                (name_of(template, most), shape)
+                for shape in (*SHAPES, *(COPIED if template == RAGGED[1] else ()))
+                if shape.m >= template["BM"] and shape.n >= template["BN"]
+            ]
+            found += [(name_of(template, 1), shape) for shape in IN_PARTS[1:4] if most > 1]
+    return found
 
 
 def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -> Run:
     """The sweep that fitted() takes. Raises as worklog.measure."""
-    tasks, tiles = tasks_of(kernels(gpu), SHAPES)
-    whole = [task for task in tasks if task.kernel != BULK.name or task.problem in BULK.domain]
-    return carry_out(whole, harness, user_kernels=tiles, progress=progress, out=out)
+    own, wanted = kernels(gpu), points(gpu)
+    rungs = sorted({name for name, _ in wanted} - {kernel.name for kernel in own})
+    tasks, tiles = tasks_of([*own, *rungs], [*SHAPES, *COPIED])
+    at = {*wanted}
+    return carry_out(
+        [task for task in tasks if (task.kernel, task.problem) in at],
+        harness,
+        user_kernels=tiles,
+        progress=progress,
+        out=out,
+    )
 
 
 def name_of(template: Mapping[str, int], parts: int) -> str:
-    """Of a tile for K in some parts, in a sweep's run."""
-    return " ".join(f"{name}={template[name]}" for name in ("BM", "BN", "BK", "WIDTH")) + f" parts={parts}"
+    """In a sweep's run, of a tile for K in some parts; of ragged, for this number of blocks per multiprocessor."""
+    own = f"WIDTH={template['WIDTH']} parts={parts}" if "WIDTH" in template else f"blocks={parts}"
+    return f"BM={template['BM']} BN={template['BN']} BK={template['BK']} {own}"
 
 
 def estimated(gpu: Gpu) -> Table:
@@ -101,11 +139,24 @@ def estimated(gpu: Gpu) -> Table:
         short, long = (max(ms for name, ms in each.items() if name != DRAM) for each in limits)
         shared_us = 1e3 * (long - short) / (steps[1] - steps[0])
         tiles.append(Tile(template, _resident(kernel), max(LATENCY_US, shared_us), shared_us, BLOCK_US, kernel.name))
+    tiles += _of_ragged(tiles)
     label = f"estimated for an {gpu.name}, not measured: lower bounds by counts on the emulator; {ASSUMED}"
-    sizes = gpu.multiprocessors, LAUNCH_US, SUM_US, gpu.memory_peak_gbs
+    sizes = gpu.multiprocessors, LAUNCH_US, *(SUM_US, gpu.memory_peak_gbs) * 2
     per_sm = Peaks(gpu, gpu.sm_clock_mhz).get("fp16", gpu.fp32_peak_tflops) / gpu.multiprocessors
     split = 2 * LAUNCH_US, round(3 * 2 * 128 * 128 * 32 / per_sm / 1e6, 4), gpu.memory_peak_gbs
     return Table(label, gpu.name, gpu.driver, *sizes, *split, tuple(map(_rounded, tiles)))
+
+
+def _of_ragged(tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles of ragged, if a multiply-add takes as long as in the last one of these with the same warp tile."""
+    found = []
+    for template in RAGGED:
+        like = next(one for one in reversed(tiles) if all(one.template[n] == template[n] for n in ("WM", "WN")))
+        work, other = (math.prod(of[name] for name in ("BM", "BN", "BK")) for of in (template, like.template))
+        shared_us = like.shared_us * work / other
+        alone_us = max(LATENCY_US, shared_us)
+        found.append(Tile(template, template["MIN_BLOCKS"], alone_us, shared_us, tiles[-1].block_us, "ragged"))
+    return found
 
 
 def fitted(run: Run) -> Table:
@@ -113,73 +164,106 @@ def fitted(run: Run) -> Table:
     gpu = Gpu.of(run.device)
     times = {(m.kernel, m.problem): m.us for m in run.measurements if m.us is not None and not m.changed}
     shapes = sorted({shape for _, shape in times})
-    found = []
-    known = {name_of(tile.template, 1): tile.resident for tile in table().tiles if tile.kernel == "best"}
-    for template in TEMPLATES:
-        rows = [(shape, us) for shape in shapes if (us := times.get((name_of(template, 1), shape))) is not None]
-        if len(rows) < 4:
-            raise BadRunFile(f"the run holds {name_of(template, 1)} at {len(rows)} shapes: measure: worklog sweep best")
-        resident = known.get(name_of(template, 1)) or _resident(kernel_of(template))
-        found.append(_fit(template, resident, rows, gpu.multiprocessors))
-    if rows := [(shape, us) for shape in shapes if (us := times.get((BULK.name, shape))) is not None]:
-        tile, launch_us = _fit(BULK.template, 1, rows, gpu.multiprocessors)
-        found.append((replace(tile, kernel=BULK.name), launch_us))
-    launch_us = float(np.median([launch for _, launch in found]))
+    sms = gpu.multiprocessors
+
+    def rows(tile: Tile) -> list[Row]:
+        """What was measured of a tile: parts, shape and microseconds."""
+        names = {1: BULK.name} if tile.kernel == BULK.name else {n: name_of(tile.template, n) for n in (1, MANY)}
+        if tile.kernel == "ragged":
+            names = {sms * n: name_of(tile.template, n) for n in (1, tile.resident)}
+        return [
+            (n, shape, times[name, shape]) for n, name in names.items() for shape in shapes if (name, shape) in times
+        ]
+
+    held = {name_of(tile.template, 1): tile.resident for tile in table().tiles if tile.kernel == "best"}
+    ours = [Tile(one, held.get(name_of(one, 1)) or _resident(kernel_of(one)), 0, 0, 0) for one in TEMPLATES]
+    for tile in ours:
+        if len({parts for parts, _, _ in rows(tile)}) < 2 or len(rows(tile)) < LEAST_POINTS:
+            found = f"{name_of(tile.template, 1)} at {len(rows(tile))} points"
+            raise BadRunFile(f"the run holds {found}, with {MANY} parts or without: measure: worklog sweep best")
+    # At first each tile has its own times of a launch and of adding the parts. Their medians are the table's.
+    launch_us, sum_us, per_kb = np.median([_fit(tile, rows(tile), sms)[1] for tile in ours], axis=0)
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
-    tiles = tuple(tile for tile, _ in found)
-    plain = replace(
-        table(), label=label, gpu=gpu.name, driver=gpu.driver, multiprocessors=gpu.multiprocessors, launch_us=launch_us
-    )
-    plain = replace(plain, sum_us=0.0, sum_gbs=math.inf, tiles=tiles)
-    moved, extra = [], []
-    for tile in tiles:
-        for shape in shapes if tile.kernel == "best" else ():
-            if (us := times.get((name_of(tile.template, MANY), shape))) is not None:
-                moved.append(4e-3 * (2 * MANY + 1) * shape.m * shape.n)  # thousands of bytes: µs at 1 GB/s
-                extra.append(us - plain.us(tile, MANY, shape))
-    if len(moved) < 2:
-        raise BadRunFile(f"the run holds no tile with {MANY} parts: measure: worklog sweep best")
-    slope, sum_us = np.polyfit(moved, extra, 1)
-    rate = 1 / float(slope) if slope > 0 else gpu.memory_peak_gbs
-    rows = [(shape, us) for shape in shapes if (us := times.get(("split", shape))) is not None]
-    if len(rows) < 4:
-        plain = replace(plain, label=f"{label}; of split estimated")
+    words: dict[str, Any] = {"gpu": gpu.name, "driver": gpu.driver, "multiprocessors": sms}
+    words |= {
+        "launch_us": launch_us,
+        "sum_us": sum_us,
+        "sum_gbs": _rate(per_kb, gpu),
+        "copy_us": 0,
+        "copy_gbs": math.inf,
+    }
+    common = np.array([launch_us, sum_us, per_kb])
+    tiles = [_fit(tile, rows(tile), sms, common)[0] for tile in ours]
+    bulk = Tile(BULK.template, 1, 0, 0, 0, BULK.name)
+    tiles += [_fit(bulk, rows(bulk), sms, common)[0]] if len(rows(bulk)) >= LEAST_POINTS else []
+    of_ragged = [Tile(one, one["MIN_BLOCKS"], 0, 0, 0, "ragged") for one in RAGGED]
+    own = {n: [row for row in rows(tile) if row[1] not in COPIED] for n, tile in enumerate(of_ragged)}
+    if min(map(len, own.values())) >= LEAST_POINTS:
+        tiles += (of_ragged := [_fit(tile, own[n], sms, common)[0] for n, tile in enumerate(of_ragged)])
+        plain = replace(table(), **words)
+        copies = [(tile, row) for tile in of_ragged for row in rows(tile) if row[1] in COPIED]
+        columns = np.array([[1, work_of(tile, n, shape, sms).copied / 1e3] for tile, (n, shape, _) in copies])
+        left = np.array([us - plain.us(tile, n, shape) for tile, (n, shape, us) in copies])
+        copy_us, per_kb = _least_squares(columns, left, np.array([us for _, (_, _, us) in copies]))
+        words |= {"copy_us": copy_us, "copy_gbs": _rate(per_kb, gpu)}
+    elif len(tiles) > len(ours):
+        tiles += _of_ragged(tiles)
+        words |= {"copy_us": launch_us, "copy_gbs": gpu.memory_peak_gbs}
+        label += "; of ragged estimated"
+    of_split = [(shape, us) for shape in shapes if (us := times.get(("split", shape))) is not None]
+    if len(of_split) < 4:
+        label += "; of split estimated"
     else:
-        work = np.array([split_work(shape, gpu.multiprocessors) for shape, _ in rows], float)
-        times_us = np.array([us for _, us in rows])
-        columns = np.array([np.ones(len(rows)), work[:, 0] * work[:, 1], work[:, 2] / 1e3]).T / times_us[:, None]
-        launch, each, per_kb = (max(1e-9, float(value)) for value in np.linalg.lstsq(columns, np.ones(len(rows)))[0])
-        plain = replace(
-            plain, split_launch_us=round(launch, 4), split_tile_us=round(each, 5), split_gbs=round(1 / per_kb, 1)
-        )
-    sums: dict[str, Any] = {"sum_us": round(max(0.0, float(sum_us)), 4), "sum_gbs": round(rate, 1)}
-    return replace(plain, launch_us=round(launch_us, 4), tiles=tuple(map(_rounded, tiles)), **sums)
+        work = np.array([split_work(shape, sms) for shape, _ in of_split], float)
+        columns = np.array([np.ones(len(of_split)), work[:, 0] * work[:, 1], work[:, 2] / 1e3]).T
+        launch, each, per_kb = _least_squares(columns, np.array([us for _, us in of_split]))
+        words |= {"split_launch_us": launch, "split_tile_us": each, "split_gbs": _rate(per_kb, gpu)}
+    words = {name: round(float(value), 5) if isinstance(value, float) else value for name, value in words.items()}
+    return replace(table(), label=label, tiles=tuple(map(_rounded, tiles)), **words)
+
+
+def _rate(per_kb: float, gpu: Gpu) -> float:
+    """GB/s from microseconds per 1000 bytes; where these are hidden, the memory's peak."""
+    return 1 / per_kb if per_kb > 0 else gpu.memory_peak_gbs
 
 
 def _fit(
-    template: Mapping[str, int], resident: int, rows: Sequence[tuple[Shape, float]], sms: int
-) -> tuple[Tile, float]:
-    """One tile's times, and those of a launch. The model of Table.us is linear but for the ratio of a lone block's rate
-    to a shared one's, which is searched.
+    tile: Tile, rows: Sequence[Row], sms: int, common: NDArray[np.float64] | None = None
+) -> tuple[Tile, NDArray[np.float64]]:
+    """One tile's times; and microseconds of a launch, of one that adds parts, and per 1000 bytes of these, unless they
+    are given. The model of Table.us is linear but for the ratio of a lone block's rate to a shared one's, which is
+    searched.
     """
-    best: tuple[float, Tile, float] | None = None
-    for ratio in np.arange(1, resident + 1 / 32, 1 / 16):
-        unit = Tile(template, resident, float(ratio), 1.0, 0.0)
-        alone = replace(table(), multiprocessors=sms, launch_us=0.0)
-        steps = [alone.us(unit, 1, shape) for shape, _ in rows]
-        blocks = [
-            math.ceil(math.ceil(shape.m / template["BM"]) * math.ceil(shape.n / template["BN"]) / sms)
-            for shape, _ in rows
-        ]
-        times = np.array([us for _, us in rows])
-        columns = np.array([steps, blocks, np.ones(len(rows))]).T / times[:, None]  # relative errors count
-        solved, *_ = np.linalg.lstsq(columns, np.ones(len(rows)))
-        shared_us, block_us, launch_us = (max(0.0, float(value)) for value in solved)
-        off = float(np.square(columns @ np.array([shared_us, block_us, launch_us]) - 1).sum())
+    work = [work_of(tile, parts, shape, sms) for parts, shape, _ in rows]
+    times = np.array([us for _, _, us in rows])
+    shared = np.array([[1, one.moved is not None, (one.moved or 0) / 1e3] for one in work])
+    best: tuple[float, Tile, NDArray[np.float64]] | None = None
+    for ratio in np.arange(1, tile.resident + 1 / 32, 1 / 16):
+        own = np.array([[one.steps_us(float(ratio), 1.0), one.waves] for one in work])
+        columns, left = (np.hstack([own, shared]), times) if common is None else (own, times - shared @ common)
+        solved = _least_squares(columns, left, times)
+        off = float(np.square((columns @ solved - left) / times).sum())
         if best is None or off < best[0]:
-            best = off, Tile(template, resident, float(ratio) * shared_us, shared_us, block_us), launch_us
+            alone_us, shared_us, block_us = map(float, (ratio * solved[0], *solved[:2]))
+            best = off, replace(tile, alone_us=alone_us, shared_us=shared_us, block_us=block_us), solved[2:]
     assert best is not None
     return best[1:]
+
+
+def _least_squares(
+    columns: NDArray[np.float64], times: NDArray[np.float64], weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """The numbers, none below 0, whose relative errors are the smallest; 0 for columns that would be below."""
+    by = times if weights is None else weights
+    kept = [n for n in range(columns.shape[1]) if columns[:, n].any()]
+    found = np.zeros(columns.shape[1])
+    while kept:
+        solved, *_ = np.linalg.lstsq(columns[:, kept] / by[:, None], times / by)
+        if solved.min() >= 0:
+            found[kept] = solved
+            break
+        kept.pop(int(solved.argmin()))
+    return found
 
 
 def _resident(kernel: Kernel) -> int:
