@@ -41,7 +41,7 @@ from worklog.lab.panel_answer import Answer, Axis, PanelChoice, Row
 from worklog.plots import DARK, LIGHT, Chart, ablated
 from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
-from worklog.runs import Run, duration, percent
+from worklog.runs import Run, duration, in_steps, percent
 from worklog.settings import PITFALLS, Harness, Value, rule
 
 HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
         style=Template(_file("css")).substitute(palettes),
         script=_file("js"),
         data=b64encode(packed).decode("ascii"),
-        sizes=_chart(partial(plots.sizes, runs[0])),
+        sizes=_chart(partial(plots.sizes, in_steps(runs[0]))),
         peers=_chart(plots.peers),
         ablations="".join(charts.values()) or _chart(partial(plots.ablation, runs[0])),
         version=__version__,

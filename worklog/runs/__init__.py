@@ -17,6 +17,7 @@ from worklog.runs.run import (
     CHAPTERS,
     Run,
     forced_source,
+    in_steps,
     live_runs,
     new_path,
     open_run,
@@ -44,8 +45,8 @@ from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration,
 __all__ = [
     "AGAINST", "CHAPTERS", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Cell", "Energy", "Estimate", "Measurement",
     "Reading", "Run", "Sample", "Table", "bound", "cells", "claimed", "duration", "event_overhead_us",
-    "forced_source", "live_runs", "median", "new_path", "not_writable", "open_run", "paired_ratio", "percent",
-    "read_fields", "read_json", "read_part", "read_text", "recorded_run", "recordings", "require_file",
+    "forced_source", "in_steps", "live_runs", "median", "new_path", "not_writable", "open_run", "paired_ratio",
+    "percent", "read_fields", "read_json", "read_part", "read_text", "recorded_run", "recordings", "require_file",
     "require_writable", "run_of", "runs_dir", "scaled", "source_label", "summarise", "summarize", "verdict_table",
     "write_bytes", "write_text",
 ]  # fmt: skip

@@ -323,3 +323,14 @@ def recorded_run() -> Run:
         run = _read_once(recording)
         return replace(run, **{name: deepcopy(getattr(run, name)) for name in HEAD})
     raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
+
+
+def in_steps(run: Run) -> Run:
+    """For the package's recording, its kernels at sizes in steps, from the recordings made for that; any other run as
+    it is.
+    """
+    parts = [Run.load(path, "recorded") for name, path in recordings(CHAPTERS).items() if "sizes" in name]
+    if run.origin != "recorded" or not parts:
+        return run
+    measurements = sorted((m for one in parts for m in one.measurements), key=lambda m: m.problem)
+    return replace(parts[0], measurements=measurements)
