@@ -13,6 +13,8 @@ from tests.helpers import typed
 from worklog.analysis import inspection
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
 from worklog.emulator import device
+from worklog.errors import CompileFailed
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.kernel.resources import bank_conflicts, main_loop, no_sass, register_reads
@@ -258,3 +260,15 @@ def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> N
     assert done.exit_code == 0
     assert "registers" in done.stdout and "main loop, SASS" in done.stdout
     assert "memory requests not counted: mine.cu:10: add.rz.f64 (add.rz.f64 d, d, d): " in done.stdout
+
+
+@pytest.mark.parametrize(("archs", "entry"), [(["sm_90"], "sgemm_bulk_copies<"), (["sm_80", "sm_90"], "sgemm_best<")])
+def test_a_rung_that_chooses_is_inspected_as_the_architecture_launches_it(
+    archs: list[str], entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(program: Program, arch: str) -> None:
+        raise CompileFailed(program.entry)
+
+    monkeypatch.setattr(inspection, "build", build)
+    with pytest.raises(CompileFailed, match=entry):
+        inspect(rung("best"), Shape(4096, 4096, 4096), archs)

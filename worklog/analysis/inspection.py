@@ -118,7 +118,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     if kernel.grid and not kernel.block:
         raise BadSetting("--grid needs --block: give both to count the kernel's memory requests too")
     if kernel.choose is not None:
-        kernel = kernel.at(shape or RUNG_SIZE)
+        kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")  # of several, what all can run
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     main = next((b for b in built if b.compiled.arch == ARCH), built[0])

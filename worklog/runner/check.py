@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.mix import instruction_mix, tensor_operands
-from worklog.emulator import EmulatedDevice, build
+from worklog.emulator import ARCH, EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import SEED_BITS, Checker, Verdict, edge_shapes, passed
@@ -268,7 +268,7 @@ def _before(kernel: Kernel, shape: Shape, live: bool) -> Checked:
     nothing = Verdict((), None)
     if kernel.host is not None:
         return Checked(kernel, nothing, shape, f"live · {gpu().name} · {LABEL}", None)
-    compiled, label = compile_for(kernel.at(shape), live)
+    compiled, label = compile_for(kernel.at(shape, _arch(live)), live)
     mix = instruction_mix(compiled)
     notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
     return Checked(kernel, nothing, shape, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
@@ -289,6 +289,10 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     return found[len(kernel.before)]
 
 
+def _arch(live: bool) -> str:
+    return gpu().arch if live else ARCH
+
+
 def _built(kernel: Kernel, live: bool) -> list[tuple[Compiled, str]]:
     """Each pass, compiled for the GPU or the emulator, and the label of that machine."""
     if live:
@@ -300,7 +304,7 @@ def uses_tensor_cores(kernel: Kernel, shape: Shape, live: bool) -> bool | None:
     """Whether the code of its launches at a shape has tensor-core instructions; None for a host function."""
     if kernel.host is not None:
         return None
-    return bool(tensor_operands(compiled for compiled, _ in _built(kernel.at(shape), live)))
+    return bool(tensor_operands(compiled for compiled, _ in _built(kernel.at(shape, _arch(live)), live)))
 
 
 def device_of(live: bool) -> Device:
