@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import measured, small_run
 from worklog.cli import readme as tables
-from worklog.cli.figures import others
+from worklog.cli.figures import at_4096
 from worklog.cli.readme import (
     BEGIN,
     CHAPTERS_BEGIN,
@@ -32,7 +33,9 @@ from worklog.cli.readme import (
     rewrite_pictures,
 )
 from worklog.errors import WorklogError
+from worklog.kernel import RUNGS
 from worklog.problem.gemm import Shape
+from worklog.runs import Measurement
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 ROOT = Path(__file__).parents[1]
@@ -75,21 +78,29 @@ def test_one_marker_alone_is_an_error_and_the_file_stays(readme: Path, text: str
     assert readme.read_text() == text
 
 
-def test_the_pictures_follow_what_is_drawn(readme: Path) -> None:
-    markers = (PICTURES_BEGIN, PICTURES_END, CHAPTERS_BEGIN, CHAPTERS_END)
-    readme.write_text("{}\n{}\nprose\n{}\n{}\nthe end\n".format(*markers), encoding="utf-8")
-    for drawn, first in ((["headline"], ["headline"]), (["accuracy", "ladders"], ["ladders", "headline", "accuracy"])):
-        assert rewrite_pictures(readme, drawn)
-        text = readme.read_text(encoding="utf-8")
-        assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == first and all(
-            text.count(marker) == 1 for marker in markers
-        )
-        assert ("not timed yet" in text) is (first == ["headline"])
+def test_the_numbers_beside_the_first_picture_are_the_runs(readme: Path) -> None:
+    readme.write_text(f"{PICTURES_BEGIN}\n{PICTURES_END}\nprose\n{CHAPTERS_BEGIN}\n{CHAPTERS_END}\nthe end\n")
+
+    def of(name: str, share: float, rms: float, precision: str) -> Measurement:
+        detail = f"class x: rms {rms} u·D (fp32 up to 80.8), largest 1"
+        verdict = {"precision": precision, "stages": [{"name": "precision", "detail": detail}]}
+        return replace(measured(name, 4096, us=2663 / share, ratio=share), verdict=verdict, label="a day")
+
+    shares = dict.fromkeys((*(rung.name for rung in RUNGS), "cuBLAS"), 0.5) | {"bulk_copies": 0.95, "best": 1.2}
+    rows = [of(name, share, 19.0, "fp32") for name, share in shares.items() if name not in ("tf32", "split", "ragged")]
+    rows += [of("tf32", 4.0, 4000.0, "tf32"), replace(of("split", 3.0, 9.5, "fp32"), label="an earlier day")]
+    assert rewrite_pictures(readme, small_run(measurements=rows))
+    text = " ".join(readme.read_text(encoding="utf-8").split())
+    assert "`split` computes FP32 on tensor cores 3.00 times as fast as cuBLAS, with 0.50 times its rms error" in text
+    assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
+    assert "have 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
+    assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
+    assert "Source: an earlier day (`split`); a day (`best`)." in text and "Not timed yet: `ragged`. Source: a" in text
 
 
-def test_the_readmes_pictures_are_those_of_the_recordings(readme: Path) -> None:
+def test_the_readmes_pictures_are_those_of_the_recordings(readme: Path, drawn_before: None) -> None:
     readme.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
-    assert rewrite_pictures(readme, others())
+    assert rewrite_pictures(readme, at_4096())
     assert readme.read_text(encoding="utf-8") == (ROOT / "README.md").read_text(encoding="utf-8"), (
         "the README's pictures are out of date: WORKLOG_SOURCE=recorded make article"
     )

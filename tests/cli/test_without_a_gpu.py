@@ -14,7 +14,7 @@ from tests.helpers import measured, small_run
 from worklog import plots
 from worklog.cli import doctor
 from worklog.cli.commands import COMMANDS
-from worklog.cli.figures import diagnosis, others
+from worklog.cli.figures import diagnosis
 from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
@@ -334,15 +334,15 @@ def test_bench_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
 
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
-    path = small_run(measurements=rows, created="2026-11-23T01:00:00+00:00").save(tmp_path / "other.json")
+    kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.sha256}}
+    run = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00")
+    path = run.save(tmp_path / "other.json")
     monkeypatch.setattr(bench, "recordings", lambda part: {"other": path} if part == CHAPTERS else {})
     alone = worklog("run", "best", "split", "--size", "96").stdout
     assert alone.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-23") and "2026-11-22" not in alone
     mixed = worklog("run", "split", "warptiled", "--size", "4096").stdout
     assert mixed.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-22")
-    assert "  recorded · NVIDIA H200 · clocks as found · 2026-11-23 (split at 4096)" in mixed
-    assert {"ladders", "accuracy"}.isdisjoint(others()), "not all rungs are there"
-    rows = [measured(name, 4096) for name in (*(rung.name for rung in RUNGS), "cuBLAS")]
-    small_run(measurements=rows).save(path)
-    assert {"ladders", "accuracy", "error_growth"} <= others().keys()
-    assert one_line(worklog("run", "best", "--size", "97")).startswith("best at 97 is not in the recorded run")
+    stale = "  recorded · NVIDIA H200 · clocks as found · 2026-11-23 · source changed since (split at "
+    assert stale + "4096)" in mixed and stale + "96)" in alone, "best was measured as it is"
+    unheld = one_line(worklog("run", "best", "--size", "97"))
+    assert unheld.startswith("best at 97 is not in the recorded run (it holds sizes 96, 4096)")

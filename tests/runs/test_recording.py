@@ -19,7 +19,7 @@ from worklog.runner import measure
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
-from worklog.runs.run import Run, open_run, recordings
+from worklog.runs.run import CHAPTERS, Run, open_run, recordings
 from worklog.settings import PITFALLS, TOLERANCE, TOLERANCE_US
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason
 
 def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
     """A new recording is loaded with origin="recorded" and saved again before it ships."""
-    for path in (RECORDINGS / "sweeps" / "h200.json", *recordings().values()):
+    for path in (RECORDINGS / "sweeps" / "h200.json", *recordings().values(), *recordings(CHAPTERS).values()):
         assert open_run(path).label.startswith("recorded · "), path
     opens = {"exploits": open_exploits, **dict.fromkeys(("peers", "intervals", "benchmarks"), open_comparison)}
     for kind, opened in opens.items():
@@ -105,7 +105,7 @@ def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
     )
 
 
-def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path, one_png: None) -> None:
+def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path, one_png: None, drawn_before: None) -> None:
     """Of the PNGs that are not drawn here, the title and the description, which every change of a number changes."""
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing

@@ -13,7 +13,7 @@ from worklog import plots
 from worklog.analysis import tensor_products
 from worklog.cli import output
 from worklog.cli import readme as tables
-from worklog.errors import BadRunFile, NothingToDraw, WorklogError
+from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.fp32 import FP32
@@ -60,23 +60,18 @@ def error_growth() -> Drawing:
     return plots.error_growth(finding, curves, {k: rms_limit(k) for k in GROWTH}, label)
 
 
+def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
+    """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
+    measured, _ = tasks.tasks_of([*(rung.name for rung in rungs), tasks.BASELINE], [4096])
+    return bench.recorded(measured, recorded_run(), partly=True)
+
+
 def others() -> dict[str, Callable[[], Drawing]]:
-    """The figures that don't come from a run; and those of the rungs past the article's ladder, from their recordings,
-    once these hold all of them.
-    """
-    found: dict[str, Callable[[], Drawing]] = {"diagnosis": diagnosis}
-
-    def at_4096(rungs: Iterable[Kernel]) -> Run:
-        measured, _ = tasks.tasks_of([*(rung.name for rung in rungs), tasks.BASELINE], [4096])
-        return bench.recorded(measured, recorded_run())
-
-    try:
-        both, errors = at_4096(RUNGS), at_4096((*FP32[-2:], *TENSOR, RUNGS[-1]))
-    except BadRunFile:
-        return found
-    return found | {
-        "ladders": lambda: plots.ladders(both, 4096),
-        "accuracy": lambda: plots.accuracy(errors, 4096),
+    """The figures that don't come from a run: a broken kernel, and the rungs past the article's ladder."""
+    return {
+        "diagnosis": diagnosis,
+        "ladders": lambda: plots.ladders(at_4096(), 4096),
+        "accuracy": lambda: plots.accuracy(at_4096((*FP32[-3:], *TENSOR, RUNGS[-1])), 4096),
         "error_growth": error_growth,
     }
 
@@ -131,7 +126,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
     drawn = plots.draw_all(taken, out, others())
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
-    rewritten |= tables.rewrite_pictures(readme, drawn.charts)
+    rewritten |= tables.rewrite_pictures(readme, at_4096())
     if as_json:
         rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
         rest = {"executed": rows, "readme": str(readme) if rewritten else None}

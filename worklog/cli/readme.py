@@ -4,13 +4,19 @@ in them is typed by hand.
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from worklog.errors import WorklogError
+from worklog.kernel import Kernel
+from worklog.kernel.fp32 import FP32
+from worklog.kernel.ladder import TENSOR
+from worklog.plots.accuracy import error_of
+from worklog.plots.ladders import leaders
 from worklog.problem import Shape
-from worklog.runs import Run, Table, cells, write_text
+from worklog.runs import Measurement, Run, Table, cells, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
@@ -47,30 +53,57 @@ def rewrite_comparison(path: Path, comparison: Comparison) -> bool:
 
 
 ALT = {
-    "headline": "One kernel on one NVIDIA H200, timed correctly and naively: two bars, the second far above the peak "
-    "of the GPU, and the four mistakes that lead from one to the other",
     "ladders": "Bars of TFLOP/s of two ladders beside cuBLAS: kernels on FP32 cores, and kernels that compute FP32 on "
     "tensor cores",
     "accuracy": "TFLOP/s against the rms error: kernels on tensor cores beside cuBLAS, and the limit of FP32's class",
 }
-UNTIMED = """\
-Two more chapters are checked on the emulator and not timed yet, so no chart shows them: rungs 13 to 19 go on with
-FP32's own units, and rungs 21 to 26 compute FP32 on tensor cores, the last three of them with FP32's error."""
-TIMED_CHAPTERS = """\
-Two more chapters follow: rungs 13 to 19 go on with FP32's own units
-([notebook 12](notebooks/12_past_cublas.ipynb)), and rungs 21 to 26 compute FP32 on tensor cores
-([notebook 13](notebooks/13_fp32_on_tensor_cores.ipynb)), the last three of them with FP32's error:"""
 
 
-def rewrite_pictures(path: Path, drawn: Collection[str]) -> bool:
-    """Put the README's first pictures and its words on the rungs past the ladder between their markers. drawn: charts
-    by name; both ladders and their errors are shown once they are there. Returns and raises as rewrite() does.
+def rewrite_pictures(path: Path, run: Run) -> bool:
+    """Put the picture of both ladders with its numbers, and the words on the rungs past the article's, between their
+    markers. run: the recorded rungs at 4096. Returns and raises as rewrite() does.
     """
-    timed = {"ladders", "accuracy"} <= {*drawn}
-    first = "\n\n".join(picture(name) for name in (("ladders", "headline") if timed else ("headline",)))
-    words = f"{TIMED_CHAPTERS}\n\n{picture('accuracy')}" if timed else UNTIMED
-    put = _put(path, PICTURES_BEGIN, first, PICTURES_END)
-    return _put(path, CHAPTERS_BEGIN, words, CHAPTERS_END) or put
+    found = {m.kernel: m for m in run.measurements}
+    plain, tensor = leaders(run.measurements)
+    assert plain is not None and tensor is not None and CUBLAS in found, "the recordings hold both ladders"
+    error, theirs = (error_of(found[name]) for name in (tensor.kernel, CUBLAS))
+    assert error is not None and theirs is not None, "the gate measures each rung's error"
+    first = (
+        f"At 4096 × 4096 × 4096, `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times as fast as "
+        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its rms error. On FP32's own units, `{plain.kernel}` is "
+        f"{plain.ratio:.2f} times as fast as cuBLAS. Source: {_sources([tensor, plain])}."
+    )
+    put = _put(path, PICTURES_BEGIN, f"{picture('ladders')}\n\n{_filled(first)}", PICTURES_END)
+    past = [rung.name for rung in (*FP32, *TENSOR)]
+    untimed = [f"`{name}`" for name in past if name not in found]
+
+    def shares(rungs: Iterable[Kernel]) -> str:
+        """The lowest and the highest share of cuBLAS among the rungs of the class fp32."""
+        among = [m for rung in rungs if (m := found.get(rung.name)) and (m.verdict or {}).get("precision") == "fp32"]
+        ends = (pick(among, key=lambda m: m.ratio or 0.0) for pick in (min, max))
+        return " to ".join(f"{cells(run, m)['of cuBLAS'].partition(' ±')[0]} (`{m.kernel}`)" for m in ends)
+
+    words = (
+        f"Two more chapters follow. Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and have "
+        f"{shares(FP32)} of cuBLAS's speed at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). Rungs "
+        f"{TENSOR[0].number} to {TENSOR[-1].number} compute FP32 on tensor cores; those with FP32's error have "
+        f"{shares(TENSOR)} of it ([notebook 13](notebooks/13_fp32_on_tensor_cores.ipynb)). "
+        + (f"Not timed yet: {', '.join(untimed)}. " if untimed else "")
+        + f"Source: {_sources(found[name] for name in past if name in found)}."
+    )
+    return _put(path, CHAPTERS_BEGIN, f"{_filled(words)}\n\n{picture('accuracy')}", CHAPTERS_END) or put
+
+
+def _sources(measurements: Iterable[Measurement]) -> str:
+    """The label of measurements; where they have several, each with its kernels."""
+    names = dict[str, list[str]]()
+    for m in measurements:
+        names.setdefault(m.label, []).append(f"`{m.kernel}`")
+    return "; ".join(label + (f" ({', '.join(kernels)})" if len(names) > 1 else "") for label, kernels in names.items())
+
+
+def _filled(words: str) -> str:
+    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def picture(name: str) -> str:

@@ -99,6 +99,12 @@ def rung(name: str) -> Kernel:
     raise UnknownRung(f"there is no rung {name!r}{meant(name, names)}: choose from {', '.join(names)}")
 
 
+def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether this rung's source isn't the one that was measured. kernels: of the run; without a hash, no."""
+    timed = kernels.get(name, {}).get("sha256")
+    return timed is not None and any(one.name == name and one.program.sha256 != timed for one in RUNGS)
+
+
 Words = Mapping[str, Any]  # options of a launch, as in DEFAULTS
 DEFAULTS: Words = dict.fromkeys(("grid", "block", "entry")) | {
     "domain": "any",

@@ -14,6 +14,7 @@ import ipywidgets as widgets
 from worklog.analysis.memory_counts import LadderCounts
 from worklog.errors import BadShape, NothingToDraw
 from worklog.kernel import LADDER, Kernel, rung
+from worklog.kernel.ladder import source_changed
 from worklog.kernel.resources import LIMITS, occupancy
 from worklog.lab.choice import Choice
 from worklog.lab.controls import Page, Shown, button
@@ -130,10 +131,10 @@ class Step:
         """Where times or counts belong to other code than the source that is shown."""
         notes = []
         for each in self._rungs:
-            shown, counted = each.program.sha256, self.counted.rungs.get(each.name)
-            if self.run.kernels.get(each.name, {}).get("sha256", shown) != shown:
+            counted = self.counted.rungs.get(each.name)
+            if source_changed(each.name, self.run.kernels):
                 notes.append(f"{each.name} was timed with different code than the source shown here")
-            if counted is not None and counted.sha256 != shown:
+            if counted is not None and counted.sha256 != each.program.sha256:
                 notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
         return notes
 

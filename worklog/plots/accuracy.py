@@ -10,10 +10,11 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
-from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, WIDTH_IN, Chart
+from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, WIDTH_IN, Chart
+from worklog.plots.ladders import SECOND
 from worklog.plots.lines import MARKS
 from worklog.plots.page import Page, beside, name_points, page, ticks
-from worklog.plots.selection import CUBLAS, Size, dimensions, measured, rate, rows, shape_to_draw
+from worklog.plots.selection import CUBLAS, Size, dimensions, labels, measured, rate, rows, shape_to_draw
 from worklog.runs import Measurement, Run
 
 BODY, LEFT, BELOW, ABOVE, RIGHT = 3.6, 0.55, 0.45, 0.2, 0.45  # inches
@@ -35,8 +36,8 @@ def error_of(m: Measurement) -> tuple[float, float] | None:
 def accuracy(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel against its rms error on U(-1, 1), and the limit of the class fp32, at one size.
 
-    Kernels of the class fp32 are drawn full, the others hollow. Raises NothingToDraw where fewer than two kernels have
-    an error; BadShape.
+    Kernels of the class fp32 are drawn full, the others hollow; those on tensor cores have another colour. Raises
+    NothingToDraw where fewer than two kernels have an error; BadShape.
     """
     shape = shape_to_draw(run, size)
     found = {m.kernel: (m, error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
@@ -46,12 +47,12 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     limit = next(error[1] for _, error in found.values())
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. The rms error is in {UNIT}; left of the line is the class fp32. "
-        "Right and high is fast and imprecise."
+        "Higher is faster, further left is more precise. Muted blue: FP32 cores."
     )
     alt = [f"Scatter chart of TFLOP/s against the rms error at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
     alt += [f"limit of the class fp32: {limit:.3g} u·D"]
-    new = page("accuracy", _finding(points, limit), subtitle, [run.full_label], alt, BODY)
+    new = page("accuracy", _finding(found), subtitle, labels(run, (m for m, _ in found.values())), alt, BODY)
     names = {f"{name} {rate(y)}": name for name, (_, y) in points.items()}
     axes = _axes(new, max(figure.text_width(name, BODY_PT) for name in names))
     axes.set_xscale("log")
@@ -65,7 +66,7 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
     beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
     for name, (x, y) in points.items():
-        colour = MUTED if name == CUBLAS else ACCENT
+        colour = MUTED if name == CUBLAS else ACCENT if name in SECOND else DEFLATES
         inside = colour if x <= limit else PAPER
         axes.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=6, zorder=3)
     looks = {shown: {"color": MUTED} if name == CUBLAS else {"fontsize": BODY_PT} for shown, name in names.items()}
@@ -109,14 +110,14 @@ def _axes(new: Page, room: float) -> Axes:
     return new.axes(left, new.body_bottom + BELOW, WIDTH_IN - RIGHT - room - left, BODY - BELOW - ABOVE)
 
 
-def _finding(points: Mapping[str, tuple[float, float]], limit: float) -> str:
-    precise = {name: point for name, point in points.items() if point[0] <= limit}
+def _finding(found: Mapping[str, tuple[Measurement, tuple[float, float]]]) -> str:
+    precise = {name: m for name, (m, (error, limit)) in found.items() if error <= limit}
     if not precise:
         return "No kernel has FP32's error"
-    best = max(precise, key=lambda name: precise[name][1])
-    if best == CUBLAS or CUBLAS not in points:
+    best = max(precise, key=lambda name: precise[name].ratio or 0.0)
+    if best == CUBLAS or CUBLAS not in found:
         return f"{best} is the fastest kernel with FP32's error"
-    (error, speed), (theirs, base) = precise[best], points[CUBLAS]
+    error, theirs = (found[name][1][0] for name in (best, CUBLAS))
     same = abs(error / theirs - 1) < SAME
     than = "the same error" if same else "less error" if error < theirs else f"{error / theirs:.1f} times its error"
-    return f"{best} is {speed / base:.2f} times as fast as cuBLAS, with {than}"
+    return f"{best} is {precise[best].ratio:.2f} times as fast as cuBLAS, with {than}"

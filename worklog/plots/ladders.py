@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import TENSOR
 from worklog.plots import figure
@@ -12,6 +14,7 @@ from worklog.plots.selection import (
     Size,
     cublas_tflops,
     dimensions,
+    labels,
     measured,
     rate,
     rate_bar,
@@ -21,7 +24,8 @@ from worklog.plots.selection import (
 )
 from worklog.runs import Measurement, Run
 
-ROW, BAR, HEADING, LINE, BELOW, RIGHT = 0.21, 0.15, 0.3, 0.22, 0.4, 0.2  # inches
+ROW, BAR, HEADING, LINE, BELOW, RIGHT = 0.185, 0.14, 0.27, 0.2, 0.4, 0.2  # inches
+SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 SECOND = {rung.name for rung in TENSOR}
 LADDERS = ("on FP32 cores", "FP32 on tensor cores")
 
@@ -29,8 +33,9 @@ LADDERS = ("on FP32 cores", "FP32 on tensor cores")
 @figure.styled()
 def ladders(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), first those on FP32 cores,
-    then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow. Raises
-    NothingToDraw where one of the two has no measured kernel, BadShape.
+    then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow, and where
+    the SM clock was lower than the GPU's, it is stated. Raises NothingToDraw where one of the two has no
+    measured kernel, BadShape.
     """
     shape = shape_to_draw(run, size)
     found = [m for m in rows(run, shape) if measured(m)]
@@ -38,16 +43,17 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     both = [[m for m in kernels if (m.kernel in SECOND) is second] for second in (False, True)]
     if not all(both):
         raise NothingToDraw(f"at {shape}, no kernel {LADDERS[bool(both[0])]} was measured: measure it on a GPU")
-    cublas = cublas_tflops(found)
+    cublas, clock = cublas_tflops(found), run.device.get("sm_clock_mhz", 0.0)
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}, in two parts"]
-    alt += [f"{m.kernel} {_words(m)}" for part in both for m in part] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]
+    alt += [f"{m.kernel} {_words(m, clock)}" for part in both for m in part] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}: median TFLOP/s with its 95 % interval, and the share of cuBLAS in "
         "FP32, timed in the same loop. Hollow: less precise than FP32."
     )
+    if any(_slowed(m, clock) for m in kernels):
+        subtitle += f" MHz: the SM clock, where it was below the GPU's {clock:.0f}."
     height = LINE + ROW * len(kernels) + HEADING * len(both)
-    labels = list(dict.fromkeys((run.full_label, *(m.label for m in kernels if m.label not in ("", run.label)))))
-    new = page("ladders", _finding(both), subtitle, labels, alt, height + BELOW)
+    new = page("ladders", _finding(kernels), subtitle, labels(run, kernels), alt, height + BELOW)
     left = right_of(m.kernel for m in kernels)
     axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RIGHT, height)
     axes.set_ylim(height, 0)
@@ -64,7 +70,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
         for m in part:
             places.append(y + ROW / 2)
             full = _class(m) == "fp32"
-            rate_bar(axes, m, places[-1], BAR, _words(m), SMALL_PT, colour if full else PAPER)
+            rate_bar(axes, m, places[-1], BAR, _words(m, clock), SMALL_PT, colour if full else PAPER)
             if not full:
                 axes.barh(places[-1], m.tflops or 0.0, BAR, color="none", edgecolor=colour, linewidth=1.0)
             y += ROW
@@ -76,18 +82,30 @@ def _class(m: Measurement) -> str:
     return str((m.verdict or {}).get("precision") or "fp32")
 
 
-def _words(m: Measurement) -> str:
-    """Its rate and share of cuBLAS, and its precision class where that isn't FP32's."""
+def _slowed(m: Measurement, clock: float) -> bool:
+    return m.sm_mhz is not None and m.sm_mhz < SLOWED * clock
+
+
+def _words(m: Measurement, clock: float) -> str:
+    """Its rate and share of cuBLAS, its precision class where that isn't FP32's, and an SM clock below the GPU's."""
     share = f"{100 * (m.ratio or 0.0):.{0 if (m.ratio or 0.0) >= 2 else 1}f} %"
-    return f"{rate(m.tflops)} · {share}" + (f" · class {_class(m)}" if _class(m) != "fp32" else "")
+    words = [f"class {_class(m)}"] if _class(m) != "fp32" else []
+    words += [f"{m.sm_mhz:.0f} MHz"] if _slowed(m, clock) else []
+    return " · ".join([rate(m.tflops), share, *words])
 
 
-def _finding(both: list[list[Measurement]]) -> str:
-    bests = [max((m for m in part if _class(m) == "fp32"), key=lambda m: m.ratio or 0.0, default=None) for part in both]
-    first, second = bests
+def leaders(found: Iterable[Measurement]) -> list[Measurement | None]:
+    """The fastest measured kernel with FP32's class on FP32 cores, and on tensor cores; None where there isn't one."""
+    rungs = [m for m in found if m.kernel != CUBLAS and measured(m) and _class(m) == "fp32"]
+    parts = ([m for m in rungs if (m.kernel in SECOND) is second] for second in (False, True))
+    return [max(part, key=lambda m: m.ratio or 0.0, default=None) for part in parts]
+
+
+def _finding(kernels: Iterable[Measurement]) -> str:
+    first, second = leaders(kernels)
     said = []
     if second is not None:
         said.append(f"{second.kernel} computes FP32 on tensor cores {second.ratio or 0.0:.1f} times as fast as cuBLAS")
     if first is not None:
-        said.append(f"{first.kernel} reaches {100 * (first.ratio or 0.0):.1f} % on FP32 cores")
+        said.append(f"on FP32 cores, {first.kernel} reaches {100 * (first.ratio or 0.0):.1f} % of cuBLAS")
     return "; ".join(said) or "No kernel has FP32's error"

@@ -53,6 +53,15 @@ def rows(run: Run, shape: Shape) -> list[Measurement]:
     return [found[name] for name in in_order(found)]
 
 
+def labels(run: Run, kernels: Iterable[Measurement]) -> list[str]:
+    """The run's label, then each other label with the kernels that have it."""
+    others = dict[str, list[str]]()
+    for m in kernels:
+        if m.label not in ("", run.label):
+            others.setdefault(m.label, []).append(m.kernel)
+    return [run.full_label, *(f"{label}: {', '.join(names)}" for label, names in others.items())]
+
+
 def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
     """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
     overhead = run.calibration.get("offset_us", 0.0) if run.harness.get("offset", "removed") == "removed" else 0.0

@@ -14,12 +14,14 @@ from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
+from worklog.kernel.ladder import source_changed
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, open_run, recordings, runs_dir
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0
+CHANGED = "source changed since"  # in the label of a recorded time
 GATE_S_PER_BYTE = 4e-8  # of A, B and C: ten times what the gate takes on the host
 
 
@@ -82,20 +84,14 @@ def results(
     tasks, _ = tasks_of(kernels, shapes, tuple(settings.items()))
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
-    run = open_run()
-    held = {m.kernel for m in run.measurements}
-    absent = [] if kernels is not None else [task for task in tasks if task.kernel not in held]
-    run = recorded([task for task in tasks if task not in absent], run)
-    if absent:
-        names = ", ".join(dict.fromkeys(task.kernel for task in absent))
-        run.notes = [*run.notes, f"not in the {run.origin} run: {names} (measure on a GPU)"]
-    return run
+    return recorded(tasks, open_run(), partly=kernels is None)
 
 
-def recorded(tasks: Sequence[Task], run: Run) -> Run:
+def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
     """The run with the tasks' measurements only. What the recording doesn't hold comes from those of the chapters past
-    the ladder: from one that holds all tasks, or from several, each measurement with its label. Raises BadRunFile,
-    naming the recorded sizes, if one is missing.
+    the ladder: from one that holds all tasks, or from several, each measurement with its label, which states that the
+    rung's source has changed since. partly: kernels that were never recorded are only named in the run's notes. Raises
+    BadRunFile, naming the recorded sizes, if a measurement is missing.
     """
     require_measurable(tasks, Harness())
 
@@ -105,21 +101,27 @@ def recorded(tasks: Sequence[Task], run: Run) -> Run:
     runs = [run]
     if run.origin == "recorded" and not all(holds(run, task) for task in tasks):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
-        run = next((one for one in runs if all(holds(one, task) for task in tasks)), run)
-        run.kernels = {name: about for one in [*runs[::-1], run] for name, about in one.kernels.items()}
-    found = list[Measurement]()
+    known = {m.kernel for one in runs for m in one.measurements}
+    if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
+        tasks = [task for task in tasks if task.kernel not in absent]
+    run = next((one for one in runs if all(holds(one, task) for task in tasks)), run)
+    if absent:
+        run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
+    found, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for task in tasks:
-        there = holds(run, task) or next(filter(None, (holds(one, task) for one in runs)), [])
-        if not there:
-            same = {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.pitfalls)}
-            held = ", ".join(map(str, sorted(same)))
-            others = ", ".join(dict.fromkeys(m.kernel for m in run.measurements if m.changed == task.pitfalls))
-            known = f" (it holds sizes {held}): take one of them, or" if held else " at any size:"
+        by = next((one for one in (run, *runs) if holds(one, task)), run)
+        if not (there := holds(by, task)):
+            rows = [m for one in runs for m in one.measurements if m.changed == task.pitfalls]
+            held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == task.kernel})))
+            others = ", ".join(dict.fromkeys(m.kernel for m in rows))
+            advice = f" (it holds sizes {held}): take one of them, or" if held else " at any size:"
             if others and not held:
-                known = f" at any size: take {others}, or"
-            raise BadRunFile(f"{task} is not in the {run.origin} run{known} measure on a GPU")
-        found += there
-    run.measurements = found
+                advice = f" at any size: take {others}, or"
+            raise BadRunFile(f"{task} is not in the {run.origin} run{advice} measure on a GPU")
+        kernels |= {task.kernel: by.kernels[task.kernel]} if task.kernel in by.kernels else {}
+        since = f" · {CHANGED}" if source_changed(task.kernel, by.kernels) else ""
+        found += [replace(m, label=m.label + since) for m in there]
+    run.measurements, run.kernels = found, run.kernels | kernels
     return run
 
 
