@@ -123,11 +123,12 @@ def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int, aligned:
     if tile.kernel == "ragged":
         shares = min(parts, tiles * steps)
         rounds = ((math.ceil(shares / multiprocessors), math.ceil(tiles * steps / shares)),)
-        sums = 2 * min(2 * shares, shares + tiles) * of["BM"] * of["BN"] if shares > 1 else None
+        sums = 2 * (shares if shares % tiles == 0 else min(2 * shares, shares + tiles)) * of["BM"] * of["BN"]
         copied = sum(
             rows * columns for rows, columns in ((shape.m, shape.k), (shape.k, shape.n)) if columns % 4 or not aligned
         )
-        return Work(rounds, math.ceil(tiles / shares), sums and FLOAT_BYTES * sums, 2 * FLOAT_BYTES * copied)
+        moved = FLOAT_BYTES * sums if tiles % shares else None
+        return Work(rounds, math.ceil(tiles / shares), moved, 2 * FLOAT_BYTES * copied)
     busiest, each = math.ceil(tiles * parts / multiprocessors), math.ceil(steps / parts)
     full, left = divmod(busiest, tile.resident)
     moved = FLOAT_BYTES * (2 * parts + 1) * shape.m * shape.n if parts > 1 else None
@@ -226,7 +227,8 @@ def _candidates(
         elif tile.kernel == "ragged":
             fits, parts = rungs, shares_of(tile, shape, table().multiprocessors)
             copies = work_of(tile, 1, shape, 1, aligned).copied // 2
-            needed = [2 * FLOAT_BYTES * n * _outputs(tile) + copies for n in parts]
+            tiles = math.ceil(shape.m / tile.template["BM"]) * math.ceil(shape.n / tile.template["BN"])
+            needed = [2 * FLOAT_BYTES * n * _outputs(tile) * (tiles % n > 0) + copies for n in parts]
         else:
             fits, parts, needed = rungs and aligned and shape in BULK.domain, [1], [0]
         if fits:
@@ -239,10 +241,14 @@ def _candidates(
 
 
 def shares_of(tile: Tile, shape: Shape, multiprocessors: int) -> list[int]:
-    """Numbers of blocks for ragged: as many as the GPU holds, and those that give each tile some whole parts."""
+    """Numbers of blocks for ragged: as many as the GPU holds, those that give each tile some whole parts, and the one
+    that gives each block the same number of whole tiles, if there is one.
+    """
     of, most = tile.template, multiprocessors * tile.resident
     tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    return sorted({most, *(tiles * n for n in PARTS if tiles * n < most and n * LEAST_TILES * of["BK"] <= shape.k)})
+    found = {most, *(tiles * n for n in PARTS if tiles * n < most and n * LEAST_TILES * of["BK"] <= shape.k)}
+    waves = math.ceil(tiles / most)
+    return sorted(found | ({tiles // waves} if tiles % waves == 0 else set()))
 
 
 def _outputs(tile: Tile) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -62,14 +63,20 @@ def equal_shares(blocks: int = 132) -> Kernel:
 
 
 def ragged(
-    a_copied: bool = False, b_copied: bool = False, blocks: int = 132, tile: Mapping[str, int] = RAGGED_TILES[0]
+    a_copied: bool = False,
+    b_copied: bool = False,
+    blocks: int = 132,
+    tile: Mapping[str, int] = RAGGED_TILES[0],
+    whole: bool = False,
 ) -> Kernel:
     """Rung 19: rung 18 for any shape. a_copied, b_copied: whether a pass before copies A, and B, so that rows begin at
-    multiples of 16 bytes; needed where they don't. tile: one of RAGGED_TILES.
+    multiples of 16 bytes; needed where they don't. tile: one of RAGGED_TILES. whole: for shapes whose number of tiles
+    is a multiple of `blocks`, so that no tile has parts.
     """
     sizes = [("M", "K")] * a_copied + [("K", "N")] * b_copied
     copied = " + ".join(f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes)
-    workspace = [*(f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes), f"{2 * blocks} * BM * BN"]
+    workspace = [f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes]
+    workspace += [] if whole else [f"{2 * blocks} * BM * BN"]
     adding = Pass("add_parts<BM, BN, BK, GROUP>", f"{blocks - 1}, {SLICES}", "256")
     return Kernel(
         name="ragged",
@@ -83,8 +90,8 @@ def ragged(
         arguments=(*signature.LADDER, "workspace"),
         shared=tile["STAGES"] * tile["BK"] * (tile["BM"] + 4 + tile["BN"]) * 4,
         before=(Pass("copy_rows", copied, "256"),) if sizes else (),
-        after=(adding,) if blocks > 1 else (),
-        workspace=f"4 * ({' + '.join(workspace)})",
+        after=() if whole or blocks == 1 else (adding,),
+        workspace=f"4 * ({' + '.join(workspace)})" if workspace else "",
     )
 
 
@@ -93,7 +100,9 @@ def ragged_at(shape: Shape, arch: str = "", aligned: bool = True, blocks: int = 
     """Rung 19 for a shape, the same on any architecture. aligned: whether A and B are at multiples of 16 bytes. tile:
     its place in RAGGED_TILES.
     """
-    return ragged(not aligned or shape.k % 4 != 0, not aligned or shape.n % 4 != 0, blocks, RAGGED_TILES[tile])
+    of = RAGGED_TILES[tile]
+    whole = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"]) % blocks == 0
+    return ragged(not aligned or shape.k % 4 != 0, not aligned or shape.n % 4 != 0, blocks, of, whole)
 
 
 FP32 = (
