@@ -45,10 +45,12 @@ TILES = (
     (64, 64, 32, 32, 32, 4, 4, 0x1230),
     (32, 64, 16, 32, 16, 4, 6, 0x1203),
     (64, 16, 32, 32, 16, 4, 4, 0x1203),
+    (32, 32, 64, 32, 16, 4, 4, 0x1203),
     (128, 64, 16, 64, 32, 1, 2, 0x2130),
     (64, 64, 16, 32, 32, 1, 4, 0x0123),
     (32, 64, 16, 32, 16, 1, 6, 0x1203),
     (64, 16, 32, 32, 16, 1, 8, 0x1203),
+    (32, 32, 64, 32, 16, 1, 4, 0x1203),
 )
 TEMPLATES = tuple(dict(zip(SIZES, tile, strict=True)) for tile in TILES)
 LEAST_POINTS = 7  # that a fit needs
@@ -86,27 +88,34 @@ def kernels(gpu: Gpu) -> list[Kernel]:
 
 
 def points(gpu: Gpu) -> list[tuple[str, Shape]]:
-    """The names of what is measured, and where: tiles of ragged at shapes that fill one, and one of them also where it
-    copies its factors.
+    """The names of what is measured, and where: small tiles at small shapes, tiles of ragged at shapes that fill one,
+    and one of them also where it copies its factors.
     """
-    found = [(name_of(template, 1), shape) for template in TEMPLATES for shape in SHAPES]
+    found = [(name_of(one, 1), shape) for one in TEMPLATES for shape in SHAPES if _may_suit(one, shape)]
     found += [
-        (name_of(template, MANY), shape)
-        for template in TEMPLATES
-        for shape in IN_PARTS[: 6 if template["WIDTH"] == 4 else 3]
+        (name_of(one, MANY), shape)
+        for one in TEMPLATES
+        for shape in IN_PARTS[: 6 if one["WIDTH"] == 4 else 3]
+        if _may_suit(one, shape)
     ]
     if gpu.compute_capability == (9, 0):
         found += [(BULK.name, shape) for shape in SHAPES if shape in BULK.domain]
-        found += [("split", shape) for shape in SHAPES]
+        found += [("split", shape) for shape in SHAPES[::2]]
         for template in RAGGED:
             most = template["MIN_BLOCKS"]
             found += [
                 (name_of(template, most), shape)
                 for shape in (*SHAPES, *(COPIED if template == RAGGED[1] else ()))
-                if shape.m >= template["BM"] and shape.n >= template["BN"]
+                if shape.m >= template["BM"] and shape.n >= template["BN"] and _may_suit(template, shape)
             ]
             found += [(name_of(template, 1), shape) for shape in IN_PARTS[1:4] if most > 1]
     return found
+
+
+def _may_suit(template: Mapping[str, int], shape: Shape) -> bool:
+    """Whether a tile isn't too small for the shape."""
+    small = template["BM"] * template["BN"] <= (1024 if "WIDTH" in template else 4096)
+    return not small or shape.m * shape.n < 2**20
 
 
 def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -> Run:
@@ -160,7 +169,7 @@ def _of_ragged(tiles: Sequence[Tile]) -> list[Tile]:
 
 
 def fitted(run: Run) -> Table:
-    """The table that fits a sweep's times best. Raises BadRunFile where the run doesn't hold every tile."""
+    """The table that fits a sweep's times best. Raises BadRunFile where the run holds no sweep, or part of one."""
     gpu = Gpu.of(run.device)
     times = {(m.kernel, m.problem): m.us for m in run.measurements if m.us is not None and not m.changed}
     shapes = sorted({shape for _, shape in times})
@@ -177,6 +186,7 @@ def fitted(run: Run) -> Table:
 
     held = {name_of(tile.template, 1): tile.resident for tile in table().tiles if tile.kernel == "best"}
     ours = [Tile(one, held.get(name_of(one, 1)) or _resident(kernel_of(one)), 0, 0, 0) for one in TEMPLATES]
+    ours = [tile for tile in ours if rows(tile)] or ours  # an older sweep has fewer tiles
     for tile in ours:
         if len({parts for parts, _, _ in rows(tile)}) < 2 or len(rows(tile)) < LEAST_POINTS:
             found = f"{name_of(tile.template, 1)} at {len(rows(tile))} points"
