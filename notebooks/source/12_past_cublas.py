@@ -14,8 +14,8 @@
 # # Past cuBLAS on FP32 lanes
 #
 # **Goal:** this page explains rungs 13 to 19, which follow the last rung of the article's ladder, each by its
-# difference to the one before, and the rung `best`, which takes any shape. Each step has a prediction, counts, and the
-# measured time where the recording has one.
+# difference to the one before, and the rung `best`, which takes any shape. Each step has a prediction, counts and the
+# measured time.
 #
 # **New concepts:** lane maps, asynchronous copies, stages, mbarriers, copying warps, bulk copies, a last wave that
 # fills no GPU, equal shares.
@@ -38,16 +38,17 @@ from worklog.errors import BadRunFile
 from worklog.kernel import resources
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.ladder_page import diff
+from worklog.plots.selection import labels
 from worklog.problem import Shape, drawn
 from worklog.runner import tuned
 
 NAMES = ("warptiled", "lane_map", "async_copies", "barriers", "specialized", "bulk_copies")
+SIZES = (2048, 4096, 8192)
 try:
-    run = worklog.results([*NAMES, "equal_shares", "ragged", "best"], 4096)
-except BadRunFile as missing:
-    run = worklog.results("warptiled", 4096)
-    print(missing)
-timed = {m.kernel: m for m in run.measurements if m.us is not None}
+    run = worklog.results([*NAMES, "equal_shares", "ragged", "best"], SIZES)
+except BadRunFile:
+    run = worklog.results([*NAMES, "equal_shares", "best"], SIZES)
+timed = {m.kernel: m for m in run.select(shape=Shape.of(4096)) if m.us is not None}
 floor = bound(worklog.rung("warptiled"), Shape.of(4096))
 print(f"times: {run.label}\nfloor: {floor}")
 
@@ -57,12 +58,14 @@ print(f"times: {run.label}\nfloor: {floor}")
 
 
 # %%
-def measured(name):
-    """The time of a rung and its share of cuBLAS, where the run has them."""
+def measured(name, before=None):
+    """The time of a rung at 4096, and its speed against cuBLAS and the rung before, where the run has them."""
     if name not in timed:
         return f"not in this recording: `worklog run {name} --size 4096` measures it"
     found = timed[name]
-    return f"{found.us / 1e3:.2f} ms, {run.origin}; {found.ratio:.1%} of cuBLAS; {found.us / 1e3 / floor.ms:.2f} floors"
+    words = [f"{found.us / 1e3:.2f} ms", f"{found.ratio:.1%} of cuBLAS", f"{found.us / 1e3 / floor.ms:.2f} floors"]
+    words += [f"{timed[before].us / found.us:.3f} times as fast as {before}"] if before in timed else []
+    return "; ".join([*words, run.origin if found.label == run.label else found.label])
 
 
 for name in (*NAMES, "equal_shares", "ragged", "best"):
@@ -125,33 +128,35 @@ diff("warptiled", "lane_map")
 plots.ownership(access_pattern(worklog.rung("lane_map")))
 
 # %%
-print(f"measured: {measured('lane_map')}")
+print(f"measured: {measured('lane_map', 'warptiled')}")
 
 # %% [markdown]
 # ## 14. Asynchronous copies
 #
 # `cp.async` copies from global to shared memory without a register in between. Several tiles, called stages, are under
 # way at once. A is transposed on the way, which needs copies of 4 bytes. **Prediction:** the same wavefronts of reads
-# and the same sectors, and a tile may arrive several tiles' time after it was requested.
+# and the same sectors, and a tile may arrive several tiles' time after it was requested. The table also shows the
+# price: every 4 bytes of A need an instruction and an address, so the share of multiply-adds in the loop falls.
 
 # %%
 diff("lane_map", "async_copies")
 
 # %%
-print(f"measured: {measured('async_copies')}")
+print(f"measured: {measured('async_copies', 'lane_map')}")
 
 # %% [markdown]
 # ## 15. Full and empty
 #
 # `__syncthreads` stops all warps of a block once per tile. Now each stage has two mbarriers: copies arrive at `full`,
-# and warps that have left the stage arrive at `empty`. **Prediction:** the same counts, and no warp waits for a slower
-# one, as long as that one is less than the stages behind.
+# and warps that have left the stage arrive at `empty`. **Prediction:** the same wavefronts and sectors, and no warp
+# waits for a slower one, as long as that one is less than the stages behind. But the mbarriers and their addresses take
+# instructions, so the share of multiply-adds falls again.
 
 # %%
 diff("async_copies", "barriers")
 
 # %%
-print(f"measured: {measured('barriers')}")
+print(f"measured: {measured('barriers', 'async_copies')}")
 
 # %% [markdown]
 # ## 16. Copying warps
@@ -164,7 +169,7 @@ print(f"measured: {measured('barriers')}")
 diff("barriers", "specialized")
 
 # %%
-print(f"measured: {measured('specialized')}")
+print(f"measured: {measured('specialized', 'barriers')}")
 
 # %% [markdown]
 # A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
@@ -192,7 +197,7 @@ for line in ("", "__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
 diff("specialized", "bulk_copies")
 
 # %%
-print(f"measured: {measured('bulk_copies')}")
+print(f"measured: {measured('bulk_copies', 'specialized')}")
 
 # %% [markdown]
 # ## The last wave
@@ -221,7 +226,7 @@ pd.DataFrame.from_dict(used, orient="index")
 diff("bulk_copies", "equal_shares")
 
 # %%
-print(f"measured: {measured('equal_shares')}")
+print(f"measured: {measured('equal_shares', 'bulk_copies')}")
 
 # %% [markdown]
 # ## 19. Ragged edges
@@ -235,7 +240,16 @@ print(f"measured: {measured('equal_shares')}")
 diff("equal_shares", "ragged")
 
 # %%
-print(f"measured: {measured('ragged')}")
+print(f"measured: {measured('ragged', 'equal_shares')}")
+
+# %% [markdown]
+# How much equal shares can gain depends on the size: on the share of the SMs' time that the table of the last wave
+# shows. So look at three sizes before you choose a rung. These are speeds against cuBLAS:
+
+# %%
+print(*labels(run, run.measurements), sep="\n")
+speeds = run.frame().pivot(index="kernel", columns="n", values="ratio")
+speeds.loc[[*timed]].map("{:.1%}".format)
 
 # %% [markdown]
 # ## Every shape

@@ -38,14 +38,12 @@ from worklog.gpu.peaks import TENSOR
 from worklog.kernel import RUNGS
 from worklog.kernel.best import table
 from worklog.lab.ladder_page import diff, source
+from worklog.plots.selection import labels
 from worklog.problem import Shape, drawn
 from worklog.runner import tuned
 
 second = [rung for rung in RUNGS if 20 < rung.number < 30]
-try:
-    run = worklog.results([*(rung.name for rung in second), "cuBLAS"], 4096)
-except BadRunFile:
-    run = worklog.results(shapes=[4096])
+run = worklog.results([*(rung.name for rung in second), "cuBLAS"], 4096)
 cublas = next(m for m in run.measurements if m.kernel == "cuBLAS")
 print(f"cuBLAS in FP32 at 4096: {cublas.tflops:.1f} TFLOP/s, {run.label}")
 
@@ -266,14 +264,26 @@ for name, promoted in (("split", replace(split, grid="1")), ("promoted", worklog
 # ## Error and speed
 #
 # The chart shows the error that the gate measured in each kernel, beside its rate. Left of the dashed line is FP32's
-# class. If the recording has rungs of the second ladder, they are in it. `worklog run tf32 tf32x3 fp16x3 promoted wgmma
-# split` measures them.
+# class.
 
 # %%
-timed = {m.kernel for m in run.measurements if m.us is not None}
-missing = [rung.name for rung in second if rung.name not in timed]
-print(f"not in this recording: {', '.join(missing) or 'none'}")
 plots.accuracy(run, 4096)
+
+# %% [markdown]
+# How much of the first table's rates is that? `tf32` computes one product in TF32, `tf32x3` three, and the others three
+# in FP16, whose limit is a third of the peak. The rates hold at the data sheet's clock. The last column is the
+# share at the SM clock of the measurement.
+
+# %%
+bounds = {"tf32": peak["TF32"]["peak"], "tf32x3": peak["TF32"]["a third"]}
+shares = {}
+for m in run.measurements:
+    bound = bounds.get(m.kernel, peak["FP32"]["peak"] if m.kernel == "cuBLAS" else peak["FP16"]["a third"])
+    clock = {"SM MHz": f"{m.sm_mhz:.0f}", "at its clock": f"{m.tflops / bound * gpu['sm_clock_mhz'] / m.sm_mhz:.0%}"}
+    rates = {"TFLOP/s": f"{m.tflops:.1f}", "of cuBLAS": f"{m.ratio:.1%}", "of the limit": f"{m.tflops / bound:.0%}"}
+    shares[m.kernel] = rates | clock
+print(*labels(run, run.measurements), sep="\n")
+pd.DataFrame.from_dict(shares, orient="index")
 
 # %% [markdown]
 # `worklog.sgemm(A, B, mode="split")` takes this rung where the table of `best` expects it to be faster, and `best`

@@ -47,8 +47,10 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     limit = next(error[1] for _, error in found.values())
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. The rms error is in {UNIT}; left of the line is the class fp32. "
-        "Higher is faster, further left is more precise. Muted blue: FP32 cores."
+        "Higher is faster, further left is more precise."
     )
+    if not points.keys() <= {*SECOND, CUBLAS}:
+        subtitle += " Muted blue: FP32 cores."
     alt = [f"Scatter chart of TFLOP/s against the rms error at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
     alt += [f"limit of the class fp32: {limit:.3g} u·D"]

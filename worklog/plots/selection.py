@@ -59,7 +59,7 @@ def labels(run: Run, kernels: Iterable[Measurement]) -> list[str]:
     for m in kernels:
         if m.label not in ("", run.label):
             others.setdefault(m.label, []).append(m.kernel)
-    return [run.full_label, *(f"{label}: {', '.join(names)}" for label, names in others.items())]
+    return [run.full_label, *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items())]
 
 
 def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
