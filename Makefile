@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# Containers often set it; then each process that a test starts compiles the package's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -135,13 +137,14 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	echo "$(CURDIR)" >$@
 
 # Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
-# index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries.
+# index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. Most of its modules are never
+# imported, so Python compiles those that are.
 $(DEV_STAMP): $(USER_STAMP)
 	@echo "Installing the tools for tests and checks into $(VENV)"
 	@if grep -qx "extra=" $(VENV)/extra && [ "$$(uname -s)" = Linux ]; then \
 	    torch=$$(grep '^torch==' constraints.txt); \
-	    $(PIP) --no-deps --no-index "$$torch" >>$(LOG) 2>&1 || \
-	    $(PIP) --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
+	    $(PIP) --no-compile --no-deps --no-index "$$torch" >>$(LOG) 2>&1 || \
+	    $(PIP) --no-compile --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
 	fi
-	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]' >>$(LOG) 2>&1 $(OR_SAY)
+	@$(PIP) --no-compile -c $(VENV)/constraints.txt -e '.[dev]' >>$(LOG) 2>&1 $(OR_SAY)
 	@echo "$(CURDIR)" >$@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import worklog
 from worklog.harness import Harness
 from worklog.runner.declare import declared, measure
 
-pytest.importorskip("torch")
+# Looked for and not imported: that would take each test process without a GPU 2 seconds, too.
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 QUICK = Harness().but(budget_s=0.5, least_samples=10, most_samples=100, precision=0.02)
 FILE = """
 import cupy
