@@ -99,6 +99,8 @@ else:
 # %% [markdown]
 # `python -m tests.ported FOLDER`, in a checkout of this project, fetches examples that NVBench, Tensara and FlashInfer
 # publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one (ours).
+# Tensara's engine empties PyTorch's cache before each sample and holds no queue back, so the memory that a solution
+# allocates and the gap before its launch are in its time. What has no number says why below the table.
 
 # %%
 for path in recordings("ported").values():
@@ -107,6 +109,7 @@ for path in recordings("ported").values():
     columns = ["project", "example", "point", "lines", "unit", "theirs", "ours", "hot_theirs", "hot"]
     numbers = pd.DataFrame(published["rows"])[columns].round(2).astype(object).fillna("–")
     display(numbers.rename(columns={"lines": "changed lines", "hot_theirs": "theirs, hot", "hot": "ours, hot"}))
+    print(*(f"{row['example']}: {why}" for row in published["rows"] for why in row["why"]), sep="\n")
 if not recordings("ported"):
     print("not recorded yet: the command above measures it on a GPU")
 
