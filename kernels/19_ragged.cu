@@ -61,35 +61,42 @@ __device__ __forceinline__ bool quads_of(const float* C, int N) {
 __device__ __forceinline__ int ceil_div(int x, int y) { return x / y + (x % y != 0); }
 __device__ __forceinline__ size_t pitch_of(int columns) { return ((size_t)columns + 3) / 4 * 4; }
 
-// The workspace: copies of A and of B, NULL for a matrix that needs none; then two parts per block.
+// The workspace: the number of shares in its first 16 bytes; copies of A and of B, NULL for one
+// that needs none; then two parts per block.
 struct Workspace {
   float *a = NULL, *b = NULL, *parts;
 
   __device__ Workspace(void* start, int M, int N, int K, const float* A, const float* B) {
-    parts = (float*)start;
+    parts = (float*)start + 4;
     if (K % 4 != 0 || (size_t)A % 16 != 0) a = parts, parts += M * pitch_of(K);
     if (N % 4 != 0 || (size_t)B % 16 != 0) b = parts, parts += K * pitch_of(N);
   }
 };
 
-// The steps along K of all tiles, one tile after the other, and the share of a block. The last step
-// of a tile may be a short one. BLAS: with alpha == 0, A and B are not read. Then there is one step
-// of zeros.
+// The steps along K of all tiles, one tile after the other, and the share of each block. The last
+// step of a tile may be a short one. BLAS: with alpha == 0, A and B are not read. Then there is one
+// step of zeros.
 struct Steps {
   int length, per_tile, columns, rows;
-  long long all;
+  long long all, per_share;
+  int longer;  // shares at first that have one step more
 
-  __device__ Steps(int M, int N, int K, float alpha, int BM, int BN, int BK) {
+  __device__ Steps(int M, int N, int K, float alpha, int BM, int BN, int BK, int shares) {
     length = alpha == 0.0f ? 0 : K;
     per_tile = max(1, ceil_div(length, BK));
     columns = ceil_div(N, BN);
     rows = ceil_div(M, BM);
     all = (long long)rows * columns * per_tile;
+    per_share = all / shares;
+    longer = (int)(all - per_share * shares);
   }
-  // Of all blocks that have a step, the number is `shares`.
-  __device__ long long first(int block, int blocks) const {
-    const long long shares = min((long long)blocks, all);
-    return block < shares ? all * block / shares : all;
+  // Of a share; of the one behind the last share, the number of all steps.
+  __device__ long long first(int share) const { return per_share * share + min(share, longer); }
+  // With this step.
+  __device__ int share(long long step) const {
+    const long long by_longer = (per_share + 1) * longer;
+    return (int)(step < by_longer ? step / (per_share + 1)
+                                  : longer + (step - by_longer) / per_share);
   }
 };
 
@@ -147,18 +154,18 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
       init(full[stage], WARPS);  // a lane of each of its copying warps
       init(empty[stage], BM * BN / (WM * WN));  // a lane of each multiplying warp
     }
+    if (blockIdx.x == 0 && workspace != NULL) *(int*)workspace = gridDim.x;
   }
   // Columns beyond N are not copied. They reach only sums that are not stored.
-  for (int i = threadIdx.x; i < STAGES * BK * BN && N % BN != 0; i += blockDim.x) {
-    (&Bs[0][0][0])[i] = 0.0f;
+  for (int i = 4 * threadIdx.x; i < STAGES * BK * BN && N % BN != 0; i += 4 * blockDim.x) {
+    *(float4*)&Bs[0][0][i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // bulk copies use both, too
   __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
 
   const Workspace work(workspace, M, N, K, A, B);
-  const Steps steps(M, N, K, alpha, BM, BN, BK);
-  const long long first = steps.first(blockIdx.x, gridDim.x);
-  const long long last = steps.first(blockIdx.x + 1, gridDim.x);
+  const Steps steps(M, N, K, alpha, BM, BN, BK, gridDim.x);
+  const long long first = steps.first(blockIdx.x), last = steps.first(blockIdx.x + 1);
   if (threadIdx.x < COPIERS) {  // global memory -> shared memory
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
     const int team = threadIdx.x / (32 * WARPS), thread = threadIdx.x % (32 * WARPS);
@@ -229,12 +236,8 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
 
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
   const int warp = (threadIdx.x - COPIERS) / 32, lane = threadIdx.x % 32;
-  // Each second row of warp tiles is rotated by half a row: where only some of the warp tiles are
-  // inside C, their warps are on different schedulers, which take every fourth warp.
-  constexpr int ACROSS = BN / WN;
-  const int warp_row = warp / ACROSS * WM;
-  const int warp_col = (warp % ACROSS + warp / ACROSS * (ACROSS / 2)) % ACROSS * WN;
-  const int row = warp_row + lane / COLS * 4, col = warp_col + lane % COLS * 4;
+  const int row = warp / (BN / WN) * WM + lane / COLS * 4;
+  const int col = warp % (BN / WN) * WN + lane % COLS * 4;
 
   float a[2][TM], b[2][TN], acc[TM][TN];
   auto read = [&](int stage, int k) {  // shared memory -> the fragments for k
@@ -262,17 +265,6 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
   for (long long at = first; at < last;) {
     const int tile = at / steps.per_tile, skipped = at % steps.per_tile;
     const int count = min((long long)(steps.per_tile - skipped), last - at);
-    int tile_row, tile_column;
-    row_and_column<GROUP>(steps, tile, tile_row, tile_column);
-    at += count;
-    if (warp_row >= M - tile_row * BM || warp_col >= N - tile_column * BN) {  // nothing to compute
-      for (int s = 0; s < count; ++s) {
-        wait(full[step % STAGES], step / STAGES % 2);
-        ++step;
-        release();
-      }
-      continue;
-    }
     for (int i = 0; i < TM; ++i) {
       a[1][i] = 0.0f;
       for (int j = 0; j < TN; ++j) acc[i][j] = b[1][j] = 0.0f;
@@ -290,6 +282,8 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
     release();
 
     if (count == steps.per_tile) {
+      int tile_row, tile_column;
+      row_and_column<GROUP>(steps, tile, tile_row, tile_column);
       float* c = C + ((size_t)tile_row * BM + row) * N + (size_t)tile_column * BN + col;
       const int rows = M - tile_row * BM - row, cols = N - tile_column * BN - col;  // to the edge
       if (quads_of(C, N)) {
@@ -311,7 +305,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
         }
       }
     } else {  // a block has two parts at most: of its first tile, and of its last one
-      float* part = work.parts + (size_t)(2 * blockIdx.x + (at - count != first)) * BM * BN;
+      float* part = work.parts + (size_t)(2 * blockIdx.x + (at != first)) * BM * BN;
       for (int i = 0; i < TM; ++i) {
         for (int j = 0; j < TN; j += 4) {
           *(float4*)&part[(row + i / 4 * 4 * ROWS + i % 4) * BN + col + j * COLS] =
@@ -319,23 +313,24 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
         }
       }
     }
+    at += count;
   }
 }
 
-// Adds the parts of the tiles that no block computed alone. There is at most one such tile per
-// block of the launch before: the one in which its share begins. blockIdx.x: that block, less 1;
-// blockIdx.y: a slice of the tile.
+// Adds the parts of the tiles that no block computed alone. blockIdx.x: a tile; or where there are
+// more tiles than blocks, a share, for the tile that is its last one and the first one of the next
+// share. blockIdx.y: a slice of the tile.
 template <int BM, int BN, int BK, int GROUP>
 __global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alpha, const float* A,
                                                  const float* B, float beta, float* C,
                                                  void* workspace) {
-  const Steps steps(M, N, K, alpha, BM, BN, BK);
-  const int share = blockIdx.x + 1, shares = gridDim.x + 1;
-  const long long start = steps.first(share, shares);
-  const int tile = start / steps.per_tile;
+  const Steps steps(M, N, K, alpha, BM, BN, BK, *(const int*)workspace);
+  const long long tiles = (long long)steps.rows * steps.columns;
+  const int tile = tiles <= gridDim.x ? blockIdx.x
+                                      : (int)((steps.first(blockIdx.x + 1) - 1) / steps.per_tile);
   const long long begin = (long long)tile * steps.per_tile, end = begin + steps.per_tile;
-  // The tile is whole, or another share is the first one that begins in it.
-  if (start == begin || start == steps.all || steps.first(share - 1, shares) > begin) return;
+  const int share = steps.share(begin), count = steps.share(end - 1) - share;
+  if (count == 0 || (tiles > gridDim.x && share != blockIdx.x)) return;
 
   int row, column;
   row_and_column<GROUP>(steps, tile, row, column);
@@ -343,13 +338,10 @@ __global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alph
   float* c = C + (size_t)row * BM * N + (size_t)column * BN;
   const bool quads = quads_of(C, N);
   const float* parts = Workspace(workspace, M, N, K, A, B).parts;
-  // The share before has it as its first tile or as its last one; all others have it as the first.
-  const bool last = steps.first(share - 1, shares) < begin;
-  const float* before = parts + (size_t)(2 * share - 2 + last) * BM * BN;
-  const float* others = parts + (size_t)2 * share * BM * BN;
+  // The first share has the tile as its first one or as its last one, and all others as the first.
+  const float* before = parts + (size_t)(2 * share + (steps.first(share) < begin)) * BM * BN;
+  const float* others = parts + (size_t)2 * (share + 1) * BM * BN;
   constexpr int AT_ONCE = 16;  // loads on their way
-  int count = 1;  // of the others
-  while (steps.first(share + count, shares) < end) ++count;
 
   for (int i = 4 * (blockIdx.y * 256 + threadIdx.x); i < BM * BN; i += 4 * 256 * gridDim.y) {
     const int c_row = i / BN, c_col = i % BN;

@@ -26,12 +26,12 @@ RAGGED_TILES = tuple(
         (128, 256, 8, 64, 64, 8, 104, 200, 8, 1),
         (128, 128, 8, 64, 64, 8, 64, 192, 8, 2),
         (256, 64, 8, 64, 64, 8, 64, 192, 8, 2),
-        (64, 128, 8, 64, 32, 8, 104, 152, 8, 2),
+        (64, 128, 8, 64, 32, 8, 96, 160, 8, 2),
         (64, 64, 8, 32, 32, 8, 64, 96, 8, 3),
     )
 )
-# Blocks that add the parts of a tile.
-SLICES = "min(BM * BN / 1024, max(4, 512 / ((M + BM - 1) / BM * ((N + BN - 1) / BN))))"
+TILES = "(M + BM - 1) / BM * ((N + BN - 1) / BN)"
+SLICES = f"min(BM * BN / 1024, max(4, 512 / ({TILES})))"  # blocks that add the parts of a tile
 FP32_ROWS = (
     ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),
     ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
@@ -77,7 +77,7 @@ def ragged(
     copied = " + ".join(f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes)
     workspace = [f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes]
     workspace += [] if whole else [f"{2 * blocks} * BM * BN"]
-    adding = Pass("add_parts<BM, BN, BK, GROUP>", f"{blocks - 1}, {SLICES}", "256")
+    adding = Pass("add_parts<BM, BN, BK, GROUP>", f"min({TILES}, {blocks - 1}), {SLICES}", "256")
     return Kernel(
         name="ragged",
         file="19_ragged.cu",
@@ -91,7 +91,7 @@ def ragged(
         shared=tile["STAGES"] * tile["BK"] * (tile["BM"] + 4 + tile["BN"]) * 4,
         before=(Pass("copy_rows", copied, "256"),) if sizes else (),
         after=() if whole or blocks == 1 else (adding,),
-        workspace=f"4 * ({' + '.join(workspace)})" if workspace else "",
+        workspace=f"4 * (4 + {' + '.join(workspace)})" if workspace else "",
     )
 
 
