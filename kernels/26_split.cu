@@ -9,8 +9,10 @@
 //          other.
 // Why:     a thread that only issues two copies per stage keeps the tensor cores busy, and a row's
 //          scale is known before its product starts, so C is divided by it only once.
+//          Where tiles are few, they share out K: each part of K is a product of its own, with its
+//          own scales, and a third kernel adds these in the order of K.
 // Costs:   a workspace as large as A and B, and the time to read both and to write it. What lies
-//          beyond the first 4096 of a line is read twice.
+//          beyond the first 4096 of a line is read twice. Parts of K are written and read once.
 // Domain:  any M, N, K, and any data. A number below 2^-17 of its line's largest loses bits as a
 //          half. Pass 1 counts these, and pass 2 sums each element of C for which they might matter
 //          again with FFMAs; so too each one that isn't finite. If most elements of C need this,
@@ -20,7 +22,7 @@
 // 16-byte parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block
 // computes BM x BN tiles of C: one warp group copies, and two multiply BM / 2 rows each.
 
-constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 8, THREADS_PER_LINE = 64;
+constexpr int STAGE_K = 32, LINE_BYTES = 128, SPLITTERS = 512;  // threads per block of pass 1
 constexpr unsigned ALL = 0xffffffff;  // lanes
 
 // How to take a sum of its halves back: by two powers of two, whose product may be too large for a
@@ -29,21 +31,28 @@ struct __align__(16) Line {
   float unscale[2], least;
 };
 
-// The workspace: stages of all tiles of A, of all tiles of B, then the lines.
-template <int BM, int BN>
+// The workspace: C of each part, unless there is only one; stages of all tiles of A, then of B; the
+// lines of A's parts, then of B's. A part has `each` stages, or what is left of them.
+template <int BM, int BN, int PARTS>
 struct Workspace {
-  int stages, row_tiles, column_tiles;
+  int stages, each, row_tiles, column_tiles;
+  float* sums;
   unsigned char *a, *b;
   Line *rows, *columns;
 
   __device__ Workspace(int M, int N, int K, void* start) {
     stages = (K + STAGE_K - 1) / STAGE_K;
+    each = (stages + PARTS - 1) / PARTS;
     row_tiles = (M + BM - 1) / BM;
     column_tiles = (N + BN - 1) / BN;
-    a = (unsigned char*)start;
+    sums = (float*)start;
+    a = (unsigned char*)start + (PARTS == 1 ? 0 : ((size_t)M * N * PARTS + 3) / 4 * 16);
     b = a + (size_t)row_tiles * stages * BM * LINE_BYTES;
     rows = (Line*)(b + (size_t)column_tiles * stages * BN * LINE_BYTES);
-    columns = rows + row_tiles * BM;
+    columns = rows + (size_t)row_tiles * BM * PARTS;
+  }
+  __device__ int first(int part) const {
+    return PARTS == 1 ? part * stages : min(part * each, stages);
   }
 };
 
@@ -79,38 +88,41 @@ __device__ __forceinline__ bool loses_bits(float x, float x_scaled) {
   return x != 0.0f && fabsf(x_scaled) < 0.125f;
 }
 
-// Pass 1: a block splits 8 rows of A or columns of B, with 64 threads each. 8 columns of B fill the
-// 32 bytes of a sector. A thread keeps HELD times eight numbers, so as to read them once.
-template <int BM, int BN, int HELD>
-__global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_lines(
+// Pass 1: a block splits a part of 8 rows of A or columns of B, with 64 threads each; or of 32,
+// with 16 each. 8 columns of B fill the 32 bytes of a sector. A thread keeps HELD times eight
+// numbers, so as to read them once.
+template <int BM, int BN, int PARTS, int HELD, int THREADS>
+__global__ void __launch_bounds__(SPLITTERS) split_lines(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
     void* workspace) {
-  const Workspace<BM, BN> work(M, N, K, workspace);
-  const int row_blocks = work.row_tiles * BM / LINES_PER_BLOCK;
+  constexpr int LINES = SPLITTERS / THREADS;
+  const Workspace<BM, BN, PARTS> work(M, N, K, workspace);
+  const int part = blockIdx.y, row_blocks = work.row_tiles * BM / LINES;
   const bool of_a = blockIdx.x < row_blocks;
   // Neighbouring threads read neighbouring floats: along a row of A, across columns of B.
-  const int place = of_a ? threadIdx.x / THREADS_PER_LINE : threadIdx.x % LINES_PER_BLOCK;
-  const int own = of_a ? threadIdx.x % THREADS_PER_LINE : threadIdx.x / LINES_PER_BLOCK;
-  const int line = (of_a ? blockIdx.x : blockIdx.x - row_blocks) * LINES_PER_BLOCK + place;
-  const int length = line < (of_a ? M : N) ? K : 0;  // lines that only fill up a tile are zero
+  const int place = of_a ? threadIdx.x / THREADS : threadIdx.x % LINES;
+  const int own = of_a ? threadIdx.x % THREADS : threadIdx.x / LINES;
+  const int line = (of_a ? blockIdx.x : blockIdx.x - row_blocks) * LINES + place;
+  constexpr int STEP = 8 * THREADS;
+  const int begin = work.first(part) * STAGE_K + 8 * own, end = work.first(part + 1) * STAGE_K;
+  const int length = line < (of_a ? M : N) ? min(K, end) : 0;  // lines that fill up a tile are zero
   const float* from = of_a ? A + (size_t)line * K : B + line;
   const size_t step = of_a ? 1 : N;
   auto at = [&](int k) { return k < length ? from[k * step] : 0.0f; };
 
-  __shared__ unsigned largest_of[LINES_PER_BLOCK], small_of[LINES_PER_BLOCK];
-  if (threadIdx.x < LINES_PER_BLOCK) largest_of[threadIdx.x] = small_of[threadIdx.x] = 0;
+  __shared__ unsigned largest_of[LINES], small_of[LINES];
+  if (threadIdx.x < LINES) largest_of[threadIdx.x] = small_of[threadIdx.x] = 0;
   __syncthreads();  // wait: they must be zero before any thread raises them
-  const bool quads = of_a && K % STAGE_K == 0 && (size_t)A % 16 == 0;
+  const bool quads = of_a && K % 4 == 0 && (size_t)A % 16 == 0;
   auto load = [&](int k, float (&x)[8]) {
-    if (quads && k < length) {
-      *(float4*)&x[0] = *(const float4*)&from[k];
-      *(float4*)&x[4] = *(const float4*)&from[k + 4];
+    if (quads) {
+      const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      *(float4*)&x[0] = k < length ? *(const float4*)&from[k] : none;
+      *(float4*)&x[4] = k + 4 < length ? *(const float4*)&from[k + 4] : none;
     } else {
       for (int i = 0; i < 8; ++i) x[i] = at(k + i);
     }
   };
-  constexpr int STEP = 8 * THREADS_PER_LINE;
-  const int begin = 8 * own, end = work.stages * STAGE_K;
   unsigned largest = 0, small = 0;
   float held[HELD][8];
 #pragma unroll
@@ -139,9 +151,9 @@ __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_line
       split(x_scaled, y_scaled, hi[i], lo[i]);
     }
     unsigned char* stage = to + (size_t)(k / STAGE_K) * tile * LINE_BYTES;
-    const int part = k % STAGE_K / 8;
-    *(uint4*)&stage[(part ^ line % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
-    *(uint4*)&stage[((part + 4) ^ line % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+    const int unit = k % STAGE_K / 8;
+    *(uint4*)&stage[(unit ^ line % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+    *(uint4*)&stage[((unit + 4) ^ line % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
   };
 #pragma unroll
   for (int h = 0; h < HELD; ++h) {
@@ -154,7 +166,10 @@ __global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_line
   }
   atomicAdd(&small_of[place], small);
   __syncthreads();  // wait: the counts must be complete
-  if (own == 0) (of_a ? work.rows : work.columns)[line] = line_of(exponent, small_of[place]);
+  if (own == 0) {
+    const size_t lines = of_a ? work.row_tiles * BM : work.column_tiles * BN;
+    (of_a ? work.rows : work.columns)[part * lines + line] = line_of(exponent, small_of[place]);
+  }
 }
 
 __device__ __forceinline__ unsigned address(const void* p) {
@@ -274,7 +289,7 @@ __device__ __forceinline__ float dot(const float* a, const float* b, int K, int 
 }
 
 // Pass 2: the product, by any number of blocks; one per SM is best.
-template <int BM, int BN, int STAGES, int GROUP>
+template <int BM, int BN, int STAGES, int GROUP, int PARTS>
 __global__ void __launch_bounds__(384, 1) sgemm_split(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
     void* workspace) {
@@ -287,7 +302,7 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
   unsigned char(*b_stage)[B_BYTES] = (unsigned char(*)[B_BYTES])(buffers + STAGES * A_BYTES);
   unsigned long long* full = (unsigned long long*)(buffers + STAGES * (A_BYTES + B_BYTES));
   unsigned long long* empty = full + STAGES;
-  const Workspace<BM, BN> work(M, N, K, workspace);
+  const Workspace<BM, BN, PARTS> work(M, N, K, workspace);
   const int tiles = work.row_tiles * work.column_tiles;
 
   if (threadIdx.x == 0) {
@@ -311,17 +326,20 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x != 0) return;
-    for (int tile = blockIdx.x, step = 0; tile < tiles; tile += gridDim.x) {
+    for (int item = blockIdx.x, step = 0; item < tiles * PARTS; item += gridDim.x) {
+      const int part = PARTS == 1 ? 0 : item / tiles;
+      const int first = work.first(part), stages = work.first(part + 1) - first;
       int row, column;
-      row_and_column(tile, row, column);
-      const unsigned char* a = work.a + (size_t)row * work.stages * A_BYTES;
-      const unsigned char* b = work.b + (size_t)column * work.stages * B_BYTES;
-      for (int s = 0; s < work.stages; ++s, ++step) {
+      row_and_column(item - part * tiles, row, column);
+      const unsigned char* a = work.a + ((size_t)row * work.stages + first) * A_BYTES;
+      const unsigned char* b = work.b + ((size_t)column * work.stages + first) * B_BYTES;
+      for (int end = step + stages; step < end; ++step) {
         const int slot = step % STAGES;
         wait(empty[slot], step / STAGES % 2 ^ 1);
         expect(full[slot], A_BYTES + B_BYTES);
-        copy(a_stage[slot], a + (size_t)s * A_BYTES, A_BYTES, full[slot]);
-        copy(b_stage[slot], b + (size_t)s * B_BYTES, B_BYTES, full[slot]);
+        copy(a_stage[slot], a, A_BYTES, full[slot]);
+        copy(b_stage[slot], b, B_BYTES, full[slot]);
+        a += A_BYTES, b += B_BYTES;
       }
     }
     return;
@@ -331,14 +349,16 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
   // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
   const int warp = __shfl_sync(ALL, threadIdx.x / 32, 0) - 4, group = warp / 4;
   const int lane = threadIdx.x % 32;
-  for (int tile = blockIdx.x, step = 0; tile < tiles; tile += gridDim.x) {
+  for (int item = blockIdx.x, step = 0; item < tiles * PARTS; item += gridDim.x) {
+    const int part = PARTS == 1 ? 0 : item / tiles;
+    const int stages = work.first(part + 1) - work.first(part);
     float acc[BN / 2], sum[BN / 2] = {};
     bool add = false, held = false;  // held: the slot of the step before is still in use
     auto release = [&](int done) {
       __syncwarp();
       if (lane == 0) arrive(empty[done % STAGES]);
     };
-    for (int s = 0; s < work.stages; ++s, ++step) {
+    for (int s = 0; s < stages; ++s, ++step) {
       const int slot = step % STAGES;
       wait(full[slot], step / STAGES % 2);
       const unsigned long long a = descriptor(a_stage[slot] + group * 64 * LINE_BYTES);
@@ -354,7 +374,7 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       add = true;
       // The two groups promote at different times: one multiplies while the other adds.
-      if ((s + group * PROMOTE / 2) % PROMOTE == PROMOTE - 1 || s + 1 == work.stages) {
+      if ((s + group * PROMOTE / 2) % PROMOTE == PROMOTE - 1 || s + 1 == stages) {
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (held) release(step - 1);
         release(step);
@@ -372,23 +392,27 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
     }
 
     int row, column;
-    row_and_column(tile, row, column);
+    row_and_column(item - part * tiles, row, column);
+    float* into = PARTS == 1 ? C : work.sums + (size_t)part * M * N;
+    const float factor = PARTS == 1 ? alpha : 1.0f, keep = PARTS == 1 ? beta : 0.0f;
     const bool whole = (row + 1) * BM <= M && (column + 1) * BN <= N;
-    const bool pairs = whole && beta == 0.0f && N % 2 == 0 && (size_t)C % 8 == 0;
+    const bool pairs = whole && keep == 0.0f && N % 2 == 0 && (size_t)into % 8 == 0;
     row = row * BM + warp * 16 + lane / 4;
     column = column * BN + lane % 4 * 2;
-    const Line of_rows[2] = {work.rows[row], work.rows[row + 8]};
+    const Line* rows = work.rows + (size_t)part * work.row_tiles * BM + row;
+    const Line* columns = work.columns + (size_t)part * work.column_tiles * BN;
+    const Line of_rows[2] = {rows[0], rows[8]};
     auto row_of = [&](int i) { return row + i % 4 / 2 * 8; };
     auto column_of = [&](int i) { return column + i / 4 * 8 + i % 2; };
     auto inside = [&](int i) { return row_of(i) < M && column_of(i) < N; };
     auto store = [&](int i, float x) {  // with beta == 0, C is not read: it may hold NaN
-      float* to = &C[(size_t)row_of(i) * N + column_of(i)];
-      *to = alpha * x + (beta == 0.0f ? 0.0f : beta * *to);
+      float* to = &into[(size_t)row_of(i) * N + column_of(i)];
+      *to = factor * x + (keep == 0.0f ? 0.0f : keep * *to);
     };
     unsigned again[BN / 64] = {};  // elements to be summed again
     auto unscaled = [&](int i) {
       const Line a = of_rows[i % 4 / 2];
-      const float4 b = __ldg((const float4*)&work.columns[column_of(i)]);  // a Line
+      const float4 b = __ldg((const float4*)&columns[column_of(i)]);  // a Line
       const float x = sum[i] * a.unscale[0] * b.x * a.unscale[1] * b.y;
       const bool precise = fabsf(sum[i]) >= a.least + b.z && magnitude(x) < INFINITE;
       again[i / 32] |= (unsigned)!precise << i % 32;
@@ -397,14 +421,18 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
     if (pairs) {  // without a branch
 #pragma unroll
       for (int i = 0; i < BN / 2; i += 2) {
-        float2* to = (float2*)&C[(size_t)row_of(i) * N + column_of(i)];
-        *to = make_float2(alpha * unscaled(i), alpha * unscaled(i + 1));
+        float2* to = (float2*)&into[(size_t)row_of(i) * N + column_of(i)];
+        *to = make_float2(factor * unscaled(i), factor * unscaled(i + 1));
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < BN / 2; ++i) {
-        const float x = unscaled(i);
-        if (inside(i) && (again[i / 32] >> i % 32 & 1) == 0) store(i, x);
+      for (int from = 0; from < BN / 2; from += 8) {
+#pragma unroll
+        for (int i = from; i < from + 8; ++i) sum[i] = unscaled(i);
+#pragma unroll
+        for (int i = from; i < from + 8; ++i) {
+          if (inside(i) && (again[i / 32] >> i % 32 & 1) == 0) store(i, sum[i]);
+        }
       }
     }
 #pragma unroll
@@ -418,10 +446,31 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
           const int r = __shfl_sync(ALL, row_of(i), whose);
           const int c = __shfl_sync(ALL, column_of(i), whose);
           if (r >= M || c >= N) continue;
-          const float x = dot(&A[(size_t)r * K], &B[c], K, N, lane);
+          const int k = work.first(part) * STAGE_K, length = min(K - k, stages * STAGE_K);
+          const float x = dot(&A[(size_t)r * K + k], &B[(size_t)k * N + c], length, N, lane);
           if (mine) store(i, x);
         }
       }
     }
+  }
+}
+
+// Pass 3, of several parts: C = alpha * (their sums, in order) + beta * C.
+template <int PARTS>
+__global__ void __launch_bounds__(128) add_parts(int M, int N, int K, float alpha, const float* A,
+                                                 const float* B, float beta, float* C,
+                                                 const void* workspace) {
+  constexpr int AT_ONCE = PARTS <= 32 ? PARTS : 32;  // loads on their way
+  static_assert(PARTS % AT_ONCE == 0, "each round adds the same number of parts");
+  const size_t size = (size_t)M * N;
+  for (size_t i = (size_t)blockIdx.x * 128 + threadIdx.x; i < size; i += (size_t)gridDim.x * 128) {
+    const float* from = (const float*)workspace + i;
+    float sum = 0.0f, part[AT_ONCE];
+    const float old = beta == 0.0f ? 0.0f : C[i];
+    for (int p = 0; p < PARTS; p += AT_ONCE) {
+      for (int q = 0; q < AT_ONCE; ++q) part[q] = from[(p + q) * size];
+      for (int q = 0; q < AT_ONCE; ++q) sum += part[q];
+    }
+    C[i] = alpha * sum + beta * old;
   }
 }

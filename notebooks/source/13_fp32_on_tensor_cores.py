@@ -226,7 +226,8 @@ except WorklogError as found:
 # kernel splits each number once. It writes the halves to a workspace, in the order in which the product needs them, so
 # one bulk copy brings a stage of an operand. 132 blocks stay on their multiprocessors, and take one tile after another.
 # A tile has 64, 128 or 192 columns: narrow ones occupy more multiprocessors, and wide ones need less shared memory per
-# multiply-add. These are those of 4096:
+# multiply-add. If even narrow tiles are too few for all multiprocessors, they share out K: each part of K is a product
+# with scales of its own, and a third kernel adds these in the order of K. These are the kernels of 4096:
 
 # %%
 split = worklog.rung("split").at(Shape.of(4096))

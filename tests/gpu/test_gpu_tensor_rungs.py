@@ -14,7 +14,7 @@ from worklog.kernel.splitting import SPLIT_TILES, split
 from worklog.problem.gemm import Float32, Shape, random_inputs
 
 LAUNCHES = 1000
-RECORDS = [*TENSOR[:-1], *map(split, SPLIT_TILES)]
+RECORDS = [*TENSOR[:-1], *map(split, SPLIT_TILES), split(64, 3, 160)]
 each = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.entry)
 
 

@@ -21,7 +21,7 @@ from worklog.kernel.fp32 import FP32, RAGGED_TILES, ragged_at
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
 from worklog.kernel.signature import LADDER
-from worklog.kernel.splitting import SPLIT_TILES, columns
+from worklog.kernel.splitting import added, column_stages, split_tile
 from worklog.problem import FLOAT_BYTES, Shape
 
 BULK = next(one for one in FP32 if one.name == "bulk_copies")
@@ -103,8 +103,9 @@ class Table:
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
-        waves, stages, lines = split_work(shape, self.multiprocessors)
-        return self.split_launch_us + waves * stages * self.split_tile_us + lines / self.split_gbs / 1e3
+        stages, lines, moved = split_work(shape, self.multiprocessors)
+        found = self.split_launch_us + stages * self.split_tile_us + lines / self.split_gbs / 1e3
+        return found + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape, aligned: bool = True) -> float:
         """Expected microseconds of a launch. parts: of K; for ragged, its blocks. aligned: as for choose."""
@@ -159,11 +160,12 @@ def kernel_of(
 
 
 def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int]:
-    """Of the rung split: tiles of C, 128 columns each, on the busiest multiprocessor, stages of K, and bytes that the
-    first pass moves.
+    """Of the rung split: stages of tiles with 128 columns on the busiest multiprocessor, and bytes that the first pass
+    and the last one move.
     """
-    waves = min(columns(shape, bn, multiprocessors) for bn in SPLIT_TILES) / 128
-    return waves, math.ceil(shape.k / 32), 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n)
+    bn, parts = split_tile(shape, multiprocessors)
+    stages = column_stages(shape, bn, parts, multiprocessors) / 128
+    return stages, 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n), added(shape, parts)
 
 
 @cache

@@ -225,8 +225,10 @@ def fitted(run: Run) -> Table:
         label += "; of split estimated"
     else:
         work = np.array([split_work(shape, sms) for shape, _ in of_split], float)
-        columns = np.array([np.ones(len(of_split)), work[:, 0] * work[:, 1], work[:, 2] / 1e3]).T
-        launch, each, per_kb = _least_squares(columns, np.array([us for _, us in of_split]))
+        columns = np.array([np.ones(len(of_split)), work[:, 0], work[:, 1] / 1e3]).T
+        taken, moved = np.array([us for _, us in of_split]), work[:, 2]
+        adding = np.where(moved > 0, words["sum_us"] + moved / words["sum_gbs"] / 1e3, 0.0)
+        launch, each, per_kb = _least_squares(columns, taken - adding, taken)
         words |= {"split_launch_us": launch, "split_tile_us": each, "split_gbs": _rate(per_kb, gpu)}
     words = {name: round(float(value), 5) if isinstance(value, float) else value for name, value in words.items()}
     return replace(table(), label=label, tiles=tuple(map(_rounded, tiles)), **words)
