@@ -43,14 +43,14 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize(("blocks", "mine"), [(5, "blockIdx.x"), (34, "gridDim.x - 1 - blockIdx.x")])
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
-def test_blocks_take_turns(wait: str, blocks: int, mine: str) -> None:
-    """Also in falling order, and more of them than usually run together."""
+def test_blocks_take_turns(wait: str) -> None:
+    """In falling order, and more of them than usually run together."""
+    blocks, mine = 34, "gridDim.x - 1 - blockIdx.x"
     source = kernel(IN_TURN.replace("WAIT", wait.replace("MINE", f"(int)({mine})")), "int* out, int* turn")
     out, turn, expected = np.zeros(256, np.uint32), np.zeros(1, np.int32), 0
     assert run(source, [out, turn], grid=(blocks,), block=256, count=False).findings == ()
-    for block in range(blocks) if mine == "blockIdx.x" else reversed(range(blocks)):
+    for block in reversed(range(blocks)):
         expected = (expected * 3 + block) % 2**32
     assert set(out.tolist()) == {expected} and turn[0] == blocks
 
