@@ -187,6 +187,12 @@ TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + th
             "32, 32",
             "its indices",
         ),
+        (
+            f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}",
+            "(N + 32 - 1) / 32, (M + 8 - 1) / 8",
+            "32, 8",
+            "its indices",
+        ),
         # Two launches, an unknown function, a third dimension, too many threads, and indices that say nothing.
         (f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}", "", "", ""),
         (f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}", "", "", ""),

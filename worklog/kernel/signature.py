@@ -235,7 +235,7 @@ def _by_tile(found: Definition, known: Mapping[str, str], sizes: Mapping[str, st
         (m,) = (n,) = tiles
         block = [n, m] if planar else [f"{n} * {m}"]
     elif not tiles and planar and "blockDim.y" in body and "__shared__" not in body:
-        m = n = "32"  # a thread per element takes any block
+        n, m = "32", _value(f"({found.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
         block = [n, m]
     else:
         return
