@@ -33,7 +33,6 @@ from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
 from worklog.runner import sweep as tuning
-from worklog.runs.run import Run
 
 rung = worklog.rung("autotuned")
 run = worklog.results(["tiles_1d", "autotuned", "warptiled"], [1024, 4096])
@@ -113,30 +112,21 @@ print(f"either: {inspected.shape.flops / run.device['fp32_peak_tflops'] / 1e9:.2
 # cost? Does the 8 x 8 tile gain from twice the warps, and does it overtake the rung's own tile? How large a difference
 # means nothing?
 
-
 # %%
-def earlier():
-    """The recorded sweep of an earlier source, if its tiles have the same registers and shared memory as these."""
-    now = {v.name: (v.registers, v.shared_bytes) for v in found.kept}
-    for run in (Run.load(path, origin="recorded") for path in tuning.recordings()):
-        then = {name: (about.get("registers"), about.get("shared_bytes")) for name, about in run.kernels.items()}
-        if now.items() <= then.items():
-            print("measured with an earlier source, whose tiles compile to the same registers and shared memory")
-            return run
-
-
-measured = tuning.results(found) or earlier()
+measured = tuning.results(found)
 plots.sweep(found, measured)
 
 # %% [markdown]
-# A tile without a time was not measured. The answers, from these times (+1 is the same order, -1 the reverse):
+# A tile without a time was not measured. A label with *source changed since* means that the rung's source is not the
+# measured one, but compiles to as many registers and as much shared memory. The answers, from these times (+1 is
+# the same order, -1 the reverse):
 
 # %%
 rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
 timed = found.frame().assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept]).dropna()
 follows = {known: timed["rate"].rank().corr(timed[known].rank()) for known in ("registers", "warps/SM", "L2 GB")}
 if len(timed) == len(found.kept):
-    print(measured.label)
+    print(measured.measurements[0].label)
     print("order: " + ", ".join(f"{known} {how:+.2f}" for known, how in follows.items()))
     by = timed.set_index([axis.name for axis in axes])["rate"]
     same = timed.groupby(["BM", "BN", "TN", "registers"])["rate"]

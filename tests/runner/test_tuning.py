@@ -90,7 +90,7 @@ def test_an_axis_that_is_not_a_tile_parameter_is_an_error(axis: Axis, why: str) 
         variants(AUTOTUNED, [axis], arch="sm_90")
 
 
-def test_recorded_times_belong_to_the_same_sources(
+def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_changed(
     pair: Variants, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tuning, "recordings", list)
@@ -108,7 +108,15 @@ def test_recorded_times_belong_to_the_same_sources(
     assert f"not in the recorded run: {names[1]} (measure on a GPU)" in found.notes
     shown = typed("sweep", "autotuned", "--axis", "MIN_BLOCKS=1")
     assert shown.exit_code == 0 and shown.stdout.startswith("recorded · ") and "MIN_BLOCKS=1" in shown.stdout
-    run.kernels.clear()
+    own = pair.kept[0]
+    compiled = {"entry": own.kernel.entry, "registers": own.registers, "shared_bytes": own.shared_bytes}
+    run.kernels[names[0]] = {"sha256": "of an earlier source", **compiled}
+    run.save(path)
+    changed = results(pair)
+    assert changed is not None
+    labels = {m.kernel: m.label for m in changed.measurements}
+    assert {name for name, label in labels.items() if label.endswith("source changed since")} == {names[0]}
+    run.kernels[names[0]]["registers"] += 1
     run.save(path)
     assert results(pair) is None
 

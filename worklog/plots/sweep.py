@@ -3,6 +3,7 @@ measured."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from worklog.errors import NothingToDraw
@@ -31,6 +32,8 @@ def sweep(found: Variants, run: Run | None = None) -> Chart:
     order = sorted(found.kept, key=lambda variant: -rates.get(variant.name, 0.0))
     footer = [f"registers, spills and warps: compiled for {found.arch}"]
     footer += [run.full_label] if run is not None else [f"no times: {_how(found)}"]
+    others = Counter(m.label for m in times.values() if run is not None and m.label not in ("", run.label))
+    footer += [f"{label}: {count} of these tiles" for label, count in others.items()]
     shown = "One row per tile: median TFLOP/s with its 95 % interval, and % of cuBLAS."
     subtitle, finding = f"C = A·B in FP32, {dimensions(found.shape)}. {shown}", _finding(found.rung.name, order, rates)
     alt = [finding] + [

@@ -18,7 +18,7 @@ from worklog.kernel import LADDER, Kernel, block_traffic_bytes
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.measure import live_wanted, measure
+from worklog.runner.measure import CHANGED, live_wanted, measure
 from worklog.runner.tasks import BASELINE, Progress, silent
 from worklog.runs import Run
 
@@ -142,39 +142,44 @@ def results(found: Variants) -> Run | None:
 
 
 def recorded(found: Variants) -> Run:
-    """The times of the kept variants from a recorded sweep of the same sources; a note names the variants that it
-    doesn't hold. Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant
-    is left.
+    """The times of the kept variants from a recorded sweep of the same sources, or of earlier ones that compiled to as
+    many registers and as much shared memory: their label says so. A note names the variants that it doesn't hold.
+    Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant is left.
     """
     _require_some(found)
-    names = {variant.kernel.program.sha256: variant.name for variant in found.kept}
+    same = {variant.kernel.program.sha256: variant.name for variant in found.kept}
+    earlier = {(v.kernel.program.entry, v.registers, v.shared_bytes): v.name for v in found.kept}
     held = []
     for path in recordings():
         run = Run.load(path, origin="recorded")
-        same = {old: names[about["sha256"]] for old, about in run.kernels.items() if about.get("sha256") in names}
-        same[BASELINE] = BASELINE
-        there = [replace(m, kernel=same[m.kernel]) for m in run.select(shape=found.shape) if m.kernel in same]
-        absent = names.keys() - {run.kernels.get(m.kernel, {}).get("sha256") for m in run.select(shape=found.shape)}
-        if len(absent) < len(names):
-            left_out = ", ".join(name for sha, name in names.items() if sha in absent)
-            notes = [*run.notes, *([f"not in the recorded run: {left_out} (measure on a GPU)"] if absent else [])]
-            kernels = {same[name]: about for name, about in run.kernels.items() if name in same}
-            return replace(run, measurements=there, kernels=kernels, notes=notes)
+        known = {BASELINE: (BASELINE, "")}
+        for name, about in run.kernels.items():
+            compiled = about.get("entry"), about.get("registers"), about.get("shared_bytes")
+            if about.get("sha256") in same:
+                known[name] = same[about["sha256"]], ""
+            elif compiled in earlier:
+                known[name] = earlier[compiled], f" · {CHANGED}"
+        of_shape = [(m, *known[m.kernel]) for m in run.select(shape=found.shape) if m.kernel in known]
+        there = [replace(m, kernel=name, label=m.label + since) for m, name, since in of_shape]
+        absent = [v.name for v in found.kept if v.name not in {m.kernel for m in there}]
+        if len(absent) < len(found.kept):
+            missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []
+            kernels = {known[name][0]: about for name, about in run.kernels.items() if name in known}
+            return replace(run, measurements=there, kernels=kernels, notes=[*run.notes, *missing])
         held.append(_held(run))
-    known = f" (recorded: {'; '.join(held)})" if held else ""
-    raise BadRunFile(f"no such tile of {found.rung.name} at {found.shape} was recorded{known}: measure on a GPU")
+    others = f" (recorded: {'; '.join(held)})" if held else ""
+    raise BadRunFile(f"no such tile of {found.rung.name} at {found.shape} was recorded{others}: measure on a GPU")
 
 
 def _held(run: Run) -> str:
-    """The sizes, the rung, whether its source was another one, and the values of each axis, of a recorded sweep."""
+    """The sizes, the rung and the values of each axis, of a recorded sweep."""
     values: dict[str, dict[str, None]] = {}
     rungs: dict[str, None] = {}
     for name, about in run.kernels.items():
         entry = about.get("entry", "")
         for record in LADDER:
             if entry.startswith(f"{record.function}<"):
-                same = replace(record.program, entry=entry).sha256 == about["sha256"]
-                rungs[record.name if same else f"an earlier source of {record.name}"] = None
+                rungs[record.name] = None
                 for axis, _, value in (word.partition("=") for word in name.split()):
                     values.setdefault(axis, {})[value] = None
     axes = " ".join(f"{axis}={','.join(known)}" for axis, known in values.items())
