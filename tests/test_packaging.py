@@ -171,14 +171,11 @@ def test_the_checkouts_kernels_and_its_command_are_found_from_another_folder(tmp
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
-        "import sys, time; start = time.perf_counter(); import worklog; took = time.perf_counter() - start;"
-        "import worklog.kernel.nvrtc, worklog.emulator;"
+        "import sys, worklog, worklog.kernel.nvrtc, worklog.emulator;"
         "heavy = {'cupy', 'torch', 'cuda', 'pynvml', 'matplotlib', 'pandas', 'IPython', 'ipywidgets', 'scipy'};"
-        "print(took, *sorted(heavy & set(sys.modules)))"
+        "print(*sorted(heavy & set(sys.modules)))"
     )
-    answers = [run(sys.executable, "-c", code, cwd=tmp_path).split() for _ in range(3)]
-    assert [loaded for _, *loaded in answers] == [[], [], []]
-    assert min(float(took) for took, *_ in answers) < 0.3
+    assert run(sys.executable, "-c", code, cwd=tmp_path).split() == []
 
 
 def pins() -> dict[str, str]:

@@ -51,7 +51,9 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again() -
 
 
 @pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (4, "bit-equal when repeated"), (99, None)])
-def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right: int, stage: str | None) -> None:
+def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
+    right: int, stage: str | None, few_shapes: None
+) -> None:
     """The gate launches each size three times, and the last one at least three times more."""
     device, source = EmulatedDevice(), cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))

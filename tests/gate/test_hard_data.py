@@ -71,7 +71,7 @@ def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
     ],
     ids=["two products of three", "halves without scales"],
 )
-def test_a_wrong_split_fails(kernel: Kernel) -> None:
+def test_a_wrong_split_fails(kernel: Kernel, few_shapes: None) -> None:
     verdict = check(kernel, on="emulated", seed=1).verdict
     assert not verdict.accepted and str(verdict.reason).startswith("exact on edge shapes")
 
