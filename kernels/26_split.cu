@@ -456,15 +456,16 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
 }
 
 // Pass 3, of several parts: C = alpha * (their sums, in order) + beta * C.
-template <int PARTS>
+template <int BM, int BN, int PARTS>
 __global__ void __launch_bounds__(128) add_parts(int M, int N, int K, float alpha, const float* A,
                                                  const float* B, float beta, float* C,
-                                                 const void* workspace) {
+                                                 void* workspace) {
+  const Workspace<BM, BN, PARTS> work(M, N, K, workspace);
   constexpr int AT_ONCE = PARTS <= 32 ? PARTS : 32;  // loads on their way
   static_assert(PARTS % AT_ONCE == 0, "each round adds the same number of parts");
   const size_t size = (size_t)M * N;
   for (size_t i = (size_t)blockIdx.x * 128 + threadIdx.x; i < size; i += (size_t)gridDim.x * 128) {
-    const float* from = (const float*)workspace + i;
+    const float* from = work.sums + i;
     float sum = 0.0f, part[AT_ONCE];
     const float old = beta == 0.0f ? 0.0f : C[i];
     for (int p = 0; p < PARTS; p += AT_ONCE) {

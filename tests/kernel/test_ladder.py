@@ -20,6 +20,7 @@ from worklog.kernel.ladder import LADDER, RUNGS, TENSOR
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.kernel.source import evaluate, kernels_dir
+from worklog.kernel.splitting import split
 from worklog.problem.gemm import Domain, Shape
 
 NAMES = [r.name for r in LADDER]
@@ -110,7 +111,7 @@ def test_a_rung_is_one_idea_away_from_the_one_before(before: Kernel, after: Kern
     assert 2 <= changed <= MOST_CHANGED_LINES
 
 
-@each_rung_beyond
+@pytest.mark.parametrize("record", (*FP32, *TENSOR, split(192), split(128, 8)), ids=lambda record: record.entry)
 def test_a_rung_beyond_the_ladder_compiles_without_a_warning_and_in_registers(record: Kernel) -> None:
     """ptxas remarks on wgmma that it had to serialise; nothing spills, and a block fits an SM."""
     for one in record.passes:

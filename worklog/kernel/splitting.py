@@ -35,7 +35,7 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
     threads = 16 if each <= 128 else 64  # per line; with fewer, most would have nothing to do
     held = 2 if each <= 2 * threads * NUMBERS else 8  # eights in a thread's registers; the others are read twice
     sums = f"({FLOAT_BYTES * parts} * M * N + 15) / 16 * 16 + " if parts > 1 else ""
-    adding = Pass(f"add_parts<{parts}>", "min((M * N + 127) / 128, 2112)", "128")
+    adding = Pass("add_parts<BM, BN, PARTS>", "min((M * N + 127) / 128, 2112)", "128")
     return Kernel(
         name="split",
         file="26_split.cu",
