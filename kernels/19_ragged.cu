@@ -10,7 +10,8 @@
 // Why:     the multiplying warps' loop over the steps is the same instructions as before. Edges
 //          cost time where a tile begins or ends, and in the copying warps.
 // Costs:   tiles at the edge take as long as whole ones. A copied matrix is read and written once
-//          more, and that takes a launch.
+//          more, and that takes a launch. If rows of C don't begin at multiples of 16 bytes, then
+//          its tiles are stored by way of shared memory, four bytes per thread at a time.
 // Domain:  any M, N, K. Needs sm_90.
 //
 // One block computes BM x BN tiles of C with one warp per WM x WN tile. Lane (row, col) owns the
@@ -148,6 +149,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
   auto As = (float(*)[BK][BM + 4])memory;
   auto Bs = (float(*)[BK][BN])(memory + STAGES * BK * (BM + 4));
   __shared__ unsigned long long full[STAGES], empty[STAGES];
+  __shared__ __align__(16) float lines[BM * BN / (WM * WN)][ROWS][WN + 4];  // of C
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -296,12 +298,21 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, MIN_BLOCKS
           }
         }
       } else {
+        // By way of shared memory, so that a warp stores 32 neighbours at a time.
         for (int i = 0; i < TM; ++i) {
-          for (int j = 0; j < TN; ++j) {
-            const int c_row = i / 4 * 4 * ROWS + i % 4, c_col = j / 4 * 4 * COLS + j % 4;
-            if (c_row >= rows || c_col >= cols) continue;
-            store(&c[(size_t)c_row * N + c_col], acc[i][j], alpha, beta);
+          for (int j = 0; j < TN; j += 4) {
+            *(float4*)&lines[warp][lane / COLS][lane % COLS * 4 + j * COLS] =
+                make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
           }
+          __syncwarp();
+#pragma unroll 1  // longer code takes time to load, and spills registers
+          for (int n = lane; n < ROWS * WN; n += 32) {
+            const int r = n / WN - lane / COLS, x = n % WN - lane % COLS * 4;
+            const int c_row = 4 * r + i / 4 * 4 * ROWS + i % 4;
+            if (c_row >= rows || x >= cols) continue;
+            store(&c[(long long)c_row * N + x], lines[warp][n / WN][n % WN], alpha, beta);
+          }
+          __syncwarp();
         }
       }
     } else {  // a block has two parts at most: of its first tile, and of its last one
