@@ -201,6 +201,8 @@ def test_a_sweep_gives_back_the_times_that_made_it() -> None:
     without = [m for m in swept(true) if "WIDTH" in m.kernel or m.kernel == BULK.name]
     older = tuned.fitted(replace(run, measurements=without))
     assert older.label.endswith("; of ragged estimated; of split estimated") and len(older.tiles) == len(tiles)
+    cut = tuned.fitted(replace(run, measurements=[m for m in swept(true) if m.problem not in tuned.COPIED]))
+    assert cut.label.endswith("; of ragged's copies as in the table before") and cut.copy_us == table().copy_us
     with pytest.raises(BadRunFile, match="measure: worklog sweep best"):
         tuned.fitted(run)
 

@@ -212,10 +212,14 @@ def fitted(run: Run) -> Table:
         tiles += (of_ragged := [_fit(tile, own[n], sms, common)[0] for n, tile in enumerate(of_ragged)])
         plain = replace(table(), **words)
         copies = [(tile, row) for tile in of_ragged for row in rows(tile) if row[1] in COPIED]
-        columns = np.array([[1, work_of(tile, n, shape, sms).copied / 1e3] for tile, (n, shape, _) in copies])
-        left = np.array([us - plain.us(tile, n, shape) for tile, (n, shape, us) in copies])
-        copy_us, per_kb = _least_squares(columns, left, np.array([us for _, (_, _, us) in copies]))
-        words |= {"copy_us": copy_us, "copy_gbs": _rate(per_kb, gpu)}
+        if len(copies) < 2:
+            words |= {"copy_us": table().copy_us, "copy_gbs": table().copy_gbs}
+            label += "; of ragged's copies as in the table before"
+        else:
+            columns = np.array([[1, work_of(tile, n, shape, sms).copied / 1e3] for tile, (n, shape, _) in copies])
+            left = np.array([us - plain.us(tile, n, shape) for tile, (n, shape, us) in copies])
+            copy_us, per_kb = _least_squares(columns, left, np.array([us for _, (_, _, us) in copies]))
+            words |= {"copy_us": copy_us, "copy_gbs": _rate(per_kb, gpu)}
     elif len(tiles) > len(ours):
         tiles += _of_ragged(tiles)
         words |= {"copy_us": launch_us, "copy_gbs": gpu.memory_peak_gbs}
