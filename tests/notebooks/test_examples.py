@@ -21,7 +21,7 @@ EXAMPLES = sorted(FOLDER.glob("*.py"))
 def test_it_is_short_and_uses_public_names(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert source.count("\n") <= 25
-    assert re.findall(r"^(?:from|import) worklog\S*", source, re.MULTILINE) in ([], ["import worklog"])
+    assert re.findall(r"^(?:from|import) worklog\S*", source, re.MULTILINE) == ["import worklog"]
     rooms = {"plots": worklog.plots.__all__}
     for name, inner in re.findall(r"\bworklog\.(\w+)(?:\.(\w+))?", source):
         assert name in worklog.__all__ or inner in rooms[name], f"worklog.{name}"

@@ -22,7 +22,7 @@ from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
-from worklog.runs import Run, open_run, recorded_run
+from worklog.runs import Run, in_steps, open_run, recorded_run
 from worklog.runs.comparison import open_comparison
 from worklog.settings import Harness
 
@@ -66,9 +66,12 @@ def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     return bench.recorded(measured, recorded_run(), partly=True)
 
 
-def others() -> dict[str, Callable[[], Drawing]]:
-    """The figures that don't come from a run: a broken kernel, and the rungs past the article's ladder."""
-    return {
+def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
+    """The figures that don't come from one run: a broken kernel, and the rungs past the article's ladder. recorded:
+    whether the others are of the article's recording; then the sizes come from recordings of their own.
+    """
+    stepped: dict[str, Callable[[], Drawing]] = {"sizes": lambda: plots.sizes(in_steps())} if recorded else {}
+    return stepped | {
         "diagnosis": diagnosis,
         "ladders": lambda: plots.ladders(at_4096(), 4096),
         "accuracy": lambda: plots.accuracy(at_4096((*FP32[-3:], *TENSOR, RUNGS[-1])), 4096),
@@ -91,7 +94,7 @@ figures_option = output.folder_option("figures", "Folder for SVG and PNG.")
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
     taken = open_run(run_file)
-    drawn = plots.draw_all(taken, out, others())
+    drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
     if as_json:
         output.print_json({"label": taken.label, **_as_dict(drawn)})
     else:
@@ -124,7 +127,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
             executed = emulated_rungs.execute(progress)
         if not as_json:
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
-    drawn = plots.draw_all(taken, out, others())
+    drawn = plots.draw_all(taken, out, others(taken.origin == "recorded"))
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
     rewritten |= tables.rewrite_pictures(readme, at_4096())
     if as_json:

@@ -69,9 +69,10 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
     error, theirs = (error_of(found[name]) for name in (tensor.kernel, CUBLAS))
     assert error is not None and theirs is not None, "the gate measures each rung's error"
     first = (
-        f"At 4096 × 4096 × 4096, `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times as fast as "
-        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its rms error. On FP32's own units, `{plain.kernel}` is "
-        f"{plain.ratio:.2f} times as fast as cuBLAS. Source: {_sources([tensor, plain])}."
+        f"At 4096 × 4096 × 4096, the kernel `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times "
+        f"as fast as cuBLAS, with {error[0] / theirs[0]:.2f} times its rms error, the root mean square of all "
+        f"elements' errors. On FP32's own units, the kernel `{plain.kernel}` is {plain.ratio:.2f} times as fast as "
+        f"cuBLAS. Source: {_sources([tensor, plain])}."
     )
     put = _put(path, PICTURES_BEGIN, f"{picture('ladders')}\n\n{_filled(first)}", PICTURES_END)
     past = [rung.name for rung in (*FP32, *TENSOR)]

@@ -57,6 +57,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     runs, grids = ladder_runs(run), grid_runs(grid)
     if not grids:
         raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog grid` with --grid")
+    stepped = in_steps() if run is None and runs[0].origin == "recorded" else runs[0]
     charts = {name: _chart(partial(plots.ablation, runs[0], name), f"ablation-of-{name}") for name in ablated(runs[0])}
     tables = {"panel": panel_table(grids[0]), "ladder": ladder_table(runs), "ablations": [*charts]}
     packed = gzip.compress(json.dumps(tables, ensure_ascii=False).encode(), mtime=0)
@@ -65,7 +66,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
         style=Template(_file("css")).substitute(palettes),
         script=_file("js"),
         data=b64encode(packed).decode("ascii"),
-        sizes=_chart(partial(plots.sizes, in_steps(runs[0]))),
+        sizes=_chart(partial(plots.sizes, stepped)),
         peers=_chart(plots.peers),
         ablations="".join(charts.values()) or _chart(partial(plots.ablation, runs[0])),
         version=__version__,

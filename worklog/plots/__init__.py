@@ -27,7 +27,7 @@ from worklog.plots.roofline import roofline
 from worklog.plots.samples import samples
 from worklog.plots.sweep import sweep
 from worklog.plots.tilemap import tile_map
-from worklog.runs import Run, in_steps
+from worklog.runs import Run
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "ablated", "ablation", "accuracy", "bars",
@@ -59,7 +59,7 @@ def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | 
     of_run: dict[str, Callable[[Run], Drawing]] = {
         "headline": headline,
         "ladder": ladder,
-        "sizes": lambda run: sizes(in_steps(run)),
+        "sizes": sizes,
         "roofline": roofline,
     }
     draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in of_run.items()}

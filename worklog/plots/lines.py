@@ -13,7 +13,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, OTHER, WIDTH_IN, Chart
 from worklog.plots.page import Page, name_points, page, ticks
-from worklog.plots.selection import CUBLAS, in_order, interval, measured, rows
+from worklog.plots.selection import CUBLAS, in_order, interval, labels, measured, rows
 from worklog.runs import Measurement, Run
 
 HEIGHT, BELOW, LEFT, RIGHT = 3.3, 0.42, 0.55, 0.5  # inches
@@ -208,7 +208,8 @@ def sizes(run: Run) -> Chart:
     alt += [
         f"{name} " + ", ".join(f"{_share(m)} of cuBLAS at {m.problem}" for m in line) for name, line in ours.items()
     ]
-    new = page("sizes", _of_sizes(ours, best), subtitle, [run.full_label], alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
+    stated = labels(run, (m for line in over.values() for m in line))
+    new = page("sizes", _of_sizes(ours, best), subtitle, stated, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
     room = max(figure.text_width(name, BODY_PT) for name in over)
     above = _panel(new, over, PANEL_BELOW + PANEL + BETWEEN, room)
     above.set_yscale("log")

@@ -325,12 +325,9 @@ def recorded_run() -> Run:
     raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
 
 
-def in_steps(run: Run) -> Run:
-    """For the package's recording, its kernels at sizes in steps, from the recordings made for that; any other run as
-    it is.
-    """
-    parts = [Run.load(path, "recorded") for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    if run.origin != "recorded" or not parts:
-        return run
-    measurements = sorted((m for one in parts for m in one.measurements), key=lambda m: m.problem)
-    return replace(parts[0], measurements=measurements)
+def in_steps() -> Run:
+    """What the recordings at sizes in steps hold, and of the article's recording the kernels that they don't."""
+    first, *more = [Run.load(path, "recorded") for name, path in recordings(CHAPTERS).items() if "sizes" in name]
+    stepped = [m for one in (first, *more) for m in one.measurements]
+    others = [m for m in recorded_run().select() if m.kernel not in {m.kernel for m in stepped}]
+    return replace(first, measurements=sorted([*stepped, *others], key=lambda m: m.problem))
