@@ -145,7 +145,8 @@ def page(
     foot = [line for part in footer for line in figure.wrap(part, SMALL_PT, room)]
     head = figure.line_height(TITLE_PT, len(title)) + figure.line_height(SUBTITLE_PT, len(below_title))
     below = MARGIN_IN + figure.line_height(SMALL_PT, len(foot)) + 0.06
-    height = MARGIN_IN + head + 0.08 + body_height + below
+    pixels = figure.SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
+    height = math.ceil(pixels) / figure.SCREEN_DPI  # a part of a pixel would be drawn dark
     new = Page(Chart(name, finding, words, width, height), below, below + body_height)
     top = new.lines(MARGIN_IN, height - MARGIN_IN, title, TITLE_PT, weight="bold")
     new.lines(MARGIN_IN, top, below_title, SUBTITLE_PT, color=MUTED)
