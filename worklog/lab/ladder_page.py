@@ -244,7 +244,8 @@ class Climb(Choice):
         return drawn
 
 
-CODE = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"
+FONT = "0.9em/1.35 var(--jp-code-font-family,monospace)"
+CODE = f"max-height:32em;overflow:auto;white-space:pre;font:{FONT};margin:0.3em 2px"
 
 
 class Ladder(Page[Climb]):
