@@ -195,6 +195,8 @@ class BulkCopies:
             kind = "global-out-of-bounds"
         elif site.op == "ld" and not buffer.writable:
             kind = "read-only"
+        elif site.op == "ld" and min(corner) < 0:  # measured on an H200, which reads such a box
+            kind = "global-out-of-bounds"
         if kind or buffer is None:
             what = f"copies {size} bytes between shared byte {starts[0]} of {machine.shared.size} and global memory "
             what += machine.memory.name(low) + (f", the box at {tuple(corner)}" if tensor else "")
@@ -202,6 +204,8 @@ class BulkCopies:
                 what += ": boxes must start at multiples of 16 bytes along dimension 0"
             elif kind == "misaligned":
                 what += f": these must be multiples of {unit}, 16 and 16"
+            elif min(corner) < 0 and tensor:
+                what += ": an H200 ends a store of a box that begins before its tensor with an illegal instruction"
             if tell:
                 machine.recorder.tell(kind, site, int(lanes[0]), what)
             return None
