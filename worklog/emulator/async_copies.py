@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # PTX ISA, "cp.async.bulk": sizes and addresses are multiples of 16; with a tensor map, in shared memory of 128. A box
 # starts at a multiple of 16 bytes along dimension 0: an H200 ends another copy with an illegal instruction.
 GRAIN, LINES = 16, 128
+BEFORE = "a store of a box that begins before its tensor"
 
 
 class Box(NamedTuple):
@@ -196,7 +197,7 @@ class BulkCopies:
         elif site.op == "ld" and not buffer.writable:
             kind = "read-only"
         elif site.op == "ld" and min(corner) < 0:  # measured on an H200, which reads such a box
-            kind = "global-out-of-bounds"
+            kind = BEFORE
         if kind or buffer is None:
             what = f"copies {size} bytes between shared byte {starts[0]} of {machine.shared.size} and global memory "
             what += machine.memory.name(low) + (f", the box at {tuple(corner)}" if tensor else "")
@@ -204,8 +205,8 @@ class BulkCopies:
                 what += ": boxes must start at multiples of 16 bytes along dimension 0"
             elif kind == "misaligned":
                 what += f": these must be multiples of {unit}, 16 and 16"
-            elif min(corner) < 0 and tensor:
-                what += ": an H200 ends a store of a box that begins before its tensor with an illegal instruction"
+            elif kind == BEFORE:
+                kind, what = "global-out-of-bounds", f"{what}: an H200 ends {BEFORE} with an illegal instruction"
             if tell:
                 machine.recorder.tell(kind, site, int(lanes[0]), what)
             return None

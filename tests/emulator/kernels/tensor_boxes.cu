@@ -9,7 +9,8 @@ enum Bug {
   NO_PROXY_FENCE,
   NO_BARRIER_BEFORE_STORE,
   NO_WAIT_FOR_STORE,
-  OVERWRITES_WHILE_READ
+  OVERWRITES_WHILE_READ,
+  NO_STORE
 };
 
 __device__ __forceinline__ unsigned address(const void* p) {
@@ -63,7 +64,7 @@ extern "C" __global__ void k(const __grid_constant__ TensorMap from,
   for (unsigned i = t; i < bytes / 4; i += 64) box[i] += 1;
   if (bug != NO_PROXY_FENCE) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   if (bug != NO_BARRIER_BEFORE_STORE) __syncthreads();
-  if (t == 0) {
+  if (t == 0 && bug != NO_STORE) {
     switch (rank) { EACH(STORE) }
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     if (bug == OVERWRITES_WHILE_READ) box[0] = 0;
