@@ -106,8 +106,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     gpu = gpu or (device.gpu() if device.gpu_reason() is None else Gpu.of(recorded_run().device))
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
-    arch = "sm_" + "".join(map(str, gpu.compute_capability))
-    kernel = kernel.at(shape, arch)
+    kernel = kernel.at(shape, gpu.arch)
     if len(kernel.passes) > 1:
         return _of_passes(kernel, [bound(one, shape, gpu) for one in kernel.passes])
     counted = memory_counts()
@@ -115,7 +114,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     if own is not None and own.sha256 == kernel.program.sha256 and _of_whole_tiles(kernel, shape):
         counts = own.at(shape, counted.shape)
         return Bound(kernel.name, shape, gpu.name, counted.label, _limits(kernel, shape, gpu, counts), counts)
-    built = build(kernel.program, arch)
+    built = build(kernel.program, gpu.arch)
     with naming(kernel.program):
         parsed = load(built.compiled.ptx, built.compiled.symbol, built.compiled.shared_accesses)
         _require_alike(kernel, parsed, shape)
