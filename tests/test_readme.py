@@ -91,9 +91,9 @@ def test_the_numbers_beside_the_first_picture_are_the_runs(readme: Path) -> None
     rows += [of("tf32", 4.0, 4000.0, "tf32"), replace(of("split", 3.0, 9.5, "fp32"), label="an earlier day")]
     assert rewrite_pictures(readme, small_run(measurements=rows))
     text = " ".join(readme.read_text(encoding="utf-8").split())
-    assert "`split` computes FP32 on tensor cores 3.00 times as fast as cuBLAS, with 0.50 times its rms error" in text
+    assert "`split` computes FP32 on tensor cores 3.00 times as fast as cuBLAS, with 0.50 times its" in text
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
-    assert "have 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
+    assert "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
     assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
     assert "Source: an earlier day (`split`); a day (`best`)." in text and "Not timed yet: `ragged`. Source: a" in text
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
+from worklog.kernel.signature import constants as constants_of
 from worklog.kernel.source import Definition, closing, code, definition, evaluate, kernel_names, parts
-from worklog.kernel.source import constants as constants_of
 
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp")
 LAUNCH = r"\b{}\s*(?P<template><[^;{{}}]*?>)?\s*<\s*<\s*<"

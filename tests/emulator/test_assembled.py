@@ -15,8 +15,8 @@ from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.nvrtc import compile_cuda, shared_widths
-from worklog.kernel.resources import disassemble, disassembler
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.resources import disassemble, disassembler, shared_widths
 
 # The machine code of sm_86 and sm_89 is that of sm_80. Other architectures' assemblers differ in how they join floats
 # and quads and unroll, for which three rungs are enough.

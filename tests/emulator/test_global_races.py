@@ -121,6 +121,17 @@ PASSED_ON = T + (
   if (t == 0) *turn = b + 1;
 """
 )
+TURNS = T + (
+    """  volatile int* turn = flag + b % 2;
+  if (t == 0) while (*turn < b / 2) {}
+  __threadfence();
+  __syncthreads();
+  c[b % 2 * n + t] += b;
+  __threadfence();
+  __syncthreads();
+  if (t == 0) *turn = b / 2 + 1;
+"""
+)
 SHARED_LOCK = T + (
     """  __shared__ int lock;
   if (t == 0) lock = 0;
@@ -140,6 +151,7 @@ HANDED_OVER = {
     "one fence": ONE_FENCE,
     "by warp": BY_WARP,
     "passed on": PASSED_ON,
+    "two chains of turns": TURNS,
 }
 
 
@@ -165,6 +177,7 @@ def test_a_hand_over_with_fences_is_clean(body: str, lanes: int | None) -> None:
         (BY_WARP, 0, "release.gpu", "release.cta"),
         (BY_WARP, 0, "__syncwarp();", ""),
         (PASSED_ON, 0, "__threadfence();", ""),
+        (TURNS, 0, "flag + b % 2", "flag"),
         (SHARED_LOCK, 1, "__threadfence_block();", ""),
         (SHARED_LOCK, 0, "c[b] +=", "c[0] +="),
         (PASSED_ON, 1, "__threadfence();", ""),

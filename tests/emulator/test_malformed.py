@@ -146,7 +146,7 @@ def test_an_argument_of_no_numbers_type() -> None:
 
 def test_an_exception_while_a_kernel_runs_names_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second instruction of three has an expression that fails when it runs."""
-    monkeypatch.setitem(FORMS, ("brev.b32", 1), Form(("b32",), "{0}[99]", ("b32",)))
+    monkeypatch.setitem(FORMS, ("brev.b32", 2), Form(("b32",), "{0}[99]", ("b32",)))
     statement = "add.s32 %r2, %r1, 1;\nbrev.b32 %r2, %r2;\nst.global.u32 [%rd1], %r2;"
     with pytest.raises(UnsupportedInstruction, match=r"^line 7: brev.b32 \(brev.b32 %r2, %r2\): .*\(IndexE"):
         launch(load(ptx(statement), "k"), (1,), 32, [np.zeros(8, np.float32)])

@@ -68,8 +68,7 @@ def test_threads_of_a_block_at_different_barriers() -> None:
     result = run(kernel(body, "const int* in, int* out"), [np.zeros(2, np.int32), np.zeros(64, np.int32)], block=64)
     (finding,) = result.findings
     assert (finding.kind, finding.line, finding.other_line) == ("divergent-barrier", 6, 9)
-    assert "40 threads" in finding.message
-    assert "24 wait" in finding.message
+    assert "24 threads" in finding.message
     assert not result.ok
 
 

@@ -148,8 +148,8 @@ def test_a_view_off_the_sector_costs_a_sector_more() -> None:
 )
 def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, int], beta: float) -> None:
     record, kernel, _ = rung_kernel(name)
-    full = gemm(record, kernel, shape, alpha=1.5, beta=beta, races=False)[2]
-    predicted = predict(kernel, record, Shape(*shape), alpha=1.5, beta=beta)
+    full = gemm(record, kernel, shape, beta=beta, races=False)[2]
+    predicted = predict(kernel, record, Shape(*shape), beta=beta)
     assert predicted.counts == full.counts and predicted.lines == full.lines
     assert "predicted" in predicted.label
 

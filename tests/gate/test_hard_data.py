@@ -19,7 +19,8 @@ from worklog.runner.check import check
 
 def hard_data(kernel: Kernel) -> Stage:
     device = EmulatedDevice()
-    return check_hard_data(kernel.load(device), Memory(device, np.random.default_rng(1)), tensor=True, short=True)
+    memory = Memory(device, np.random.default_rng(1))
+    return check_hard_data(kernel.load(device), memory, tensor=True, short=True, claimed=kernel.claimed, work=0)
 
 
 def edited(name: str, *edits: tuple[str, str]) -> Kernel:
@@ -41,6 +42,14 @@ def test_what_a_right_split_loses_is_a_note_and_fails_any_data() -> None:
     assert stage.passed and stage.note == f"not as FP32: {SPECIAL}, {MIXED}"
     stated = hard_data(replace(rung("promoted"), rules=f"{rung('promoted').domain}, any data"))
     assert not stated.passed and SPECIAL in stated.detail and MIXED in stated.detail
+
+
+def test_an_error_that_grows_with_k_shows_at_a_long_k() -> None:
+    """Sums that stay in the tensor cores' accumulator are as precise as FP32's at short K."""
+    stage = hard_data(edited("promoted", ("PROMOTE = 128", "PROMOTE = 1 << 30")))
+    assert stage.passed and "class fp32-emulated at 128x128x1024: its error grows with K" in stage.note
+    dropped = hard_data(edited("promoted", ("k0 < K; k0 += BK", "k0 < min(K, 512); k0 += BK")))
+    assert not dropped.passed and "128x128x1024: class wrong" in dropped.detail
 
 
 UNSCALED = (

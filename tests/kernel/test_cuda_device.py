@@ -75,14 +75,10 @@ def test_a_second_compilation_of_a_source_with_variables_is_a_module_of_its_own(
     assert len(set(texts[3:])) == 3
 
 
-def test_the_gpu_runs_the_code_that_the_emulator_runs(cuda: Any) -> None:
+def test_the_gpu_runs_the_code_that_the_emulator_runs_and_what_cupy_compiles_says_so(cuda: Any) -> None:
     program = Program("k.cu", PLAIN, "k")
     cuda.device.compile(program)
-    assert cuda.stand_in.modules == [{"image": compile_cuda(program).cubin}]
-
-
-def test_what_cupy_compiles_says_so(cuda: Any) -> None:
-    assert cuda.device.remarks == ()
+    assert cuda.stand_in.modules == [{"image": compile_cuda(program).cubin}] and cuda.device.remarks == ()
     cuda.stand_in.driver = 12_090
     assert "compiled by CuPy with -ftz=true" in str(cuda.device.remarks)
 
@@ -94,6 +90,7 @@ def test_what_needs_sm_90a_needs_a_driver_that_loads_it(cuda: Any) -> None:
 
 
 def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> None:
+    cuda.stand_in.driver = 12_090
     for source in (PLAIN, GRID):
         cuda.device.launch(cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ())
     plain, grid = cuda.stand_in.launches

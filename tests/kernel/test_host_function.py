@@ -53,6 +53,7 @@ void gemm(int M, int N, int K, float alpha, const float *A, const float *B, floa
     }
 }
 """
+DEFINED = "def mine(alpha, A, B, beta, C):\n    return "
 Write = Callable[..., Path]
 
 
@@ -181,27 +182,22 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
     kernel.load(device, fresh=True).enqueue(*problem)
 
 
-def test_it_needs_a_gpu(write: Write) -> None:
+@pytest.mark.parametrize(
+    ("body", "domain", "error", "why"),
+    [
+        ("A @ B", "any", LaunchFailed, r"mine raised TypeError: .* \(theirs.py:2\)"),
+        ("A", "any", LaunchFailed, "mine returned a value of type Array: write the result into C"),
+        ("(C,)", "any", LaunchFailed, "a value of type tuple"),
+        ("0", "any", LaunchFailed, "a value of type int"),
+        ("C", "M % 16 == 0", OutsideDomain, r"outside mine's domain \(M % 16 == 0\)"),
+    ],
+)
+def test_a_mistake_is_a_failed_launch(body: str, domain: str, error: type[Exception], why: str, write: Write) -> None:
+    kernel = Kernel.from_function(f"{write(DEFINED + body)}:mine", domain=domain)
+    with pytest.raises(error, match=why):
+        launch(kernel)
     with pytest.raises(NoGpu, match="mine is a host function: it needs a GPU"):
-        Kernel.from_function(f"{write(RIGHT)}:mine").load(NumpyDevice())
-
-
-def test_an_exception_is_a_failed_launch_with_its_line(write: Write) -> None:
-    text = "def mine(alpha, A, B, beta, C):\n    return A @ B\n"
-    with pytest.raises(LaunchFailed, match=r"mine raised TypeError: .* \(theirs.py:2\)"):
-        launch(Kernel.from_function(f"{write(text)}:mine"))
-
-
-@pytest.mark.parametrize(("returned", "kind"), [("A", "Array"), ("(C,)", "tuple"), ("0", "int"), ("{}", "dict")])
-def test_only_none_or_c_itself_may_be_returned(returned: str, kind: str, write: Write) -> None:
-    text = f"def mine(alpha, A, B, beta, C):\n    return {returned}\n"
-    with pytest.raises(LaunchFailed, match=f"mine returned a value of type {kind}: write the result into C"):
-        launch(Kernel.from_function(f"{write(text)}:mine"))
-
-
-def test_it_is_held_to_its_domain(write: Write) -> None:
-    with pytest.raises(OutsideDomain, match=r"outside mine's domain \(M % 16 == 0\)"):
-        launch(Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 16 == 0"))
+        kernel.load(NumpyDevice())
 
 
 def test_its_description_says_that_it_is_host_code(write: Write) -> None:

@@ -59,14 +59,17 @@ def mine(**changed: Any) -> Kernel:
     return worklog.Kernel.from_source(TEMPLATE, **words)
 
 
-def test_a_pipe_or_a_device_is_an_error_and_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.cu")
-    for path in (tmp_path / "pipe.cu", Path("/dev/full")):
+def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file: Path) -> None:
+    (file.parent / "latin.cu").write_bytes(b"// \xe9")
+    with pytest.raises(WorklogError, match="UTF-8"):
+        Kernel.from_file(file.parent / "latin.cu")
+    pipe = file.parent / "pipe.py"
+    os.mkfifo(pipe)
+    for read, path in ((Kernel.from_file, pipe), (Kernel.from_file, "/dev/full"), (Kernel.from_function, f"{pipe}:f")):
         with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
-            Kernel.from_file(path)
-    os.mkfifo(tmp_path / "pipe.py")
-    with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
-        Kernel.from_function(f"{tmp_path / 'pipe.py'}:function")
+            read(path)
+    file.write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
+    assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE, "without its byte order mark"
 
 
 def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:
@@ -88,9 +91,9 @@ def _filled(words: dict[str, str]) -> dict[str, str]:
 HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
 
 
-@pytest.mark.parametrize("kernel", [rung("warptiled"), mine(block="32,8", domain="M % 8 == 0"), HOST])
-def test_a_record_crosses_to_a_child_process_pickled(kernel: Kernel) -> None:
-    assert pickle.loads(pickle.dumps(kernel)) == kernel
+def test_a_record_crosses_to_a_child_process_pickled() -> None:
+    for kernel in (rung("warptiled"), mine(block="32,8", domain="M % 8 == 0"), HOST):
+        assert pickle.loads(pickle.dumps(kernel)) == kernel
 
 
 def test_a_hash_belongs_to_source_entry_and_options() -> None:
@@ -100,11 +103,6 @@ def test_a_hash_belongs_to_source_entry_and_options() -> None:
     same = replace(kernel, name="other", text=kernel.source, idea="another", number=None)
     assert same.program.sha256 == kernel.program.sha256
     assert len({kernel.program.sha256, *(other.program.sha256 for other in others)}) == 4
-
-
-def test_a_byte_order_mark_is_not_part_of_the_source(file: Path) -> None:
-    file.write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
-    assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE
 
 
 @pytest.mark.parametrize(
@@ -125,12 +123,6 @@ def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: di
     words = {"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
     with pytest.raises(BadSetting, match=why):
         Kernel.from_source(source, **words)
-
-
-def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "latin.cu").write_bytes(b"// \xe9")
-    with pytest.raises(WorklogError, match="UTF-8"):
-        Kernel.from_file(tmp_path / "latin.cu")
 
 
 def test_a_kernel_without_a_launch_or_without_blocks_is_not_launched() -> None:
@@ -187,13 +179,10 @@ def test_a_slash_rounds_down_and_the_rest_is_pythons(bm: int, bn: int, tm: int) 
         assert evaluate(expression, names) == eval(python, {"__builtins__": {}}, names)
 
 
-@pytest.mark.parametrize(
-    "expression",
-    ["", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')", "BM.real"],
-)
-def test_nothing_else_is_an_expression(expression: str) -> None:
-    with pytest.raises(BadSetting, match="cannot read"):
-        evaluate(expression, {"BM": 4})
+def test_nothing_else_is_an_expression() -> None:
+    for text in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
+        with pytest.raises(BadSetting, match="cannot read"):
+            evaluate(text, {"BM": 4})
 
 
 @given(st.text(max_size=30))
@@ -217,7 +206,7 @@ def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what: str, chang
         kernel_of(what, {**DEFAULTS, **changed})
 
 
-def test_each_point_of_the_axes_is_a_kernel(file: Path) -> None:
+def test_each_point_of_the_axes_is_a_kernel(file: Path, few_shapes: None) -> None:
     found = instances(str(file), [SUM, TILE], WORDS)
     assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
     last = found[-1]
@@ -238,26 +227,26 @@ def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None
         instances(f"{file.parent}/host.py:mine", [TILE], {**DEFAULTS, "domain": "K % TILE == 0"})
 
 
-def test_the_command_line_combines_template_axes_and_sizes(file: Path) -> None:
+def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_compile(file: Path) -> None:
+    file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
     launch = [f"--{option}={WORDS[option]}" for option in ("entry", "grid", "block")]
-    axes = ["--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512"]
-    done = typed("run", "--preview", "--json", str(file), *launch, *axes)
+
+    def preview(*axes: str, as_json: bool = False) -> Any:
+        words = (word for axis in axes for word in ("--axis", axis))
+        return typed("run", "--preview", *["--json"] * as_json, str(file), *launch, *words)
+
+    done = preview("TILE[pow2]=3:4", "Sum[type]=float,double", "N=256,512", as_json=True)
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
     assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
-
-
-def test_an_instance_that_does_not_compile_is_skipped_and_the_others_are_measured(file: Path) -> None:
-    file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
-    words = [str(file), f"--entry={WORDS['entry']}", *(f"--{option}={text}" for option, text in LAUNCH.items())]
-    axes = ["--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"]
-    shown = typed("run", "--preview", *words, *axes)
+    some = "Sum[type]=float,char,double", "TILE=8"
+    shown = preview(*some)
     assert shown.exit_code == 0, shown.output
     assert "1 skipped" in shown.output and "too short" in shown.output and "3 to measure" in shown.output
-    rows = json.loads(typed("run", "--preview", "--json", *words, *axes).output)["measurements"]
+    rows = json.loads(preview(*some, as_json=True).output)["measurements"]
     assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
-    every = typed("run", "--preview", *words, "--axis", "Sum[type]=char", "--axis", "TILE=8,16")
-    assert every.exit_code == 2 and "too short" in every.stderr
+    none = preview("Sum[type]=char", "TILE=8,16")
+    assert none.exit_code == 2 and "too short" in none.stderr
 
 
 def test_a_skipped_kernel_is_in_the_run_with_its_reason() -> None:

@@ -17,7 +17,6 @@ from worklog.kernel import Kernel, nvrtc
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import UnknownEntry, compile_cuda, compile_error, of_nvidia
-from worklog.kernel.source import kernel_names
 
 TWO = """
 template <int N> __global__ void small(float* out) {
@@ -81,8 +80,8 @@ SMALL = "__global__ void %s(float* x) { *x = 1.0f; }"
 
 
 def test_an_endless_compile_ends_at_the_time_limit_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "LIMIT_S", 0.5)
-    with pytest.raises(CompileFailed, match=r"bomb.cu: compiling bomb took more than 0.5 s: reduce its templates"):
+    monkeypatch.setattr(nvrtc, "LIMIT_S", 0.3)
+    with pytest.raises(CompileFailed, match=r"bomb.cu: compiling bomb took more than 0.3 s: reduce its templates"):
         compile_cuda(Program("bomb.cu", BOMB, "bomb"))
     monkeypatch.undo()
     assert compile_cuda(Program("next.cu", SMALL % "next", "next")).registers > 0
@@ -113,14 +112,15 @@ CUPYS = '/tmp/tmpx/c0ffee.cubin.cu(3): error: identifier "undeclared" is undefin
 
 
 def test_a_mistake_is_shown_with_file_line_and_text() -> None:
+    program = Program("broken.cu", BROKEN, "broken<1>")
     with pytest.raises(CompileFailed) as caught:
-        compile_cuda(Program("broken.cu", BROKEN, "broken<1>"))
-    for error in (caught.value, compile_error("broken.cu", BROKEN, "broken<1>", CUPYS)):
+        compile_cuda(program)
+    for error in (caught.value, compile_error(program, CUPYS)):
         first, second, *log = str(error).splitlines()
         assert first == 'broken.cu:3: identifier "undeclared" is undefined'
         assert second == "    C[threadIdx.x] = undeclared + N;"
         assert any("1 error detected" in line for line in log)
-    without_a_line = str(compile_error("broken.cu", BROKEN, "broken<1>", "nvrtc: error: invalid value\n"))
+    without_a_line = str(compile_error(program, "nvrtc: error: invalid value\n"))
     assert without_a_line.startswith("broken.cu: broken<1>") and "nvrtc: error: invalid value" in without_a_line
 
 
@@ -131,11 +131,16 @@ def test_a_tile_that_the_source_cannot_take_fails_a_static_assertion(name: str, 
         compile_cuda(Program(record.file, record.source, record.function + entry))
 
 
+BOUNDS = """// __global__ void no() {}
+__global__ void __launch_bounds__(32 * (4 + 1)) a(int*) {} static __global__ void b() {}"""
+
+
 @pytest.mark.parametrize(
     ("source", "entry", "arch", "options", "error", "message"),
     [
         (TWO, "medium", "sm_90", (), UnknownEntry, "there is no kernel medium; its kernels are small, spilling"),
         (TWO, "small<1, 2>", "sm_90", (), UnknownEntry, "there is no kernel small<1, 2>"),
+        (BOUNDS, "c", "sm_90", (), UnknownEntry, "its kernels are a, b"),
         ("__device__ void f(int* p) { *p = 1; }", "f", "sm_90", (), UnknownEntry, "it has no __global__ function"),
         (TWO, "spilling", "sm_35", (), BadSetting, "sm_90"),
         (TWO, "spilling", "sm_90", ("--frobnicate",), CompileFailed, "--frobnicate"),
@@ -156,16 +161,9 @@ def test_what_an_architecture_lacks_is_named_with_what_runs_on_all(name: str, ne
     assert str(failed.value).splitlines()[0].endswith("; the rung best runs on all")
 
 
-def test_names_of_kernels_survive_launch_bounds_and_comments() -> None:
-    assert kernel_names("// __global__ void no() {}\n" + TWO) == ["small", "spilling"]
-    assert kernel_names("__global__ void __launch_bounds__(32 * (4 + 1)) a(int*); static __global__ void b() {}") == [
-        "a",
-        "b",
-    ]
-
-
 def test_without_nvrtc_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    nvrtc.nvidia_library.cache_clear()
     with pytest.raises(WorklogError, match=re.escape(install_command())):
         compile_cuda(Program("x.cu", "__global__ void unique_to_this_test() {}", "unique_to_this_test"))
 
@@ -176,7 +174,7 @@ def test_without_nvrtc_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_missing_header_is_named_with_what_to_do(header: str, advice: str) -> None:
     log = f'mine.cu(2): catastrophic error: cannot open source file "{header}"'
-    error = compile_error("mine.cu", f"\n#include <{header}>", "k", log)
+    error = compile_error(Program("mine.cu", f"\n#include <{header}>", "k"), log)
     assert str(error).startswith("mine.cu:2: ") and header in str(error) and advice in str(error).splitlines()[0]
 
 

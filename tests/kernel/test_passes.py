@@ -103,15 +103,12 @@ def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None
     assert launch(Shape(9, 14, 7)) is not first
 
 
-def test_a_run_file_has_every_launch_and_the_workspace() -> None:
+def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_are_compared() -> None:
     about = TWO.describe(TWO.load(EmulatedDevice()))
     assert about["workspace"] == "4 * PARTS * M * N" and about["arguments"][-1] == "workspace"
     assert [one["entry"] for one in about["passes"]] == ["products<8, 3>", "add<3>"]
     assert all(one["registers"] > 0 for one in about["passes"])
     assert TWO.program.sha256 != mistaken(1).program.sha256
-
-
-def test_every_pass_is_compiled_before_a_check_and_its_parameters_are_compared() -> None:
     assert compile_for(TWO, live=False)[0].program.entry == "products<8, 3>"
     with pytest.raises(Exception, match="takes 9 parameters"):
         compile_for(replace(TWO, arguments=LADDER), live=False)

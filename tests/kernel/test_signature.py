@@ -30,6 +30,11 @@ NK = "{ for (int i = 0; i < N; ++i) s += A[row * N + i] * B[i * K + col]; C[row 
 POINTERS = "const float* A, const float* B, float* C"
 
 
+LADDERS = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+WIDE = "long m, long n, long k, float a, float* x, float* y, float b, float* z"
+AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c, size_t m, size_t n, size_t k"
+
+
 @pytest.mark.parametrize(
     ("parameters", "body", "order"),
     [
@@ -38,37 +43,20 @@ POINTERS = "const float* A, const float* B, float* C"
         (f"{POINTERS}, int n", "", "A,B,C,N"),
         (f"{POINTERS}, size_t width", "", "A,B,C,long N"),
         (f"int M, int N, int K, {POINTERS}", "", "M,N,K,A,B,C"),
-        (
-            "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C",
-            "",
-            "M,N,K,alpha,A,B,beta,C",
-        ),
-        (
-            "long m, long n, long k, float a, float* x, float* y, float b, float* z",
-            "",
-            "long M,long N,long K,alpha,A,B,beta,C",
-        ),
+        (LADDERS, "", "M,N,K,alpha,A,B,beta,C"),
+        (WIDE, "", "long M,long N,long K,alpha,A,B,beta,C"),
         (f"{POINTERS}, float alpha, float beta, int M, int N, int K", "", "A,B,C,alpha,beta,M,N,K"),
         (f"{POINTERS}, int M, int N, int K, float alpha", "", "A,B,C,M,N,K,alpha"),
         ("float *C, float *A, float *B, int wA, int wB", "", "C,A,B,K,N"),
         ("float* d_A, float* d_B, float* d_C, int lda, int ldb, int ldc, int M", "", "A,B,C,K,N,N,M"),
-        (
-            "const float* __restrict__ input_a, const float* matB, float* output_c, size_t m, size_t n, size_t k",
-            "",
-            "A,B,C,long M,long N,long K",
-        ),
+        (AFFIXES, "", "A,B,C,long M,long N,long K"),
         (f"{POINTERS}, int M, int N, int K", NK, "A,B,C,M,K,N"),
         (f"{POINTERS}, int m, int n, int k", "C[at] = A[i + row * n] * B[i * k + col];", "A,B,C,M,K,N"),
         # A mistake in an index is not a convention.
         (f"{POINTERS}, int M, int N, int K", "C[row * N + col] += A[row * N + i] * B[i * N + col];", "A,B,C,M,N,K"),
         (f"{POINTERS}, int M, int N, int K", "C[row * K + col] += A[row * K + i] * B[i * N + col];", "A,B,C,M,N,K"),
         (f"{POINTERS}, int M, int N, int K", "C[row * K + i] += A[row * M] * B[i * N];", "A,B,C,M,N,K"),
-        # The ladder's own order is taken at its word.
-        (
-            "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C",
-            NK,
-            "M,N,K,alpha,A,B,beta,C",
-        ),
+        (LADDERS, NK, "M,N,K,alpha,A,B,beta,C"),  # the ladder's own order is taken at its word
     ],
 )
 def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, body: str, order: str) -> None:
@@ -78,11 +66,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
 @pytest.mark.parametrize(
     ("parameters", "words", "why"),
     [
-        (
-            "float* x, float* y, float* z, int n1, int n2, int n3",
-            {},
-            r"f?\(x, y, z, n1, n2, n3\).*--args 'A,B,C,M,N,K'",
-        ),
+        ("float* x, float* y, float* z, int n1, int n2, int n3", {}, r"\(x, y, z, n1, n2, n3\).*--args 'A,B,C,M,N,K'"),
         (f"{POINTERS}, int a1, int a2, int a3", {}, "--args 'A,B,C,M,N,K'"),
         ("float* M, float* N, float* P, int Width", {}, "--args 'A,B,C,N'"),
         (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
@@ -121,10 +105,33 @@ LAUNCHED = f"""
 TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"
 
 
+STATIC = f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
+# The host's block is of another instance of the template.
+OTHER_INSTANCE = "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
+FOR_COPIES = "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
+BOUNDED = SQUARE.replace("gemm", "__launch_bounds__(BM * BN / TM) gemm")
+WARPED = f"""constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;
+{BOUNDED} {{ const uint cRow = blockIdx.y, cCol = blockIdx.x; A += cRow * BM * N; B += cCol * BN; threadIdx.x; }}"""
+SOLVE = f"""{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);
+dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }}"""
+CEILING = f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}"
+CASTS = f"""{GEMM} {{}} void f() {{
+gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cast<int>(n), int(k)); }}"""
+INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
+BY_16, BY_32 = (f"(N + {size} - 1) / {size}, (M + {size} - 1) / {size}" for size in (16, 32))
+UNCLEAR = (
+    f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
+    f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}",  # an unknown function
+    f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}",  # a third dimension
+    f"#define TILE 64\n{SQUARE} {{ {TILED} }}",  # too many threads
+    f"#define TILE 16\n{SQUARE} {{ {TILED.replace('row', 'a').replace('col', 'b')} }}",  # indices that say nothing
+)
+
+
 @pytest.mark.parametrize(
     ("source", "grid", "block", "origin"),
     [
-        (f"{SQUARE} {{ {ROW} {COL} }}", "(N + 32 - 1) / 32, (M + 32 - 1) / 32", "32, 32", "its indices"),
+        (f"{SQUARE} {{ {ROW} {COL} }}", BY_32, "32, 32", "its indices"),
         (
             f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}",
             "(M + 32 - 1) / 32, (N + 32 - 1) / 32",
@@ -132,73 +139,21 @@ TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + th
             "its indices",
         ),
         (f"// grid: (N + 63) / 64, M / 8, block: 64, 4\n{SQUARE} {{}}", "(N + 63) / 64, M / 8", "64, 4", "a comment"),
-        (
-            f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}",
-            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
-            "16, 16",
-            "the tile",
-        ),
-        (
-            f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
-            "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }",
-            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
-            "16, 18",
-            "the tile and the host code",
-        ),
-        (  # the host's block is of another instance of the template
-            f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
-            "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }",
-            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
-            "16, 16",
-            "the tile",
-        ),
-        (
-            "constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;\n"
-            f"{SQUARE.replace('gemm', '__launch_bounds__(BM * BN / TM) gemm')}"
-            "{ const uint cRow = blockIdx.y, cCol = blockIdx.x; A += cRow * BM * N; B += cCol * BN; threadIdx.x; }",
-            "(N + 32 - 1) / 32, (M + 64 - 1) / 64",
-            "256",
-            "the tile",
-        ),
-        (
-            f"{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);\n"
-            "dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }",
-            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
-            "16, 16",
-            "the host code",
-        ),
-        (
-            f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}",
-            "((N + 8 - 1) / 8), (N + 3) / 4",
-            "8, 4",
-            "the host code",
-        ),
-        (
-            f"{GEMM} {{}} void f() {{ gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m,"
-            "static_cast<int>(n), int(k)); }",
-            "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)",
-            "8, 4",
-            "the host code",
-        ),
-        (
-            f"{GEMM} {{ int gx = blockIdx.x * blockDim.x + threadIdx.x, gy = blockIdx.y * blockDim.y + threadIdx.y;"
-            "C[gy * N + gx] = 0; }",
-            "(N + 32 - 1) / 32, (M + 32 - 1) / 32",
-            "32, 32",
-            "its indices",
-        ),
+        (STATIC, BY_16, "16, 16", "the tile"),
+        (STATIC + FOR_COPIES, BY_16, "16, 18", "the tile and the host code"),
+        (STATIC + OTHER_INSTANCE, BY_16, "16, 16", "the tile"),
+        (WARPED, "(N + 32 - 1) / 32, (M + 64 - 1) / 64", "256", "the tile"),
+        (SOLVE, BY_16, "16, 16", "the host code"),
+        (CEILING, "((N + 8 - 1) / 8), (N + 3) / 4", "8, 4", "the host code"),
+        (CASTS, "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)", "8, 4", "the host code"),
+        (INDICES, BY_32, "32, 32", "its indices"),
         (
             f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}",
             "(N + 32 - 1) / 32, (M + 8 - 1) / 8",
             "32, 8",
             "its indices",
         ),
-        # Two launches, an unknown function, a third dimension, too many threads, and indices that say nothing.
-        (f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}", "", "", ""),
-        (f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}", "", "", ""),
-        (f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}", "", "", ""),
-        (f"#define TILE 64\n{SQUARE} {{ {TILED} }}", "", "", ""),
-        (f"#define TILE 16\n{SQUARE} {{ {TILED.replace('row', 'a').replace('col', 'b')} }}", "", "", ""),
+        *((source, "", "", "") for source in UNCLEAR),
     ],
 )
 def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: str, block: str, origin: str) -> None:

@@ -19,7 +19,8 @@ from worklog.gate import edge_shapes
 from worklog.kernel import Kernel
 from worklog.kernel.fp32 import equal_shares
 from worklog.kernel.ladder import RUNGS
-from worklog.kernel.nvrtc import Compiled, _section
+from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.resources import section
 from worklog.kernel.splitting import split
 from worklog.peers.exploits import exploits
 from worklog.problem import Shape
@@ -136,8 +137,8 @@ def _same(one: Compiled, other: Compiled) -> bool:
     texts = [re.sub(r"^\s*(?:\.loc|//).*\n", "", compiled.ptx, flags=re.MULTILINE) for compiled in (one, other)]
     if texts[0].partition(".section")[0] == texts[1].partition(".section")[0]:
         return True
-    codes = [_section(compiled.cubin, f".text.{compiled.symbol}") for compiled in (one, other)]
-    constants = [_section(compiled.cubin, f".nv.constant2.{compiled.symbol}") for compiled in (one, other)]
+    codes = [section(compiled.cubin, f".text.{compiled.symbol}") for compiled in (one, other)]
+    constants = [section(compiled.cubin, f".nv.constant2.{compiled.symbol}") for compiled in (one, other)]
     return codes[0] == codes[1] != b"" and constants[0] == constants[1] and one.shared_bytes == other.shared_bytes
 
 

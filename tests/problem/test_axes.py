@@ -95,19 +95,16 @@ def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float
     )
 
 
-def test_an_axis_given_twice_is_an_error() -> None:
+def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_is_made() -> None:
     with pytest.raises(BadSetting, match="axis N is given twice"):
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
-
-
-def test_too_many_configurations_are_an_error_before_one_is_made() -> None:
     axes = [Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")]
     with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
         shapes(axes)
     hundred_thousand = [Axis.parse(f"A{n}=1:100000") for n in range(5)]
     with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
         Space("wide", tuple(hundred_thousand))
-    assert len([*Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()]) == 100_000
+    assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {"N": 1, "K": 1}
 
 
 def test_axes_of_a_problem_become_shapes() -> None:

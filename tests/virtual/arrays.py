@@ -6,14 +6,13 @@ Each only enqueues on the current stream, but for what the host reads, which wai
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer
-from tests.virtual.machine import Machine, Stream, Thread, Work
+from tests.virtual.machine import Machine, Stream, Work
 from worklog.problem.gemm import Float32
 
 SHORT_US = 2.0  # a kernel that touches little
@@ -91,11 +90,18 @@ class Elementwise:
         self.write(flag, lambda x: x.ravel()[:1] > limit, one)
 
 
+# What an operation is called here, where its name differs from the machine's.
+OF_THE_MACHINE = {"new_stream": "stream", "join": "wait", "wait_for": "join", "pause": "pass_host"}
+
+
 class VirtualArrays(Elementwise):
     """The operations, on a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, OF_THE_MACHINE.get(name, name))
 
     def empty(self, *shape: int) -> Array:
         """New memory with arbitrary contents."""
@@ -121,25 +127,25 @@ class VirtualArrays(Elementwise):
 
     def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
         """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them."""
-
-        def work() -> Float32:
-            left, right = (eleven_bits(x.data) if rounded else x.data for x in (a, b))
-            product = np.float32(alpha) * (left @ right)
-            return product if beta == 0 else product + np.float32(beta) * c.data
-
-        self._enqueue(lambda: self._product_us(a, b), work, c, alone=True)
+        self._enqueue(
+            lambda: self._product_us(a, b), lambda: self._product(alpha, a, b, beta, c, rounded), c, alone=True
+        )
 
     def gemm_unless(self, flag: Array, cached: Array, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
         """One kernel that reads a flag: if it is not 0, it copies `cached`, else it computes."""
-
-        def work() -> Float32:
-            if flag.data.any():
-                return cached.data.copy()
-            product = np.float32(alpha) * (a.data @ b.data)
-            return product if beta == 0 else product + np.float32(beta) * c.data
-
         copied = c.size * 4 / self.machine.bytes_per_us
-        self._enqueue(lambda: copied if flag.data.any() else self._product_us(a, b), work, c, alone=True)
+        self._enqueue(
+            lambda: copied if flag.data.any() else self._product_us(a, b),
+            lambda: cached.data.copy() if flag.data.any() else self._product(alpha, a, b, beta, c),
+            c,
+            alone=True,
+        )
+
+    @staticmethod
+    def _product(alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> Float32:
+        left, right = (eleven_bits(x.data) if rounded else x.data for x in (a, b))
+        product: Float32 = np.float32(alpha) * (left @ right)
+        return product if beta == 0 else product + np.float32(beta) * c.data
 
     def write(self, to: Array, function: Callable[..., Any], *sources: Array) -> None:
         us = max(SHORT_US, to.size * 4 / self.machine.bytes_per_us)
@@ -164,13 +170,6 @@ class VirtualArrays(Elementwise):
 
         self.machine.enqueue(us, begin, alone=alone)
 
-    def new_stream(self) -> Stream:
-        """A non-blocking one."""
-        return self.machine.stream()
-
-    def on(self, stream: Stream) -> AbstractContextManager[None]:
-        return self.machine.on(stream)
-
     def leave_current(self, stream: Stream) -> None:
         """Make it the thread's current one for good."""
         self.machine.current = stream
@@ -181,27 +180,6 @@ class VirtualArrays(Elementwise):
     def legacy_stream(self) -> Stream:
         return self.machine.legacy
 
-    def join(self, waiting: Stream, on: Stream) -> None:
-        """Let one stream wait for what is in the other now."""
-        self.machine.wait(waiting, on)
-
-    def busy(self, stream: Stream) -> bool:
-        return self.machine.busy(stream)
-
     def record(self, function: Callable[[], object]) -> list[Work]:
         """What it enqueues, as a graph, recorded on a stream of its own."""
         return self.machine.record(self.machine.stream(), function)
-
-    def replay(self, graph: list[Work]) -> None:
-        self.machine.replay(graph)
-
-    def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
-        """A host thread that does this after a while."""
-        return self.machine.thread(function, in_us)
-
-    def wait_for(self, thread: Thread) -> None:
-        self.machine.join(thread)
-
-    def pause(self, us: float) -> None:
-        """The host waits."""
-        self.machine.pass_host(us)

@@ -79,17 +79,14 @@ class VirtualLoan:
         self.arrays = arrays
         self.handle = id(device.stream)
 
-    def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
+    def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        assert dtype == "float32"
         if self.arrays == "pointers":
             return int(buffer.data.ctypes.data)
         if self.arrays == "torch":
             import torch
 
-            return torch.from_numpy(buffer.data.reshape(rows, columns))
-        return Array(self.device.machine, buffer, (rows, columns))
-
-    def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        assert (self.arrays, dtype) == ("cupy", "float32")
+            return torch.from_numpy(buffer.data.reshape(shape))
         return Array(self.device.machine, buffer, shape)
 
     def current(self) -> AbstractContextManager[None]:
@@ -110,8 +107,8 @@ class VirtualBaseline:
         self.arrays = VirtualArrays(device.machine)
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        lend = self.loan.matrix
-        left, right, out = lend(a, shape.m, shape.k), lend(b, shape.k, shape.n), lend(c, shape.m, shape.n)
+        sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
+        left, right, out = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
         with self.loan.current():
             self.arrays.gemm(alpha, left, right, beta, out, rounded=self.name.endswith("TF32"))
 

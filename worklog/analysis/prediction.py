@@ -17,8 +17,7 @@ from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
 from worklog.emulator import SHORTEST, STRETCH, Counts, NotPredictable, build, caveats, count_all, load, naming, predict
 from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
-from worklog.gpu import device
-from worklog.gpu.device import Gpu
+from worklog.gpu import Gpu, device
 from worklog.kernel import LADDER, Kernel, Program
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Run, Table, duration, recorded_run

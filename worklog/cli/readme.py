@@ -53,9 +53,8 @@ def rewrite_comparison(path: Path, comparison: Comparison) -> bool:
 
 
 ALT = {
-    "ladders": "Bars of TFLOP/s of two ladders beside cuBLAS: kernels on FP32 cores, and kernels that compute FP32 on "
-    "tensor cores",
-    "accuracy": "TFLOP/s against the rms error: kernels on tensor cores beside cuBLAS, and the limit of FP32's class",
+    "ladders": "Bars of TFLOP/s beside cuBLAS: kernels on FP32 cores, and on tensor cores",
+    "accuracy": "TFLOP/s against the rms error, and the limit of FP32's class",
 }
 
 
@@ -69,10 +68,9 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
     error, theirs = (error_of(found[name]) for name in (tensor.kernel, CUBLAS))
     assert error is not None and theirs is not None, "the gate measures each rung's error"
     first = (
-        f"At 4096 × 4096 × 4096, the kernel `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times "
-        f"as fast as cuBLAS, with {error[0] / theirs[0]:.2f} times its rms error, the root mean square of all "
-        f"elements' errors. On FP32's own units, the kernel `{plain.kernel}` is {plain.ratio:.2f} times as fast as "
-        f"cuBLAS. Source: {_sources([tensor, plain])}."
+        f"At 4096, the kernel `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times as fast as "
+        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its root-mean-square (rms) error. On FP32's own units, "
+        f"`{plain.kernel}` is {plain.ratio:.2f} times as fast. Source: {_sources([tensor, plain])}."
     )
     put = _put(path, PICTURES_BEGIN, f"{picture('ladders')}\n\n{_filled(first)}", PICTURES_END)
     past = [rung.name for rung in (*FP32, *TENSOR)]
@@ -85,10 +83,10 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
         return " to ".join(f"{cells(run, m)['of cuBLAS'].partition(' ±')[0]} (`{m.kernel}`)" for m in ends)
 
     words = (
-        f"Two more chapters follow. Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and have "
-        f"{shares(FP32)} of cuBLAS's speed at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). Rungs "
-        f"{TENSOR[0].number} to {TENSOR[-1].number} compute FP32 on tensor cores; those with FP32's error have "
-        f"{shares(TENSOR)} of it ([notebook 13](notebooks/13_fp32_on_tensor_cores.ipynb)). "
+        f"Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and reach {shares(FP32)} of cuBLAS "
+        f"at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). Rungs {TENSOR[0].number} to {TENSOR[-1].number} use "
+        f"tensor cores; those with FP32's error reach {shares(TENSOR)} ([notebook "
+        f"13](notebooks/13_fp32_on_tensor_cores.ipynb)). "
         + (f"Not timed yet: {', '.join(untimed)}. " if untimed else "")
         + f"Source: {_sources(found[name] for name in past if name in found)}."
     )
@@ -155,15 +153,13 @@ SMALL_SIZES = (1024, 512, 256)  # whose shares the README shows beside the large
 def markdown(run: Run, shape: Shape) -> str:
     """One size as a Markdown table with its label, for the README, and the shares of cuBLAS at the small sizes."""
     beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
-    columns = ["rung", "idea", "time", "TFLOP/s", "of cuBLAS", *(f"at {small}" for small in beside)]
-    shares = {(m.kernel, m.problem): cells(run, m)["of cuBLAS"].partition(" ±")[0] for m in run.select()}
+    columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS", *(f"at {small}" for small in beside)]
+    shares = {(m.kernel, m.problem): cells(run, m)["of cuBLAS"].replace(" %", "") for m in run.select()}
     rows = []
     for m in run.select(shape=shape):
-        row = cells(run, m)
+        rate = cells(run, m)["TFLOP/s"] if m.status == "measured" else m.reason or m.status
         idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
-        time = row["time"] if m.status == "measured" else m.reason or row["time"]
-        others = (shares.get((m.kernel, small), "") for small in beside)
-        rows.append((m.kernel, idea, time, row["TFLOP/s"], row["of cuBLAS"], *others))
-    smaller = ", and its share of cuBLAS at smaller sizes" if beside else ""
-    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}{smaller}. {run.full_label}.", ""]
+        others = (shares.get((m.kernel, small), "").partition(" ±")[0] for small in beside)
+        rows.append((m.kernel, idea, rate, shares[m.kernel, m.problem], *others))
+    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.", ""]
     return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])

@@ -4,6 +4,7 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
+from worklog.emulator.async_copies import TensorMap, tensor_map
 from worklog.emulator.counts import WARP, Access, Counts, Site, caveats, sectors, total, wavefronts
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.findings import (
@@ -22,7 +23,6 @@ from worklog.emulator.predict import SHORTEST, STRETCH, count_all, predict
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import parse
 from worklog.emulator.tensor import multiply_add, to_tf32, truncated
-from worklog.emulator.tensor_map import TensorMap, tensor_map
 
 __all__ = [
     "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SHORTEST", "SPACING", "STRETCH", "WARP", "Access",

@@ -17,8 +17,8 @@ from itertools import islice, product
 import numpy as np
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target, defined
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, elements, size_of
-from worklog.kernel.nvrtc import Widths
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, elements, size_of
+from worklog.kernel.resources import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
 PARTING = ("st", "atom", "red", "cp", "bar", "barrier", "membar", "fence")
@@ -27,6 +27,7 @@ MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
 MOST_TRIES = 64
 MOST_SUMS = 10_000
+FOLLOWED = ("mov", "add", "setp")  # instructions whose literal results are known
 COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
@@ -144,7 +145,7 @@ def _group(members: list[_Part], start: int, width: int, enough: int) -> dict[in
 
 def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
     """Number of shared loads and stores that the assembler makes of some instructions, by the names of
-    worklog.kernel.nvrtc.shared_widths.
+    worklog.kernel.resources.shared_widths.
     """
     found: Counter[str] = Counter()
     for instruction in code:
@@ -216,27 +217,21 @@ def counted_loops(kernel: Kernel) -> list[tuple[Block, int]]:
 
 
 def _turns(kernel: Kernel, block: Block, start: Mapping[str, int], predicate: Reg, negated: bool) -> int | None:
-    """Iterations of a block whose predicate compares a register, which a literal is added to, with a literal. start:
-    the registers that are literals before the loop.
+    """Iterations of a block that ends with a guarded branch to itself. start: the registers that are literals before
+    the loop.
     """
-    tests = _definitions(kernel, block, predicate)
-    if len(tests) != 1 or tests[0].parts[0] != "setp" or len(tests[0].parts) != 3 or tests[0].guard:
-        return None
-    _, counter, bound = tests[0].operands
-    how, type_ = tests[0].parts[1:]
-    if not isinstance(counter, Reg) or not isinstance(bound, Imm) or how not in COMPARE or type_[0] not in "bsu":
-        return None
-    steps = _definitions(kernel, block, counter)
-    if len(steps) != 1 or steps[0].parts[0] != "add" or steps[0].guard or steps[0].operands[1] != counter:
-        return None
-    step = steps[0].operands[2]
-    if not isinstance(step, Imm) or counter.name not in start:
-        return None
-    before_step = steps[0].pc > tests[0].pc
-    tested = start[counter.name] + int(step.value) * (np.arange(MOST_TURNS) + (not before_step))
-    end = np.array(bound.bits, np.uint64)
-    leaves = COMPARE[how](tested.astype(DTYPES[type_]), end.astype(DTYPES[type_])) == negated
-    return int(leaves.argmax()) + 1 if leaves.any() else None
+    code = kernel.instructions[block.start : block.stop]
+    other = {register.name for i in code if i.parts[0] not in FOLLOWED or i.guard for register in defined(i)}
+    held = {name: value for name, value in start.items() if name not in other}
+    followed = [i for i in code if i.parts[0] in FOLLOWED and other.isdisjoint(r.name for r in defined(i))]
+    for turn in range(1, MOST_TURNS + 1):
+        for instruction in followed:
+            _follow(instruction, held)
+        if predicate.name not in held:
+            return None
+        if bool(held[predicate.name]) == negated:
+            return turn
+    return None
 
 
 def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]]:
@@ -248,36 +243,37 @@ def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]
         before = [out[b.index] for b in blocks if block.index in b.successors]
         held = _common([{}] * (block.index == 0) + [known for known in before if known is not None])
         for instruction in kernel.instructions[block.start : block.stop]:
-            value = _literal(instruction, held)
-            for register in defined(instruction):
-                held.pop(register.name, None)
-                if value is not None:
-                    held[register.name] = value
+            _follow(instruction, held)
         if held != out[block.index]:
             out[block.index] = held
             waiting += [blocks[follower] for follower in block.successors]
     return [held or {} for held in out]
 
 
-def _literal(instruction: Instruction, held: Mapping[str, int]) -> int | None:
-    """The literal that a mov gives. held: the registers that are literals."""
-    if instruction.parts[0] != "mov" or instruction.guard:
-        return None
-    source = instruction.operands[1]
-    if isinstance(source, Imm):
-        return int(source.value) if source.kind == "int" else None
-    return held.get(source.name) if isinstance(source, Reg) else None
+def _follow(instruction: Instruction, held: dict[str, int]) -> None:
+    """The registers that are literals after an instruction, from those before."""
+    given = [held.get(x.name) if isinstance(x, Reg) else _number(x) for x in instruction.operands[1:]]
+    for register in defined(instruction):
+        held.pop(register.name, None)
+    if instruction.parts[0] not in FOLLOWED or instruction.guard or None in given:
+        return
+    register, type_ = defined(instruction)[0], DTYPES.get(instruction.parts[-1], "f4")
+    values = np.array(given if type_[0] in "ui" else [], np.uint64).astype(type_)
+    if instruction.parts[0] == "mov" and len(values) == 1:
+        held[register.name] = int(values[0]) % 2**64
+    elif instruction.parts[0] == "add" and len(values) == 2:
+        held[register.name] = int(values[0] + values[1]) % 2**64
+    elif len(values) == 2 and len(instruction.parts) == 3 and instruction.parts[1] in COMPARE:
+        held[register.name] = int(COMPARE[instruction.parts[1]](*values))
+
+
+def _number(operand: Operand) -> int | None:
+    return int(operand.value) % 2**64 if isinstance(operand, Imm) and operand.kind == "int" else None
 
 
 def _common(states: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """What all of them have."""
     return dict(set.intersection(*(set(state.items()) for state in states))) if states else {}
-
-
-def _definitions(kernel: Kernel, block: Block, register: Reg) -> list[Instruction]:
-    """Instructions of a block that write a register."""
-    code = kernel.instructions[block.start : block.stop]
-    return [i for i in code if register.name in (r.name for r in defined(i))]
 
 
 def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:

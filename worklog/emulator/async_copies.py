@@ -2,20 +2,24 @@
 
 Copies to shared memory complete on an mbarrier (worklog.emulator.mbarrier). Copies to global memory complete at
 cp.async.bulk.wait_group, and read their source then, the latest that a GPU may.
+
+A driver's encoding of tensor maps (CUtensorMap) is not public: here they have the emulator's own, and it understands
+only those that tensor_map() describes.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from worklog.emulator.counts import LINE, SECTOR, Site
-from worklog.emulator.findings import Array, Mask, UnsupportedInstruction
-from worklog.emulator.globalmem import Buffer, Flight
-from worklog.emulator.tensor_map import SIZE, Layout, decoded
+from worklog.emulator.counts import Site, sectors
+from worklog.emulator.findings import Array, BadLaunch, Mask, UnsupportedInstruction
+from worklog.emulator.globalmem import Buffer, Flight, Pointer
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -24,6 +28,135 @@ if TYPE_CHECKING:
 # starts at a multiple of 16 bytes along dimension 0: an H200 ends another copy with an illegal instruction.
 GRAIN, LINES = 16, 128
 BEFORE = "a store of a box that begins before its tensor"
+
+
+SIZE = 128  # bytes of a CUtensorMap
+_MAGIC = b"worklog"
+_FORMAT = "<7s4BQ5I4Q5H5B"  # the sizes of the tensor less 1
+# Bits of a byte's address in shared memory that each swizzle xors with the bits three higher (as CUTLASS's Swizzle).
+SWIZZLES = {0: 0, 32: 1 << 4, 64: 3 << 4, 128: 7 << 4}
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves. See tensor_map()."""
+
+    pointer: Pointer
+    layout: Layout
+
+    def encoded(self, address: int) -> bytes:
+        """The parameter's bytes for a tensor at this address."""
+        shape, strides, box, steps = (tuple(each) for each in self.layout[:4])
+        head = (self.layout.item, self.layout.swizzle, self.layout.fill)
+        sizes = [size - 1 for size in shape]
+        numbers = (*_five(sizes, 0), *_five(strides, 0)[:4], *_five(box, 1), *_five(steps, 1))
+        return struct.pack(_FORMAT, _MAGIC, len(shape), *head, address, *numbers).ljust(SIZE, b"\0")
+
+
+class Layout(NamedTuple):
+    """Of a tensor with up to five dimensions, the innermost first. strides: bytes, from dimension 1 on. item: bytes of
+    an element. fill: whether elements outside of the tensor are NaN, not zero.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    item: int
+    swizzle: int
+    fill: bool
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Elements of a box per dimension. CUDA Driver API, cuTensorMapEncodeTiled: ceil(box / step)."""
+        return tuple(-(-size // step) for size, step in zip(self.box, self.steps, strict=True))
+
+    @property
+    def bytes(self) -> int:
+        """Of a box in shared memory, elements outside of the tensor included."""
+        return int(np.prod(self.counts)) * self.item
+
+    def places(self, corner: Sequence[int]) -> tuple[Array, Array]:
+        """Of the box at a corner: each element's offset in bytes from the tensor's first one, and whether it is inside.
+        In the order of shared memory: dimension 0 fastest.
+        """
+        offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
+        pitches = (self.item, *self.strides)
+        for size, pitch, first, count, step in zip(self.shape, pitches, corner, self.counts, self.steps, strict=True):
+            index = first + step * np.arange(count)
+            offset = (offset + (index * pitch)[:, None]).ravel()
+            inside = (inside & ((index >= 0) & (index < size))[:, None]).ravel()
+        return offset, inside
+
+    def swizzled(self, start: int) -> Array:
+        """Where each byte of a box goes that is copied to byte `start` of shared memory, from there on."""
+        address = start + np.arange(self.bytes)
+        out: Array = (address ^ (address >> 3 & SWIZZLES[self.swizzle])) - start
+        return out
+
+
+def _five(values: Sequence[int], rest: int) -> tuple[int, ...]:
+    return (*values, *[rest] * (5 - len(values)))
+
+
+def tensor_map(
+    data: Array | Pointer,
+    box: Sequence[int],
+    *,
+    shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+    item: int = 4,
+    swizzle: int = 0,
+    nan: bool = False,
+) -> TensorMap:
+    """An argument for a parameter `const __grid_constant__ CUtensorMap`, as cuTensorMapEncodeTiled would make it.
+
+    data: a contiguous array, or a Pointer to one, whose elements have `item` bytes. All sequences begin with the
+    innermost dimension. box: elements per copy, up to 256 per dimension. shape: elements of the tensor (default: the
+    array's); strides: bytes from one element to the next in dimensions 1 and up (default: of a contiguous tensor).
+    steps: element strides. swizzle: 0, 32, 64 or 128, which the innermost dimension of the box must have in bytes.
+    nan: elements outside of the tensor become NaN (of 2, 4 or 8 bytes), not zero. Interleaved layouts and im2col are
+    not emulated. Raises BadLaunch where cuTensorMapEncodeTiled gives an error.
+    """
+    pointer = data if isinstance(data, Pointer) else Pointer(data, data.nbytes)
+    if isinstance(data, np.ndarray):
+        item, shape = data.itemsize, shape or data.shape[::-1]
+    if shape is None:
+        raise BadLaunch("a tensor map of a Pointer needs a shape")
+    sizes = tuple(map(int, shape))
+    pitches = [item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(len(sizes) - 1)]
+    layout = Layout(sizes, tuple(strides or pitches), tuple(box), tuple(steps or (1,) * len(sizes)), item, swizzle, nan)
+    inner = layout.box[0] * item if layout.box else 0
+    rules = {
+        "a tensor has 1 to 5 dimensions": 1 <= len(sizes) <= 5,
+        "box, steps and strides must fit the shape": len(sizes) == len(layout.box) == len(layout.steps)
+        and len(layout.strides) == len(sizes) - 1,
+        "a box has 1 to 256 elements per dimension": all(1 <= size <= 256 for size in layout.box),
+        "a tensor has 1 to 2**32 elements per dimension": all(1 <= size <= 2**32 for size in sizes),
+        "steps are 1 to 8, and 1 in dimension 0": all(1 <= n <= 8 for n in layout.steps) and layout.steps[:1] == (1,),
+        "strides are multiples of 16 below 2**40": all(n % 16 == 0 and 0 < n < 2**40 for n in layout.strides),
+        "elements have 1, 2, 4 or 8 bytes, and 2, 4 or 8 with nan": item in (2, 4, 8) or (item == 1 and not nan),
+        "the innermost dimension of a box is a multiple of 16 bytes": inner % 16 == 0,
+        "swizzle is 0, or 32, 64 or 128 and as many bytes as a box's innermost dimension": swizzle == 0
+        or (swizzle in SWIZZLES and inner == swizzle),
+        "the tensor must start at a multiple of 16 bytes": pointer.skew % 16 == 0,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise BadLaunch(f"invalid tensor map: {rule}")
+    return TensorMap(pointer, layout)
+
+
+@lru_cache(maxsize=64)
+def decoded(data: bytes) -> tuple[int, Layout] | None:
+    """The tensor's address and layout; None if the bytes are not the emulator's."""
+    if len(data) != SIZE or not data.startswith(_MAGIC):
+        return None
+    _, rank, item, swizzle, fill, address, *numbers = struct.unpack_from(_FORMAT, data)
+    shape = tuple(size + 1 for size in numbers[:rank])
+    strides, box, steps = (tuple(numbers[k:][:count]) for k, count in ((5, rank - 1), (9, rank), (14, rank)))
+    return address, Layout(shape, strides, box, steps, item, swizzle, bool(fill))
 
 
 class Box(NamedTuple):
@@ -66,11 +199,8 @@ class BulkCopies:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-
-    def start(self) -> None:
-        """Begin a new batch."""
         self.stores: list[tuple[Box, int]] = []  # with the number of its group, of its lane
-        self.groups: dict[int, int] = defaultdict(int)  # by lane, the groups that it has committed
+        self.group: Array = np.zeros(machine.batch.lanes, np.int64)  # by lane, the groups that it has committed
 
     # Called by generated code.
 
@@ -86,24 +216,18 @@ class BulkCopies:
 
     def store(self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *which: Array) -> None:
         """Copies to global memory; what is outside of a tensor is not written."""
-        group = np.zeros(self.machine.batch.lanes, np.int64)
-        for lane, number in self.groups.items():
-            group[lane] = number
-        for box, operands in self._boxes(site, mask, tensor, near, far, *which, group):
+        for box, operands in self._boxes(site, mask, tensor, near, far, *which, self.group):
             if (order := self.machine.barriers.order) is not None:
                 order.drain(site, box.lanes, box.starts, box.layout.bytes)
             self.stores.append((box, int(operands[-1])))
 
     def commit(self, mask: Mask) -> None:
         """cp.async.bulk.commit_group."""
-        for lane in self._active(mask).tolist():
-            self.groups[lane] += 1
+        self.group = self.group + self.machine.lanes_of(mask)
 
     def wait(self, mask: Mask, count: int) -> None:
         """cp.async.bulk.wait_group: complete the lanes' copies except those of their `count` newest groups."""
-        waiting = np.zeros(self.machine.batch.lanes, np.int64)
-        for lane in self._active(mask).tolist():
-            waiting[lane] = self.groups[lane] - count
+        waiting = np.where(self.machine.lanes_of(mask), self.group - count, 0)
         stores, self.stores = self.stores, []
         for box, group in stores:
             done = group < waiting[box.lanes]
@@ -121,7 +245,7 @@ class BulkCopies:
         """The blocks have run to their end: their shared memory is gone."""
         for box, _ in self.stores:
             what = "exits before its copy from shared memory has been waited for: commit it, and use wait_group.read"
-            self.machine.recorder.tell("missing-wait", box.site, int(box.lanes[0]), what, count=len(box.lanes))
+            self.machine.batch.tell("missing-wait", box.site, int(box.lanes[0]), what, count=len(box.lanes))
             self._complete(box)
 
     def _complete(self, box: Box) -> None:
@@ -135,16 +259,13 @@ class BulkCopies:
 
     # Lanes and their copies.
 
-    def _active(self, mask: Mask) -> Array:
-        return np.flatnonzero(self.machine.lanes_of(mask))
-
     def _boxes(
         self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *operands: Array
     ) -> Iterator[tuple[Box, Array]]:
         """The copies of the active lanes whose places are valid, with the lane's operands; others are reported. Lanes
         of a block with equal operands are together, where their copies do not overlap.
         """
-        lanes = self._active(mask)
+        lanes = np.flatnonzero(self.machine.lanes_of(mask))
         columns = [np.broadcast_to(each, (self.machine.batch.lanes,))[lanes] for each in (near, far, *operands)]
         starts, addresses, *rest = (column.astype(np.int64) for column in columns)
         values = np.array([lanes // self.machine.batch.block_lanes, *rest]).T
@@ -208,13 +329,12 @@ class BulkCopies:
             elif kind == BEFORE:
                 kind, what = "global-out-of-bounds", f"{what}: an H200 ends {BEFORE} with an illegal instruction"
             if tell:
-                machine.recorder.tell(kind, site, int(lanes[0]), what)
+                machine.batch.tell(kind, site, int(lanes[0]), what)
             return None
-        if site.source is not None and machine.memory.counting:
+        if site.source is not None and machine.batch.counting:
             used = (addresses[:, None] + element)[inside].reshape(len(lanes), -1)
-            rows = [np.sort(used // each, axis=1) for each in (SECTOR, LINE)]
-            units = [np.count_nonzero(np.diff(row, axis=1)) + len(row) * (row.size > 0) for row in rows]
-            site.source.costs += np.array((len(lanes), units[0], 0, 0, used.size * layout.item, units[1]))
+            _, touched, lines = sectors(used, np.ones(used.shape, bool)) if used.size else (0, 0, 0)
+            site.source.costs += np.array((len(lanes), touched, 0, 0, used.size * layout.item, lines))
         known = buffer.data if machine.shared.values else None
         memory = np.zeros(int(addresses.max()) - low + reach, np.uint8) if known is None else known[low - buffer.base :]
         return Box(site, lanes, starts, layout, memory, offset, inside)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.codegen import EXIT
 from worklog.emulator.findings import Aborted, Array, Mask
 from worklog.emulator.flow import defined
 from worklog.emulator.waiting import deadlock
@@ -40,10 +39,6 @@ class BlockBarriers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.code = machine, machine.program.kernel.instructions
-        self.start()
-
-    def start(self) -> None:
-        """Begin a new batch."""
         self.waiting: list[Arrival] = []
         self.arrived: dict[int, Array] = {}  # how often each warp did without waiting: (blocks, warps)
 
@@ -57,7 +52,7 @@ class BlockBarriers:
             return self.arrive(mask, mask, pc, follow, np.zeros(1, np.uint32))
         self._check_exited(lanes, pc)
         self._order(0, lanes, lanes)
-        return machine.exit(mask) if follow == EXIT else follow
+        return follow
 
     def arrive(
         self,
@@ -82,7 +77,7 @@ class BlockBarriers:
             first = int(both[wrong.argmax()])
             what = f"names barrier {first >> 32} for {first % 2**32} threads: there are 0 to {COUNT - 1}, for a "
             what += f"multiple of 32 threads up to the block's {machine.batch.block_lanes}"
-            machine.recorder.add_lanes("barrier-count", self.code[pc], wrong, what)
+            machine.batch.tell("barrier-count", self.code[pc], wrong, what)
             raise Aborted
         whole = None if predicate is None else np.broadcast_to(predicate, lanes.shape)
         for name in np.unique(both[lanes] if len(number) + len(wanted) > 2 else both[:1]).tolist():
@@ -124,7 +119,7 @@ class BlockBarriers:
             self._complete([arrival for arrival in waits if (arrival.lanes & released).any()], released)
             if (wrong := released & np.repeat(total > needed, machine.batch.block_lanes)).any():
                 what = f"waits at barrier {number} for {waits[0].count} threads, but more arrive"
-                machine.recorder.add_lanes("barrier-count", self.code[waits[0].pc], wrong, what)
+                machine.batch.tell("barrier-count", self.code[waits[0].pc], wrong, what)
 
     def _count(self, arrival: Arrival, lanes: Array) -> None:
         """Whole warps arrive without waiting."""
@@ -132,7 +127,7 @@ class BlockBarriers:
         before = self.arrived.get(number, np.zeros(warps.shape, np.int64))
         if (again := np.repeat((before > 0) & warps, 32, axis=1).ravel() & lanes).any():
             what = f"arrives at barrier {number} again before that is complete"
-            self.machine.recorder.add_lanes("barrier-count", self.code[arrival.pc], again, what)
+            self.machine.batch.tell("barrier-count", self.code[arrival.pc], again, what)
         self.arrived[number] = before + warps
         self._order(number, lanes, lanes & False)
         self._go_on(arrival, lanes)
@@ -145,7 +140,7 @@ class BlockBarriers:
             what = f"waits at barrier {waits[0].number} with a number of threads and others without one, which an H200 "
             what += "ends with an illegal instruction"
             lanes = released & with_count & np.repeat(mixed, self.machine.batch.block_lanes)
-            self.machine.recorder.add_lanes("barrier-count", self.code[waits[0].pc], lanes, what)
+            self.machine.batch.tell("barrier-count", self.code[waits[0].pc], lanes, what)
         if not any(arrival.count for arrival in waits):
             self._check_exited(released, waits[0].pc)
         self._order(waits[0].number, released, released)
@@ -224,44 +219,32 @@ class BlockBarriers:
         split, parts = (by_warp > 1).any(axis=1), self.code[waits[0].pc].parts
         whole = (by_block > 1) & ~split & (not waits[0].count)
         split = split & (parts[0] == "bar" or "aligned" in parts)
-        for kind, blocks in (("divergent-barrier", split), ("barrier-by-warp", whole)):
+        kinds = {
+            "divergent-barrier": (split, "all must reach the same __syncthreads()"),
+            "barrier-by-warp": (whole, "a barrier counts warps, so this works while no warp is split; let all reach "
+                                "the same __syncthreads()"),
+        }  # fmt: skip
+        for kind, (blocks, why) in kinds.items():
             if blocks.any():
-                self._report_places(kind, there, int(blocks.argmax()), int(blocks.sum()))
-
-    def _report_places(self, kind: str, there: dict[int, Array], block: int, count: int) -> None:
-        batch, start, size = self.machine.batch, block * self.machine.batch.block_lanes, self.machine.batch.block_lanes
-        own = [(lanes[start:][:size], pc) for pc, lanes in sorted(there.items()) if lanes[start:][:size].any()]
-        (first, first_pc), (second, second_pc) = own[:2]
-        where, _ = batch.locate(start)
-        lines = self.machine.lines[first_pc], self.machine.lines[second_pc]
-        message = (
-            f"{int(first.sum())} threads of block {where} wait at line {lines[0]} while {int(second.sum())} wait at "
-            f"line {lines[1]}: "
-        )
-        message += (
-            "all must reach the same __syncthreads()"
-            if kind == "divergent-barrier"
-            else "a barrier counts warps, so this works while no warp is split; let all reach the same __syncthreads()"
-        )
-        threads = (int(first.argmax()), int(second.argmax()))
-        self.machine.recorder.add(kind, lines[0], message, where, threads, lines[1], count)
+                size = self.machine.batch.block_lanes
+                start = int(blocks.argmax()) * size
+                own = ((pc, lanes[start:][:size]) for pc, lanes in sorted(there.items()))
+                (pc, lanes), (other, others) = [(pc, lanes) for pc, lanes in own if lanes.any()][:2]
+                what = (
+                    f"waits here, while {int(others.sum())} threads of its block wait at line {self.code[other].line}"
+                )
+                what = f"{what}: {why}"
+                lane, count = start + int(lanes.argmax()), int(blocks.sum())
+                self.machine.batch.tell(kind, self.code[pc], lane, what, self.code[other], count)
 
     def _check_exited(self, lanes: Array, pc: int) -> None:
         """Report threads that exited before a barrier which others of their block reach."""
         machine = self.machine
-        if machine.census(machine.live)[1] == machine.census(machine.started)[1]:
-            return
-        size = machine.batch.block_lanes
-        exited = (machine.started & ~machine.live).reshape(-1, size)
-        concerned = np.flatnonzero(lanes.reshape(-1, size).any(axis=1) & exited.any(axis=1))
-        if len(concerned):
-            threads = np.flatnonzero(exited[concerned[0]])
-            where, _ = machine.batch.locate(int(concerned[0]) * size)
-            message = (
-                f"{len(threads)} of {machine.batch.threads} threads of block {where}, the first is thread "
-                f"{threads[0]}, exit the kernel before this barrier"
-            )
-            machine.recorder.add("barrier-after-exit", machine.lines[pc], message, where, threads[:32].tolist())
+        if machine.census(machine.live)[1] < machine.census(machine.started)[1]:
+            exited = machine.started & ~machine.live & np.repeat(self._by_block(lanes), machine.batch.block_lanes)
+            if exited.any():
+                what = "exits the kernel before this barrier, which other threads of its block reach"
+                machine.batch.tell("barrier-after-exit", self.code[pc], exited, what)
 
 
 def _union(arrivals: list[Arrival]) -> Array:

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import floats, integers, tensor, warp
+from worklog.emulator import exchange, floats, integers, tensor
 from worklog.emulator.findings import UnsupportedInstruction, unsupported
 from worklog.emulator.flow import EXITS, SINKS, Block, Flow, branch_target, defined, is_barrier, reads, registers, used
-from worklog.emulator.forms import FORMS, SIXTEEN, UNPACKED
+from worklog.emulator.form_classes import SHARED_WINDOW, SIXTEEN, UNPACKED
+from worklog.emulator.forms import FORMS
 from worklog.emulator.ptx import DTYPES, TIMES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
 from worklog.emulator.rules import RULES
 
@@ -100,7 +101,13 @@ class Writer:
         return name
 
     def source(self, operand: Operand | None, type_: str) -> str:
-        """An expression for an operand as an array of `type_`; a wider register is truncated, as in PTX."""
+        """An expression for an operand as an array of `type_`, or as Form.sources says; a wider register is truncated,
+        as in PTX.
+        """
+        if type_ == "number" and isinstance(operand, Imm):
+            return str(int(operand.value))
+        if type_ in ("shared", "generic") and isinstance(operand, Mem):
+            return self.place(operand, generic=type_ == "generic")
         if type_ in UNPACKED:
             held, expression = UNPACKED[type_]
             return self.once(expression.format(self.source(operand, held)))
@@ -147,6 +154,16 @@ class Writer:
             return self.register(operand.base)
         return self.constant(self._address_of(operand.base) if operand.base else 0, "u8")
 
+    def place(self, operand: Operand, *, generic: bool = False) -> str:
+        """An address in shared memory as int64; a generic one outside of it becomes one that no block has."""
+        address = self.address(operand)
+        assert isinstance(operand, Mem)
+        if generic and isinstance(operand.base, Reg):
+            address = f"({address} ^ np.uint64({SHARED_WINDOW}))"
+        elif isinstance(operand.base, Reg) and operand.base.type[1:] == "32":
+            address = f"{address}.view('i4')"
+        return f"({address}.astype('i8') + {operand.offset})"
+
     def named(self, value: Any, name: str = "form") -> str:
         """The name that the generated code has for an object of the current instruction."""
         self.constants[f"{name}{self.instruction.pc}"] = value
@@ -185,8 +202,8 @@ def _converted(text: str, dtype: str, wanted: str) -> str:
 
 
 def generate(program: Program, index: int, merge: bool) -> BlockFunction:
-    """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes diverged, wait or
-    exited. merge: keep the registers of lanes outside the mask.
+    """The function of one block: (machine, registers, mask) to the next block, EXIT, or -1 where lanes diverged or
+    wait. merge: keep the registers of lanes outside the mask.
     """
     block = program.flow.blocks[index]
     writer = Writer(program)
@@ -242,7 +259,7 @@ def _origin(w: Writer, i: Instruction) -> str:
 def _leave(writer: Writer, index: int, last: Instruction) -> str:
     """Write the block's last instruction, and return the statement that returns the next block."""
     program = writer.program
-    follow = index + 1 if index + 1 < len(program.flow.blocks) else -1
+    follow = index + 1 if index + 1 < len(program.flow.blocks) else EXIT
     writer.instruction = last
     if last.parts[0] == "bra" or last.parts[0] in EXITS:
         writer.mask, target = "m", EXIT
@@ -253,15 +270,15 @@ def _leave(writer: Writer, index: int, last: Instruction) -> str:
             if target < 0:
                 raise unsupported(last, "its target is outside the kernel")
         if last.guard is None:
-            return "return S.exit(m)" if target == EXIT else f"return {target}"
+            return f"return {target}"
         yes, no = (follow, target) if last.guard[1] else (target, follow)
         return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
     if is_barrier(last):
-        writer.follow = follow if follow >= 0 else EXIT
+        writer.follow = follow
         _emit(writer, last)
         return f"return {writer.leaving}"
     _emit(writer, last)
-    return f"return {follow}" if follow >= 0 else "return S.exit(m)"
+    return f"return {follow}"
 
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
@@ -288,11 +305,14 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
 
 def _emit_form(w: Writer, i: Instruction) -> None:
     """Write an instruction that has a row in the table of forms. Raises LookupError if it has no row."""
-    key = (i.op, len(i.operands) - 1)
-    form = FORMS[key]
-    sources = [w.source(operand, type_) for operand, type_ in zip(i.operands[1:], form.sources, strict=True)]
+    form = FORMS[i.op, len(i.operands)]
+    given = i.operands[bool(form.results) :]
+    sources = [w.source(operand, type_) for operand, type_ in zip(given, form.sources, strict=True)]
     expression = form.expression.format(*sources, pc=i.pc, mask=w.mask, **w.carry)
     dtypes = [DTYPES.get(type_, "?") for type_ in form.results]
+    if not dtypes or (len(dtypes) == 1 and i.operands[0] in (Sym("_"), Vec(()))):
+        w.lines.append(expression)
+        return
     if len(dtypes) == 1:
         w.result(i.operands[0], expression, dtypes[0])
         return
@@ -316,14 +336,9 @@ def _with_deletions(lines: list[str]) -> list[str]:
     return out[::-1]
 
 
-def merge_lanes(new: Any, old: Any, mask: Any) -> Any:
-    """`new` in the lanes of the mask, `old` elsewhere. A mask of None means all lanes."""
-    return new if mask is None else np.where(mask, new, old)
-
-
-_MODULES = [*vars(floats).items(), *vars(integers).items(), *vars(tensor).items(), *vars(warp).items()]
+_MODULES = [*vars(floats).items(), *vars(integers).items(), *vars(tensor).items(), *vars(exchange).items()]
 _GLOBALS: dict[str, Any] = {
-    "merge": merge_lanes,
+    "merge": lambda new, old, mask: new if mask is None else np.where(mask, new, old),
     **{name: value for name, value in _MODULES if name[0] != "_"},
     "np": np,
 }
@@ -357,6 +372,15 @@ class Program:
         code = self.kernel.instructions
         ends = (block for block in self.flow.blocks if block.stop == block.start + 1)
         return {block.index for block in ends if code[block.start].parts[0] in EXITS and not code[block.start].guard}
+
+    @cached_property
+    def live_in(self) -> dict[int, set[str]]:
+        """By block, registers that are live before it."""
+        out: dict[int, set[str]] = {}
+        for block in self.flow.blocks:
+            for follower in block.successors:
+                out.setdefault(follower, set()).update(self.flow.live_out[block.index])
+        return out
 
     @cached_property
     def initial_registers(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ on an H200 for every rung.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from worklog.emulator.codegen import UNEXPECTED
 from worklog.emulator.findings import Array, plain_name, unsupported
 from worklog.emulator.flow import Block, Flow, basic_blocks
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, Variable, elements, size_of
-from worklog.emulator.tensor_rules import fragment
+from worklog.emulator.rules import fragment
 
 WARP = 32
 SECTOR = 32
@@ -125,11 +125,6 @@ class Site:
     last: Any = None  # what the global memory knows of the last access
 
     @property
-    def called(self) -> str:
-        """For messages: where the function that contains the line was called; empty for the kernel itself."""
-        return f", called in line {self.caller}" if self.caller else ""
-
-    @property
     def width(self) -> int:
         """Bytes that one lane accesses."""
         return self.size * self.count
@@ -153,6 +148,9 @@ class Site:
     def place(self) -> str:
         """The bytes of an access to shared memory, for messages of races."""
         return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
+
+
+Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes per lane
 
 
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:

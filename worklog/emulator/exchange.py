@@ -7,20 +7,156 @@ have executed the same instruction with the same mask. That may be at several pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.emulator import warp
-from worklog.emulator.findings import Array, Mask
+from worklog.emulator.findings import Mask
+from worklog.emulator.floats import float_max, float_min
 from worklog.emulator.ptx import Imm, Reg
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-EVERYONE = np.array([warp.EVERYONE])
+Array = Any  # an NDArray: NumPy types the results of its operators as Any
+LANES = np.arange(32)
+BITS = np.uint32(1) << LANES.astype(np.uint32)
+REDUCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum}
+REDUCTIONS |= {name: getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")}
+EVERYONE = np.uint32(0xFFFFFFFF)
+_MASK = "the instruction's member mask"
+
+
+def groups(members: Array, active: Array) -> Iterator[Array]:
+    """The active lanes by member mask: in each item, those of each warp that share one mask. At least one item."""
+    if len(members) == 1:
+        yield active
+        return
+    left, first_lanes = active, np.arange(0, len(active), 32)
+    while True:
+        leaders = first_lanes + left.reshape(-1, 32).argmax(axis=1)
+        group = left & (members == np.repeat(members[leaders], 32))
+        yield group
+        left = left & ~group
+        if not left.any():
+            return
+
+
+def misused(members: Array, active: Array, live: Array) -> Iterator[tuple[str, Array, str]]:
+    """Kind, lanes and text of each misuse of the member masks of active lanes.
+
+    PTX ISA, vote.sync, match.sync, redux.sync, shfl.sync and bar.warp.sync: the executing thread must be in its mask,
+    and all non-exited threads of the mask must execute the instruction with the same mask.
+    """
+    if len(members) == 1 and members[0] == EVERYONE and active.all():
+        return
+    members = np.broadcast_to(members, active.shape)
+    outside = active & (members & np.tile(BITS, len(active) // 32) == 0)
+    absent = np.zeros(len(active), bool)
+    for group in groups(members, active):
+        named = np.bitwise_or.reduce(np.where(group, members, np.uint32(0)).reshape(-1, 32), axis=1)
+        absent |= ((named[:, None] & BITS) != 0).ravel() & ~group
+    yield "member-mask", outside, "executes the instruction, but is not in its own member mask"
+    yield "member-mask", absent & active, "is in a lane's member mask, but executes the instruction with another one"
+    yield "divergent-warp", absent & live & ~active, f"is in {_MASK}, but does not execute the instruction"
+    yield "exited-in-mask", absent & ~live, f"is in {_MASK}, but has exited or does not exist"
+
+
+def source_lanes(mode: str, b: Array, c: Array, count: int) -> tuple[Array, Array]:
+    """The lane that each of `count` lanes reads in a shfl.sync (its own if that lane is out of its segment), and
+    whether it is in range.
+
+    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12.
+    """
+    everyone = np.arange(count)
+    lane = everyone & 31
+    b, clamp, segment = b.astype(np.int64) & 31, c.astype(np.int64) & 31, c.astype(np.int64) >> 8 & 31
+    low, high = lane & segment, (lane & segment) | (clamp & ~segment)
+    if mode == "up":
+        source, valid = lane - b, lane - b >= high
+    elif mode == "down":
+        source, valid = lane + b, lane + b <= high
+    else:
+        source = lane ^ b if mode == "bfly" else low | (b & ~segment)
+        valid = source <= high
+    return np.where(valid, everyone - lane + source, everyone), valid
+
+
+def and_origin(a: Array, b: Array, origin_a: Array, origin_b: Array) -> Array:
+    """The origin of a and b (Exchange.used): a defined operand that is False decides alone."""
+    decided = (~a & (origin_a == 0)) | (~b & (origin_b == 0))
+    return np.where(decided, np.uint32(0), np.maximum(origin_a, origin_b))
+
+
+def or_origin(a: Array, b: Array, origin_a: Array, origin_b: Array) -> Array:
+    """The origin of a or b: a defined operand that is True decides alone."""
+    return and_origin(~a, ~b, origin_a, origin_b)
+
+
+def selp_origin(chooser: Array, origin_a: Array, origin_b: Array, origin: Array) -> Array:
+    """The origin of the selected operand, and of the one that selects."""
+    return np.maximum(np.where(chooser, origin_a, origin_b), origin)
+
+
+def vote(mode: str, predicate: Array, active: Array) -> Array:
+    """vote.sync over the active lanes of each warp: any, all and uni as bool, ballot as uint32; one value per lane."""
+    yes = (predicate & active).reshape(-1, 32)
+    count, total = yes.sum(axis=1), active.reshape(-1, 32).sum(axis=1)
+    if mode == "ballot":
+        return np.repeat(np.where(yes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32), 32)
+    return np.repeat({"any": count > 0, "all": count == total, "uni": (count == total) | (count == 0)}[mode], 32)
+
+
+def reduced(operation: str, a: Array, active: Array) -> Array:
+    """redux.sync: one value for all active lanes of a warp."""
+    info = np.iinfo(a.dtype)
+    neutral = {"and": -1 if info.min < 0 else info.max, "min": info.max, "max": info.min}.get(operation, 0)
+    values = np.where(active, a, a.dtype.type(neutral)).reshape(-1, 32)
+    return np.repeat(REDUCTIONS[operation].reduce(values, axis=1, dtype=a.dtype), 32)
+
+
+def match(mode: str, a: Array, active: Array) -> tuple[Array, Array]:
+    """match.sync: the active lanes of the warp that hold the lane's value (any), or all of them if all hold the same,
+    else none (all); and whether all hold the same.
+    """
+    values, lanes = np.broadcast_to(a, active.shape).reshape(-1, 32), active.reshape(-1, 32)
+    same = (values[:, :, None] == values[:, None, :]) & lanes[:, None, :]
+    masks = np.where(same, BITS, np.uint32(0)).sum(axis=2, dtype=np.uint32)
+    everyone = np.where(lanes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32)[:, None]
+    agreed = masks == everyone
+    return (masks if mode == "any" else np.where(agreed, everyone, np.uint32(0))).ravel(), agreed.ravel()
+
+
+def elect(active: Array) -> tuple[Array, Array]:
+    """elect.sync: the lowest active lane of each warp, and whether a lane is the elected one."""
+    leader = np.repeat(active.reshape(-1, 32).argmax(axis=1).astype(np.uint32), 32)
+    return leader, leader == np.tile(LANES, len(active) // 32)
+
+
+def turns(index: Array, lanes: Array) -> list[Array]:
+    """The lanes in groups without a common index, those that share one in lane order."""
+    lanes = lanes[np.argsort(index[lanes], kind="stable")]
+    fresh = np.flatnonzero(np.diff(index[lanes], prepend=-1))
+    turn = np.arange(len(lanes)) - np.repeat(fresh, np.diff(fresh, append=len(lanes)))
+    order = np.argsort(turn, kind="stable")
+    return np.split(lanes[order], np.flatnonzero(np.diff(turn[order])) + 1)
+
+
+# The new value from the old one and the operands, arrays of one element.
+ATOMICS: dict[str, Callable[..., Any]] = {
+    "add": lambda old, value: old + value,
+    "min": lambda old, value: float_min(old, value) if old.dtype.kind == "f" else np.minimum(old, value),
+    "max": lambda old, value: float_max(old, value) if old.dtype.kind == "f" else np.maximum(old, value),
+    "and": lambda old, value: old & value,
+    "or": lambda old, value: old | value,
+    "xor": lambda old, value: old ^ value,
+    "exch": lambda old, value: value,
+    "cas": lambda old, compare, value: np.where(old == compare, value, old),
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), np.add(old, old.dtype.type(1))),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}
 
 
 class Collected(Exception):
@@ -34,11 +170,7 @@ class Exchange:
         self.machine, self.code, self.at = machine, machine.program, machine.program.flow.meetings
         # Of a shuffle: the origins (see `used`) of its operand, and of its result.
         self.origin = self.origins = np.zeros(1, np.uint32)
-        self.start()
-
-    def start(self) -> None:
-        """Begin a new batch."""
-        lanes = self.machine.batch.lanes
+        lanes = machine.batch.lanes
         self.held: dict[int, Array] = {}  # lanes that wait, by block of code
         self.forced: tuple[Any, ...] | None = None
         # By lane: the member mask of its instruction, whether its guard lets it execute, and whether it lived when
@@ -47,7 +179,7 @@ class Exchange:
         self.executing = self.lived = np.zeros(lanes, bool)
         # Of the lanes that execute an instruction together: their masks, one group per mask, and the operands of those
         # at other places.
-        self.named, self.parts = EVERYONE, [np.zeros(lanes, bool)]
+        self.named, self.parts = np.array([EVERYONE]), [np.zeros(lanes, bool)]
         self.elsewhere: list[tuple[Array, tuple[Array, ...]]] = []
         self.collecting = False
 
@@ -62,11 +194,11 @@ class Exchange:
             register, negated = instruction.guard
             executing = lanes & (registers[register.name] ^ negated)
         mask = instruction.operands[-1] if instruction.operands and "aligned" not in instruction.parts else None
-        named = registers[mask.name].astype(np.uint32) if isinstance(mask, Reg) else EVERYONE
+        named = registers[mask.name].astype(np.uint32) if isinstance(mask, Reg) else np.array([EVERYONE])
         if isinstance(mask, Imm):
             named = np.array([mask.bits & 0xFFFFFFFF], np.uint32)
         warps, threads = machine.census(lanes)
-        if executing is lanes and len(named) == 1 and named[0] == warp.EVERYONE and threads == 32 * warps:
+        if executing is lanes and len(named) == 1 and named[0] == EVERYONE and threads == 32 * warps:
             self._open({number: lanes}, lanes, named)
             return True
         self.executing = np.where(lanes, executing, self.executing)
@@ -111,7 +243,7 @@ class Exchange:
         live, here = _bits(self.machine.live), [self.held[number] & self.executing for number in numbers]
         same = np.zeros(len(self.members), np.uint32)
         if len(numbers) > 1:
-            for group in warp.groups(self.members, reduce(np.bitwise_or, here)):
+            for group in groups(self.members, reduce(np.bitwise_or, here)):
                 same = np.where(group, _bits(group), same)
         return [~self.executing | (self.members & live & ~(same | _bits(lanes)) == 0) for lanes in here]
 
@@ -129,13 +261,13 @@ class Exchange:
     def _open(self, met: dict[int, Array], active: Array, named: Array) -> None:
         """The lanes that execute the next instruction, with misuses of their member masks reported."""
         self.named, self.active, self.elsewhere = named, active, []
-        self.parts = list(warp.groups(named, active))
+        self.parts = list(groups(named, active))
         first, place = next(iter(met)), {number: self.at[number] for number in met}
-        for kind, wrong, what in warp.misused(named, active, self.machine.live | self.lived):
+        for kind, wrong, what in misused(named, active, self.machine.live | self.lived):
             for number, lanes in met.items():
                 own = wrong & (lanes | ~active) if number == first else wrong & lanes
                 if own.any():
-                    self.machine.recorder.add_lanes(kind, place[number], own, what)
+                    self.machine.batch.tell(kind, place[number], own, what)
         if place[first].parts[0] == "bar" and self.machine.shared.checking:
             for group in self.parts:
                 self.machine.shared.interval.synchronise_warps(group)
@@ -165,7 +297,7 @@ class Exchange:
     # Called by generated code.
 
     def between(self, function: Callable[..., Any], modes: tuple[str, ...], *own: Array) -> Any:
-        """An instruction in which the lanes of a member mask exchange values: a function of worklog.emulator.warp."""
+        """An instruction in which the lanes of a member mask exchange values: one of the functions above."""
         operands = self._operands(own)
         first, *others = self.parts
         out = function(*modes, *operands, first)
@@ -182,9 +314,11 @@ class Exchange:
         """
         a, b, c, origin = self._operands((*own, self.origin))
         lanes = self.active
-        source, valid = warp.source_lanes(mode, b, c, len(lanes))
-        undefined = np.where(warp.undefined(source, self.named, lanes), np.uint32(pc + 1), np.uint32(0))
-        self.origins = np.maximum(undefined, np.broadcast_to(origin, lanes.shape)[source])
+        source, valid = source_lanes(mode, b, c, len(lanes))
+        lost = lanes & ~(lanes[source] & (self.named & BITS[source & 31] != 0))
+        self.origins = np.maximum(
+            np.where(lost, np.uint32(pc + 1), np.uint32(0)), np.broadcast_to(origin, lanes.shape)[source]
+        )
         return np.broadcast_to(a, lanes.shape)[source], valid & lanes
 
     def used(self, pc: int, origin: Array, mask: Mask) -> None:
@@ -197,17 +331,12 @@ class Exchange:
         for number in np.unique(origin[origin > 0]):
             what = "shuffles from a lane that is not in its member mask or does not execute the shuffle, and "
             what += f"line {code[pc].line} uses the value"
-            self.machine.recorder.add_lanes("undefined-shuffle", code[number - 1], origin == number, what)
-
-    def active_lanes(self, mask: Mask) -> Array:
-        """activemask."""
-        out: Array = warp.vote("ballot", self.machine.lanes_of(mask), self.machine.lanes_of(mask))
-        return out
+            self.machine.batch.tell("undefined-shuffle", code[number - 1], origin == number, what)
 
 
 def _bits(lanes: Array) -> Array:
     """By lane, the lanes of its warp that are among these, as a mask."""
-    return np.repeat(np.where(lanes.reshape(-1, 32), warp.BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32), 32)
+    return np.repeat(np.where(lanes.reshape(-1, 32), BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32), 32)
 
 
 def _warps(lanes: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
 if TYPE_CHECKING:
+    from worklog.emulator.counts import Site, Watch
     from worklog.emulator.ptx import Instruction
 
 Array = NDArray[Any]
 Mask = Any  # None for all lanes, False for none, else a bool array
+Thread = tuple[tuple[int, int, int], int]  # a block, and a number in it
 
 
 class PtxError(WorklogError):
@@ -85,14 +87,22 @@ WARNINGS = ("barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approxim
 
 @dataclass
 class Batch:
-    """The blocks of a launch that run side by side. blocks: their numbers, changed for each batch.
+    """The blocks of a launch that run side by side, and what the launch did wrong. blocks: their numbers, changed for
+    each batch. source, counting, values, races, watch: as for worklog.emulator.launch.
 
     A lane's number gives its block and thread. Lanes fill whole warps, so a block may have idle ones.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    source: str = ""
+    counting: bool = True
+    values: bool = True
+    races: bool = True
+    watch: Watch | None = None
     blocks: Sequence[int] = ()
+    # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
+    found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
@@ -117,6 +127,67 @@ class Batch:
         """(x, y, z) of a block of the launch."""
         x, y, number = *self.grid[:2], int(number)
         return number % x, number // x % y, number // (x * y)
+
+    def text(self, line: int) -> str:
+        """The source line, empty where the source is not known."""
+        lines = self.source.splitlines()
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def add(
+        self,
+        kind: str,
+        line: int,
+        message: str,
+        block: tuple[int, int, int],
+        threads: Sequence[int],
+        other_line: int | None = None,
+        count: int = 1,
+        callers: tuple[int, ...] = (),
+    ) -> None:
+        """Record a finding, or count it where one of its kind and place has been recorded."""
+        callers, numbers = tuple(filter(None, callers)), tuple(map(int, threads))
+        key = (kind, line, other_line, callers)
+        known = self.found.get(key)
+        known = known or Finding(kind, line, self.text(line), message, block, numbers, other_line, 0, callers)
+        self.found[key] = replace(known, count=known.count + count)
+
+    def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 1) -> None:
+        """Record what a lane of the batch, or those of a bool array, did wrong: "thread 3 of block (0, 0, 0) <what>".
+        place, and other, the other place concerned: instructions or access sites.
+        """
+        first = lanes if isinstance(lanes, int) else int(lanes.argmax())
+        (block, thread), threads = self.locate(first), [first % self.block_lanes]
+        if not isinstance(lanes, int):
+            threads = np.flatnonzero(lanes[first - thread :][: self.block_lanes])[:32].tolist()
+            count = int(lanes.sum())
+        callers = (place.caller, other.caller if other else 0)
+        message = f"thread {thread} of block {block} {what}{called(place)}"
+        self.add(kind, place.line, message, block, threads, other.line if other else None, count, callers)
+
+    def tell_race(self, kind: str, sites: tuple[Site, Site], threads: Sequence[Thread], what: str, count: int) -> None:
+        """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""
+        (first, second), ((earlier, one), (block, two)) = sites, threads
+        text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
+        owner = "" if block == earlier else f" of block {block}"
+        message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}"
+        concerned, callers = (two,) if owner else (one, two), (second.caller, first.caller)
+        self.add(kind, second.line, message, block, concerned, first.line, count, callers)
+
+    def tell_twice(self, kind: str, site: Site, threads: Sequence[Thread], where: str, count: int) -> None:
+        """Record two threads of a block that write different values to the same bytes with one store."""
+        (block, one), (_, two) = threads
+        message = f"threads {one} and {two} of block {block} write different values to {where} with one store"
+        message += called(site)
+        self.add(kind, site.line, message, block, (one, two), site.line, count, (site.caller,))
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error was found."""
+        return any(finding.is_error for finding in self.found.values())
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, by line."""
+        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
 
 
 @dataclass(frozen=True)
@@ -154,65 +225,8 @@ class Finding:
         return f"{file}:{self.line}: {self.kind}: {self.message}{more}\n    {self.text}"
 
 
-class Recorder:
-    """Collects findings; the same kind at the same lines is one finding with a count."""
-
-    def __init__(self, source: str | None, batch: Batch) -> None:
-        self.lines = source.splitlines() if source else []
-        self.batch = batch
-        # By kind, line, other line and callers.
-        self.found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = {}
-
-    def text(self, line: int) -> str:
-        """The source line, empty where the source is not known."""
-        return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-
-    def add(
-        self,
-        kind: str,
-        line: int,
-        message: str,
-        block: tuple[int, int, int],
-        threads: Sequence[int],
-        other_line: int | None = None,
-        count: int = 1,
-        callers: tuple[int, ...] = (),
-    ) -> None:
-        """Record a finding, or count it where one of its kind and place has been recorded."""
-        callers, numbers = tuple(filter(None, callers)), tuple(map(int, threads))
-        key = (kind, line, other_line, callers)
-        new = Finding(kind, line, self.text(line), message, block, numbers, other_line, 0, callers)
-        known = self.found.get(key, new)
-        self.found[key] = replace(known, count=known.count + count)
-
-    def add_lanes(self, kind: str, place: Any, lanes: Array, what: str) -> None:
-        """Record what threads did wrong. place: an instruction or an access site. lanes: bool, which of the batch;
-        what: as in "thread 3 of block (0, 0, 0) <what>".
-        """
-        first = int(lanes.argmax())
-        block, thread = self.batch.locate(first)
-        threads = np.flatnonzero(lanes[first - thread :][: self.batch.block_lanes])[:32]
-        message = f"thread {thread} of block {block} {what}{_called(place)}"
-        self.add(kind, place.line, message, block, threads.tolist(), count=int(lanes.sum()), callers=(place.caller,))
-
-    def tell(self, kind: str, place: Any, lane: int, what: str, other: Any = None, count: int = 1) -> None:
-        """Record what one thread did wrong. place, and other, the other place concerned: as for add_lanes."""
-        block, thread = self.batch.locate(lane)
-        callers = (place.caller, other.caller if other else 0)
-        message = f"thread {thread} of block {block} {what}{_called(place)}"
-        self.add(kind, place.line, message, block, (thread,), other.line if other else None, count, callers)
-
-    @property
-    def failed(self) -> bool:
-        """Whether an error was found."""
-        return any(finding.is_error for finding in self.found.values())
-
-    def findings(self) -> tuple[Finding, ...]:
-        """All of them, by line."""
-        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
-
-
-def _called(place: Any) -> str:
+def called(place: Any) -> str:
+    """For messages: where the function that contains the line was called; empty for the kernel itself."""
     return f", called in line {place.caller}" if place.caller else ""
 
 

@@ -51,11 +51,13 @@ class Flow:
 def analyse(kernel: Kernel) -> Flow:
     """Raises PtxError for a branch to an unknown label."""
     blocks = basic_blocks(kernel, at_meetings=True)
-    origins = _origins(kernel)
-    live, arrays, dependent = _liveness(kernel, blocks), _provenance(kernel, origins), _data_dependent(kernel, origins)
+    sources = _origins(kernel)
+    live, arrays, dependent = _liveness(kernel, blocks), _provenance(kernel, sources), _data_dependent(kernel, sources)
     first = {block.index: kernel.instructions[block.start] for block in blocks}
     meetings = {number: instruction for number, instruction in first.items() if is_meeting(instruction)}
-    return Flow(blocks, live, arrays, dependent, _shuffled(kernel), meetings)
+    found = origins(kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
+    shuffled = frozenset(name for name, shuffles in found.items() if shuffles)
+    return Flow(blocks, live, arrays, dependent, shuffled, meetings)
 
 
 def is_barrier(instruction: Instruction) -> bool:
@@ -172,12 +174,6 @@ def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[
                 changed |= not found <= out[register.name]
                 out[register.name] |= found
     return out
-
-
-def _shuffled(kernel: Kernel) -> frozenset[str]:
-    """Registers computed from the results of shuffles."""
-    found = origins(kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
-    return frozenset(name for name, shuffles in found.items() if shuffles)
 
 
 def _origins(kernel: Kernel) -> dict[str, set[str]]:

@@ -10,164 +10,15 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
+from worklog.emulator.form_classes import CLASSES, FLOATS, LOCAL_WINDOW, PACKED, SHARED_WINDOW, SIXTEEN, UNPACKED, WIDER
 from worklog.emulator.ptx import DTYPES
-
-INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
-FLOATS = ("f32", "f64")
-BITS = ("b16", "b32", "b64")
-# Types of two 16-bit numbers in a word have a dimension of length two.
-SIXTEEN = {"f16": "half", "f16x2": "half", "bf16": "bfloat", "bf16x2": "bfloat"}
-# Types of operands that are not as a register holds them: the register's type, and what the operand becomes.
-UNPACKED = {
-    "double": ("f32", "{}.astype('f8')"),
-    **{t: ("b16", f"from_{name}({{}}, 'f8')") for t, name in SIXTEEN.items() if "x" not in t},
-    **{t: ("b32", f"from_{name}(pairs({{}}), 'f8')") for t, name in SIXTEEN.items() if "x" in t},
-    "u16x2": ("b32", "pairs({})"),
-    "s16x2": ("b32", "pairs({}).view('i2')"),
-}
-# What becomes of a result of such a type.
-PACKED = {
-    **{t: f"to_{name}({{}})" if "x" not in t else f"paired(to_{name}({{}}))" for t, name in SIXTEEN.items()},
-    "u16x2": "paired({})",
-    "s16x2": "paired({})",
-}
-WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
-# Where the memories of a block and of a thread start in the generic address space; global addresses are generic.
-SHARED_WINDOW, LOCAL_WINDOW = 1 << 60, 1 << 61
-
-_ORDER = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-YES_INTEGER = {"u32": "np.uint32(0xFFFFFFFF)", "s32": "np.int32(-1)"}
-_INTEGRAL = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
-
-
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-# Each class: parts of an opcode, with what they become in the expression.
-CLASSES: dict[str, dict[str, str]] = {
-    "INTEGER": _same(*INTEGERS),
-    "INTEGER32": _same(*INTEGERS[2:]),  # of 32 and 64 bits
-    "CARRIED": {name: name.replace("s", "u") for name in (*INTEGERS[2:], "b32")},
-    "SIGNED": _same("s16", "s32", "s64"),
-    "NARROW": _same(*WIDER),
-    "SHIFTED": _same(*BITS, *INTEGERS),
-    "LOGIC": _same(*BITS, "pred"),
-    "BITS32": _same("b32", "b64", *INTEGERS[2:]),
-    "WORD": _same("b32", "b64"),
-    "PAIR": _same("u16x2", "s16x2"),
-    "BITS": _same(*BITS),
-    "REDUCED": _same("u32", "s32", "b32"),
-    "FLOAT": _same(*FLOATS),
-    "SHORT": _same("f32", *SIXTEEN),
-    "NUMBER": _same(*FLOATS, *SIXTEEN),
-    "SCALAR": _same(*FLOATS, "f16", "bf16"),
-    "THIRTYTWO": _same("u32", "s32"),
-    "MIXED": _same("u32.s32", "s32.u32", "s32.s32"),
-    "HALFWORD": _same("s16", "u16"),
-    "BYTE": _same("s8", "u8"),
-    "SIXTEEN": _same(*SIXTEEN),
-    "SINGLE": _same("f16", "bf16"),
-    "DOUBLE": _same("f16x2", "bf16x2"),
-    "ANY": _same(*DTYPES),
-    "TO": _same("u8", "s8", *INTEGERS),
-    "FROM": _same("u8", "s8", *INTEGERS),
-    "ONE": _same("f32.f32", "f64.f64"),  # from a type to itself
-    "SAME_SIXTEEN": _same(*(f"{name}.{name}" for name in SIXTEEN)),
-    "SAME_SINGLE": _same("f16.f16", "bf16.bf16"),
-    # Modifiers of float instructions; "" is without. FTZ also flushes the operands, and the result of a function that
-    # doesn't take it; it exists for f32 and f16 only.
-    "RN": {"": "", "rn": ""},
-    "FTZ": {"": "", "ftz": ", ftz=True"},
-    "UNFLUSHED": {"": "", "ftz": ""},
-    "SAT": {"": "", "sat": "saturate"},
-    "RELU": {"": "", "relu": "relu"},
-    "DIRECTED": _same("rz", "rm", "rp"),
-    "MODE": _same("rn", "rz", "rm", "rp"),
-    "ROUNDING": {"": "rn", **_same("rn", "rz", "rm", "rp")},
-    "MODE2": _same("rn", "rz"),
-    "TF32": _same("rna", "rn", "rz"),
-    "INTEGRAL": _INTEGRAL,
-    "ROUNDED": {"": "", **_INTEGRAL},
-    # Operations.
-    "FMA": _same("fma", "mad"),
-    "MIN": {"min": "float_min", "max": "float_max"},
-    "LEAST": {"min": "np.minimum", "max": "np.maximum"},
-    "PLUS": {"add": "add_carry", "sub": "sub_borrow"},
-    "SIGN": {"add": "", "sub": "-"},
-    "SUM": {"add": "+", "sub": "-"},
-    "BITWISE": {"and": "&", "or": "|", "xor": "^"},
-    # The carry that a multiply-add takes, and the half of the product.
-    "MAD": {"mad": "False", "madc": "{carry}"},
-    "PART": {"lo": "{0} * {1}", "hi": "mul_hi({0}, {1})"},
-    "MIDDLE": {"lo": "0", "hi": "16"},
-    "COMPARE": {**_ORDER, "lo": "<", "ls": "<=", "hi": ">", "hs": ">="},
-    "COMPAREF": {
-        **{name: f"{{0}} {sign} {{1}}" for name, sign in _ORDER.items() if name != "ne"},
-        "ne": "({0} < {1}) | ({0} > {1})",
-        # Also true for NaN.
-        "equ": "~(({0} < {1}) | ({0} > {1}))",
-        "neu": "{0} != {1}",
-        "ltu": "~({0} >= {1})",
-        "leu": "~({0} > {1})",
-        "gtu": "~({0} <= {1})",
-        "geu": "~({0} < {1})",
-        "num": "({0} == {0}) & ({1} == {1})",
-        "nan": "({0} != {0}) | ({1} != {1})",
-    },
-    "COMBINE": {"": "", **{name: f", np.logical_{name}, {{2}}" for name in ("and", "or", "xor")}},
-    "EITHER": {name: f"np.logical_{name}" for name in ("and", "or")},
-    "COUNT": {"wrap": "{2} & np.uint32(31)", "clamp": "np.minimum({2}, np.uint32(32))"},
-    "APPROXIMATE": {
-        **{name: f"np.{name}" for name in ("sin", "cos", "tanh", "sqrt")},
-        "ex2": "np.exp2",
-        "lg2": "np.log2",
-        "rcp": "np.reciprocal",
-        "rsqrt": "lambda x: 1 / np.sqrt(x)",
-    },
-    "QUOTIENT": _same("approx", "full"),
-    "HALF": {"f16": "from_half", "bf16": "from_bfloat"},
-    "NARROWED": {"f16": "to_half", "bf16": "to_bfloat"},
-    "EIGHT": {"e4m3x2": "3", "e5m2x2": "2"},  # digits of the fraction
-    "HALVES": {"f16x2": "to_half", "bf16x2": "to_bfloat"},
-    # What set gives where the comparison holds.
-    "YES": {
-        **YES_INTEGER,
-        **dict.fromkeys(("f16", "bf16"), "np.float64(1)"),
-        "f32": "np.float32(1)",
-    },
-    "YES_SINGLE": {"u16": "np.uint16(0xFFFF)", "s16": "np.int16(-1)", **YES_INTEGER},
-    "TESTED": {
-        "finite": "np.isfinite({0})",
-        "infinite": "np.isinf({0})",
-        "number": "{0} == {0}",
-        "notanumber": "{0} != {0}",
-        "normal": "np.isfinite({0}) & ((np.abs({0}) >= np.finfo(DTYPE).tiny) | ({0} == 0))",  # PTX ISA, testp: also 0
-        "subnormal": "({0} != 0) & (np.abs({0}) < np.finfo(DTYPE).tiny)",
-    },
-    # prmt's modes: the selector by the low two bits of its operand.
-    "PERMUTED": {
-        "f4e": "(0x3210, 0x4321, 0x5432, 0x6543)",
-        "b4e": "(0x5670, 0x6701, 0x7012, 0x0123)",
-        "rc8": "(0x0000, 0x1111, 0x2222, 0x3333)",
-        "ecl": "(0x3210, 0x3211, 0x3222, 0x3333)",
-        "ecr": "(0x0000, 0x1110, 0x2210, 0x3210)",
-        "rc16": "(0x1010, 0x3232, 0x1010, 0x3232)",
-    },
-    "CLAMPED": {"clamp": "True", "wrap": "False"},
-    "SIDE": {"lo": "0", "hi": "2"},
-    "VOTE": _same("any", "all", "uni"),
-    "REDUCTION": _same("add", "min", "max", "and", "or", "xor"),
-    "SHUFFLE": _same("up", "down", "bfly", "idx"),
-    "MATCH": _same("any", "all"),
-    "WINDOW": {"shared": str(SHARED_WINDOW), "local": str(LOCAL_WINDOW), "global": "0", "const": "0", "param": "0"},
-}
 
 
 @dataclass(frozen=True)
 class Form:
-    """One form. sources: the operands' types. expression: of the operands {0}, {1}, …, the instruction's place {pc} and
-    the active lanes {mask}. results: the destinations' types; the expression of two results is a tuple.
+    """One form. sources: the operands' types; number: a literal; shared, generic: an address in shared memory.
+    expression: of the operands {0}, {1}, …, the instruction's place {pc} and the active lanes {mask}. results: the
+    destinations' types; the expression of two results is a tuple, that of none a statement.
     """
 
     sources: tuple[str, ...]
@@ -193,10 +44,10 @@ _TABLE = (
     ("abs.SIGNED", "t", "np.abs({0})", "t"),
     ("neg.SIGNED", "t", "-{0}", "t"),
     ("sad.INTEGER", "t t t", "{2} + np.where({0} < {1}, {1} - {0}, {0} - {1})", "t"),
-    ("dp4a.u32.u32", "u32 u32 u32", "dp4a({0}, {1}, {2})", "u32"),
-    ("dp4a.MIXED", "t s s32", "dp4a({0}, {1}, {2})", "s32"),
-    ("dp2a.SIDE.u32.u32", "u32 u32 u32", "dp2a({0}, {1}, {2}, SIDE)", "u32"),
-    ("dp2a.SIDE.MIXED", "t s s32", "dp2a({0}, {1}, {2}, SIDE)", "s32"),
+    ("dp4a.u32.u32", "u32 u32 u32", "dot({0}, {1}, {2}, 8)", "u32"),
+    ("dp4a.MIXED", "t s s32", "dot({0}, {1}, {2}, 8)", "s32"),
+    ("dp2a.SIDE.u32.u32", "u32 u32 u32", "dot({0}, {1}, {2}, 16, SIDE)", "u32"),
+    ("dp2a.SIDE.MIXED", "t s s32", "dot({0}, {1}, {2}, 16, SIDE)", "s32"),
     ("SUM.sat.s32", "t t", "clamp_integer({0}.astype('i8') SUM {1}, np.dtype('i4'))", "t"),
     ("mad.hi.sat.s32", "t t t", "clamp_integer(mul_hi({0}, {1}).astype('i8') + {2}, np.dtype('i4'))", "t"),
     ("MAD.PART.cc.CARRIED", "t t CARRIED", "add_carry((PART).view({2}.dtype), {2}, MAD)", "CARRIED carry"),
@@ -214,8 +65,8 @@ _TABLE = (
     ("lop3.b32", "t t t t", "lop3({0}, {1}, {2}, {3})", "t"),
     ("shl.SHIFTED", "t u32", "shl({0}, {1})", "t"),
     ("shr.SHIFTED", "t u32", "shr({0}, {1})", "t"),
-    ("shf.l.COUNT.b32", "t t t", "(joined({0}, {1}) << (COUNT) >> np.uint64(32)).astype('u4')", "t"),
-    ("shf.r.COUNT.b32", "t t t", "(joined({0}, {1}) >> (COUNT)).astype('u4')", "t"),
+    ("shf.l.CLAMPED.b32", "t t t", "(joined({0}, {1}) << limited({2}, CLAMPED) >> np.uint64(32)).astype('u4')", "t"),
+    ("shf.r.CLAMPED.b32", "t t t", "(joined({0}, {1}) >> limited({2}, CLAMPED)).astype('u4')", "t"),
     ("bfe.BITS32", "t u32 u32", "bfe({0}, {1}, {2})", "t"),
     ("bfi.BITS32", "t t u32 u32", "bfi({0}, {1}, {2}, {3})", "t"),
     ("brev.BITS32", "t", "brev({0})", "t"),
@@ -227,8 +78,8 @@ _TABLE = (
     ("prmt.b32.PERMUTED", "t t t", "prmt({0}, {1}, np.array(PERMUTED, 'u4')[{2} & np.uint32(3)])", "t"),
     ("lop3.EITHER.b32", "t t t t pred", "tested(lop3({0}, {1}, {2}, {3}), EITHER, {4})", "t pred"),
     ("cnot.BITS", "t", "({0} == 0).astype(DTYPE)", "t"),
-    ("bmsk.CLAMPED.b32", "u32 u32", "bmsk({0}, {1}, CLAMPED)", "u32"),
-    ("szext.CLAMPED.THIRTYTWO", "t u32", "szext({0}, {1}, CLAMPED)", "t"),
+    ("bmsk.CLAMPED.b32", "u32 u32", "shl(mask(limited({1}, CLAMPED), np.dtype('u4')), limited({0}, CLAMPED))", "u32"),
+    ("szext.CLAMPED.THIRTYTWO", "t u32", "bfe({0}, np.uint32([0]), limited({1}, CLAMPED))", "t"),
     # Moves, selections, comparisons.
     ("mov.ANY", "t", "{0}", "t"),
     ("selp.ANY", "t t pred", "np.where({2}, {0}, {1})", "t"),
@@ -318,13 +169,56 @@ _TABLE = (
     ("cvt.pack.sat.HALFWORD.s32", "s s", "cvt_pack({0}, {1}, DTYPE)", "b32"),
     ("cvt.pack.sat.BYTE.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, DTYPE) | {2} << np.uint32(16)", "b32"),
     # Warps.
-    ("activemask.b32", "", "S.exchange.active_lanes({mask})", "u32"),
+    ("activemask.b32", "", "vote('ballot', S.lanes_of({mask}), S.lanes_of({mask}))", "u32"),
     ("vote.sync.VOTE.pred", "pred b32", "S.exchange.between(vote, ('VOTE',), {0})", "pred"),
     ("vote.sync.ballot.b32", "pred b32", "S.exchange.between(vote, ('ballot',), {0})", "u32"),
-    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.exchange.between(reduce, ('REDUCTION',), {0})", "t"),
+    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.exchange.between(reduced, ('REDUCTION',), {0})", "t"),
     ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.exchange.shuffle({pc}, 'SHUFFLE', {0}, {1}, {2})", "u32 pred"),
     ("match.MATCH.sync.WORD", "t b32", "S.exchange.between(match, ('MATCH',), {0})", "u32 pred"),
     ("elect.sync", "b32", "S.exchange.between(elect, ())", "u32 pred"),
+    ("bar.warp.sync", "b32", "None", ""),
+    ("movmatrix.sync.aligned.m8n8.trans.b16", "b32", "S.tensor.transpose({pc}, {mask}, {0})", "b32"),
+    ("wgmma.fence.sync.aligned", "", "S.wgmma.fence({mask})", ""),
+    ("wgmma.commit_group.sync.aligned", "", "S.wgmma.commit({mask})", ""),
+    ("wgmma.wait_group.sync.aligned", "number", "S.wgmma.wait({mask}, {0})", ""),
+    ("setmaxnreg.GROW.sync.aligned.u32", "u32", "S.set_registers({pc}, {mask}, {0})", ""),
+    # Fences change no value: lanes run in lockstep. What they order is checked.
+    ("fence.ORDER.SCOPE", "", "S.fence({mask}, SCOPE)", ""),
+    ("membar.LEVEL", "", "S.fence({mask}, LEVEL)", ""),
+    ("FENCE.proxy.alias", "", "None", ""),
+    ("FENCE.proxy.async.SIDES", "", "S.barriers.fence({mask}, False)", ""),
+    ("fence.mbarrier_init.release.cluster", "", "S.fence({mask}, True), S.barriers.fence({mask}, True)", ""),
+    # Copies and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy" and "Parallel
+    # Synchronization and Communication Instructions: mbarrier".
+    ("cp.async.commit_group", "", "S.copies.commit({mask})", ""),
+    ("cp.async.wait_all", "", "S.copies.wait({mask}, -1)", ""),
+    ("cp.async.wait_group", "number", "S.copies.wait({mask}, {0})", ""),
+    ("cp.async.bulk.commit_group", "", "S.bulk.commit({mask})", ""),
+    ("cp.async.bulk.wait_group.READ", "number", "S.bulk.wait({mask}, {0})", ""),
+    ("cp.async.mbarrier.arrive.NOINC.PLACE.b64", "PLACE", "S.barriers.track({pc}, {0}, {mask}, NOINC)", ""),
+    ("mbarrier.init.PLACE.b64", "PLACE u32", "S.barriers.init({pc}, {0}, {mask}, {1})", ""),
+    ("mbarrier.inval.PLACE.b64", "PLACE", "S.barriers.inval({pc}, {0}, {mask})", ""),
+    ("mbarrier.TX.ORDER.NEAR.PLACE.b64", "PLACE u32", "S.barriers.expect({pc}, {0}, {mask}, {1}, TX)", ""),
+    ("mbarrier.ARRIVE.ORDER.NEAR.PLACE.b64", "PLACE",
+     "S.barriers.arrive({pc}, {0}, {mask}, np.ones(1, 'u4'), None, 'ARRIVE ORDER')", "b64"),
+    ("mbarrier.ARRIVE.KEPT.ORDER.NEAR.PLACE.b64", "PLACE u32",
+     "S.barriers.arrive({pc}, {0}, {mask}, {1}, None, 'ARRIVE KEPT ORDER')", "b64"),
+    ("mbarrier.ARRIVE.expect_tx.ORDER.NEAR.PLACE.b64", "PLACE u32",
+     "S.barriers.arrive({pc}, {0}, {mask}, np.ones(1, 'u4'), {1}, 'ARRIVE ORDER')", "b64"),
+    *((f"mbarrier.WAIT.{parity}.ORDER.NEAR.PLACE.b64", f"PLACE {type_}{hint}",
+       f"S.barriers.wait({{pc}}, {{0}}, {{mask}}, {{1}}, '{parity} ORDER')", "pred")
+      for parity, type_ in (("", "b64"), ("parity", "u32")) for hint in ("", " u32")),
+    ("mbarrier.pending_count.b64", "b64", "({0} & np.uint64(0xFFFFF)).astype('u4')", "u32"),
+    # A cluster has one block, which has each of its addresses.
+    ("mapa.CLUSTER.u32", "u32 u32", "S.barriers.rank({pc}, {0}, {1}, {mask})", "u32"),
+    ("mapa.CLUSTER.u64", "u64 u32", "S.barriers.rank({pc}, {0}, {1}, {mask})", "u64"),
+    ("getctarank.CLUSTER.u32", "u32", "np.zeros(1, 'u4')", "u32"),
+    ("getctarank.CLUSTER.u64", "u64", "np.zeros(1, 'u4')", "u32"),
+    # Calls: vprintf has the addresses of the format and of the arguments; __assertfail has message, file, line,
+    # function and size of a character.
+    ("call.vprintf", "u64 u64", "S.printed.call(S.lanes_of({mask}), {0}, {1})", "u32"),
+    ("STOP", "", "S.abort({pc}, {mask})", ""),
+    ("trap.assert", "u64 u64 u32 u64 u64", "S.abort({pc}, {mask}, {0})", ""),
 )  # fmt: skip
 _CLASS = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(sorted(CLASSES, key=len, reverse=True))})(?![A-Z0-9_])")
 
@@ -344,7 +238,7 @@ def _forms(*row: str) -> dict[tuple[str, int], Form]:
     out = {}
     for members in product(*(CLASSES[name].items() for name in names)):
         parts, words = ({n: member[k] for n, member in zip(names, members, strict=True)} for k in (0, 1))
-        opcode = re.sub(r"\.+", ".", _with(parts, row[0]))
+        opcode = re.sub(r"\.+", ".", _with(parts, row[0])).strip(".")
         if words.get("FTZ") and {"f32", "f16", "f16x2"}.isdisjoint(opcode.split(".")):
             continue
         sources, text, results = (_with(words, cell) for cell in row[1:])
@@ -360,12 +254,12 @@ def _forms(*row: str) -> dict[tuple[str, int], Form]:
             text = f"flush({text})" if given == ("f32",) and "ftz" not in text else text
         if words.get("SAT") and (given[0] in FLOATS or given[0] in SIXTEEN):
             text = f"saturate({text})"
-        if given[0] in PACKED:
+        if given and given[0] in PACKED:
             text = PACKED[given[0]].replace("{}", text + words.get("FTZ", "") * ("b" not in given[0]))
             given = ("b32" if "x" in given[0] else "b16",)
-        out[opcode, len(taken)] = Form(taken, text, given)
+        out[opcode, len(taken) + bool(given)] = Form(taken, text, given)
     return out
 
 
-# By opcode and number of operands.
+# By opcode and number of operands, the result included; two results are one operand.
 FORMS = {key: form for row in _TABLE for key, form in _forms(*row).items()}

@@ -21,20 +21,21 @@ Where the shadow keeps less than all accesses it may miss a race, but it invents
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from worklog.emulator.counts import ORDERED, Site
-from worklog.emulator.findings import Array, Batch, Mask, Recorder, plain_name
+from worklog.emulator.exchange import turns
+from worklog.emulator.findings import Array, Batch, Mask, plain_name
 from worklog.emulator.flow import defined, origins, reads
-from worklog.emulator.handover import Handover
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Reg, Sym
-from worklog.emulator.warp import turns
 
 STRONG, AGREED = 1, 2  # bits of a stamp: the access is strong; several threads wrote this value
 LOADED = "loaded pointer"
+FENCES = {"membar", "release", "acquire", "acq_rel"}
+MOST_ROWS = 1 << 24  # elements of rows: afterwards a block's last row grows in place, and a missing fence may be missed
 
 
 class Shadow(NamedTuple):
@@ -55,24 +56,20 @@ class GlobalChecks:
     the lanes of the blocks in this order.
     """
 
-    def __init__(self, recorder: Recorder, batch: Batch, numbers: Sequence[int], kernel: Kernel, grain: int) -> None:
-        self.recorder, self.batch, self.numbers, self.grain = recorder, batch, numbers, grain
+    def __init__(self, batch: Batch, numbers: Sequence[int], kernel: Kernel, grain: int) -> None:
+        self.batch, self.numbers, self.grain = batch, numbers, grain
         self.bits = (len(numbers) * batch.block_lanes).bit_length()
         self.thread = (1 << self.bits) - 1  # of a stamp
         self.shadows: dict[int, Shadow] = {}
-        self.sites: list[Site | None] = [None]  # by time; the first access has time 1
-        self.handover = Handover(batch.block_lanes) if _has_fences(kernel) else None
+        self.sites: list[Site | None] = [None]  # by time; the next access has time len(sites)
+        fences = (i.parts[0] == "fence" or not FENCES.isdisjoint(i.parts) for i in kernel.instructions)
+        self.handover = Handover(batch.block_lanes) if any(fences) else None
         self.begun = self.done = 0  # blocks of all batches so far, and of those before this one
 
     def watch(self, name: str, base: int, size: int, flags: bool) -> None:
         """Check accesses to this buffer; flags: as in Shadow."""
         write, read, other_read = (np.zeros(-(-size // self.grain), np.int64) for _ in range(3))
         self.shadows[base] = Shadow(name, write, read, other_read, flags)
-
-    @property
-    def now(self) -> int:
-        """The time of the next access."""
-        return len(self.sites)
 
     def start(self) -> None:
         """Begin a new batch."""
@@ -89,21 +86,21 @@ class GlobalChecks:
         """These lanes have passed a barrier of their blocks. Where it is one of some warps, or an mbarrier, what other
         lanes did counts as ordered, too.
         """
-        self.barriers[lanes] = self.now
+        self.barriers[lanes] = len(self.sites)
         if self.handover is not None:
             blocks = lanes.reshape(-1, self.batch.block_lanes).any(axis=1)
             self.handover.meet(np.repeat(blocks, self.batch.block_lanes), self.batch.block_lanes)
 
     def synchronise_warps(self, lanes: Array) -> None:
         """__syncwarp of these lanes."""
-        self.warps[lanes] = self.now
+        self.warps[lanes] = len(self.sites)
         if self.handover is not None:
             self.handover.meet(lanes, 32)
 
     def fence(self, lanes: Array, wide: bool) -> None:
         """A fence; wide: of a scope beyond the block."""
         if self.handover is not None and lanes.any():
-            self.handover.fence(lanes, wide, self.now, self.barriers, self.warps)
+            self.handover.fence(lanes, wide, len(self.sites), self.barriers, self.warps)
 
     # Accesses.
 
@@ -113,14 +110,13 @@ class GlobalChecks:
         """Before an access of the buffer at `base`: elements: the buffer, of the site's dtype; position: the byte of
         each lane; values: to be stored.
         """
-        shadow = self.shadows.get(base)
-        if shadow is None:
+        if (shadow := self.shadows.get(base)) is None:
             return
         lanes, full = (self.lanes if mask is None else np.flatnonzero(mask)), self.lanes.shape
         byte = np.broadcast_to(position, full)[lanes]
         bits = f"u{site.size}"
         stored = [np.ascontiguousarray(np.broadcast_to(value, full)[lanes]).view(bits) for value in values]
-        stamp = ((self.now << 2 | (STRONG if site.strong else 0)) << self.bits) | self.threads[lanes]
+        stamp = ((len(self.sites) << 2 | (STRONG if site.strong else 0)) << self.bits) | self.threads[lanes]
         self.sites.append(site)
         for k in range(site.count):
             new = stored[k] if stored else None
@@ -138,8 +134,7 @@ class GlobalChecks:
 
     def _read(self, site: Site, shadow: Shadow, word: Array, lanes: Array, stamp: Array) -> None:
         before = shadow.write[word]
-        clash = self._unordered(site, before, lanes)
-        if clash is not None:
+        if (clash := self._unordered(site, before, lanes)) is not None:
             self._report(site, shadow, clash & (before >> self.bits & AGREED == 0), before, lanes)
         old = shadow.read[word]
         shadow.read[word] = stamp
@@ -156,14 +151,12 @@ class GlobalChecks:
         before = shadow.write[word]
         shadow.write[word] = stamp
         matters = np.ones(len(lanes), bool) if same is None else ~same
-        clash = self._unordered(site, before, lanes)
-        if clash is not None:
+        if (clash := self._unordered(site, before, lanes)) is not None:
             self._report(site, shadow, clash & matters, before, lanes)
             agreed = clash & ~matters
             shadow.write[word[agreed]] |= AGREED << self.bits
         for known in (shadow.read[word], shadow.other_read[word]):
-            clash = self._unordered(site, known, lanes)
-            if clash is not None:
+            if (clash := self._unordered(site, known, lanes)) is not None:
                 self._report(site, shadow, clash & matters, known, lanes)
         if new is None or site.strong:
             return
@@ -209,58 +202,170 @@ class GlobalChecks:
         """What a strong access hands over: its lanes see what others released there, and release what they fenced.
         words: of all lanes.
         """
-        for turn in turns(words, lanes) if site.op == "atom" else [lanes]:
-            self._order_turn(site, base, words[turn], turn)
-
-    def _order_turn(self, site: Site, base: int, word: Array, lanes: Array) -> None:
         assert self.handover is not None
         modifiers = _modifiers(site)
-        acquires = not modifiers.isdisjoint(("acquire", "acq_rel"))
-        mask = np.zeros(len(self.lanes), bool)
-        mask[lanes] = True
-        if not modifiers.isdisjoint(("release", "acq_rel")):
-            self.fence(mask, "cta" not in modifiers)
-        if site.op != "st":
-            self.handover.see(base, word, lanes)
-        if acquires:
-            self.fence(mask, "cta" not in modifiers)
-        if site.writes:
-            self.handover.release(base, word, lanes)
+        for turn in turns(words, lanes) if site.op == "atom" else [lanes]:
+            mask = np.isin(self.lanes, turn)
+            if not modifiers.isdisjoint(("release", "acq_rel")):
+                self.fence(mask, "cta" not in modifiers)
+            if site.op != "st":
+                self.handover.see(base, words[turn], turn)
+            if not modifiers.isdisjoint(("acquire", "acq_rel")):
+                self.fence(mask, "cta" not in modifiers)
+            if site.writes:
+                self.handover.release(base, words[turn], turn, site.op != "st")
 
     def _report(self, site: Site, shadow: Shadow, clash: Array, before: Array, lanes: Array) -> None:
         if not clash.any():
             return
         first = int(clash.argmax())
-        thread, lane, size = int(before[first]) & self.thread, int(lanes[first]), self.batch.block_lanes
-        other = self.sites[int(before[first]) >> self.bits + 2]
+        stamp, size = int(before[first]), self.batch.block_lanes
+        thread, time, other = stamp & self.thread, stamp >> self.bits + 2, self.sites[stamp >> self.bits + 2]
         assert other is not None
-        block, two = self.batch.locate(lane)
-        earlier, one = self.batch.place(self.numbers[thread // size]), thread % size
-        callers, place = (site.caller, other.caller), f"the same bytes of {plain_name(shadow.name)}"
-        fix = "no __syncthreads() between them"
-        if block != earlier:
+        threads = [
+            (self.batch.place(self.numbers[thread // size]), thread % size),
+            self.batch.locate(int(lanes[first])),
+        ]
+        where, fix = f"the same bytes of {plain_name(shadow.name)}", "no __syncthreads() between them"
+        if threads[0][0] != threads[1][0]:
             fix = "nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and "
             fix += "after it is seen"
-        message = (
-            f"thread {one} of block {earlier} {other.verb} (line {other.line}{other.called}) and thread {two} of block "
-            f"{block} {site.verb} (line {site.line}{site.called}) {place}, with {fix}"
-        )
-        if block == earlier and int(before[first]) >> self.bits + 2 == self.now - 1:
-            one, two = sorted((one, two))
-            what = f"{place} with one store{site.called}"
-            message = f"threads {one} and {two} of block {block} write different values to {what}"
-        threads = (one, two) if block == earlier else (two,)
-        self.recorder.add("global-race", site.line, message, block, threads, other.line, int(clash.sum()), callers)
+        elif time == len(self.sites) - 1:
+            self.batch.tell_twice("global-race", site, sorted(threads), where, int(clash.sum()))
+            return
+        self.batch.tell_race("global-race", (other, site), threads, f"{where}, with {fix}", int(clash.sum()))
+
+
+class Handover:
+    """What threads hand over through flags in one launch, and what the lanes of the running batch know. size: lanes per
+    block.
+
+    What a block has released is a row: per lane, the time before which its accesses are released. Rows are only added,
+    and a row of a block contains the earlier ones. What a thread, a block or a flag knows of all blocks is a clock: per
+    block that ever released, the number of its row. Clocks are kept once each and named by number; clock 0 and row 0
+    are empty.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.last: dict[int, int] = {}  # by block, its newest row
+        # Of each row, by lane: what any fence of the block released, and what one of a wider scope did.
+        self.rows: list[Array] = [np.zeros((2, size), np.int64)]
+        self.clocks: list[dict[int, int]] = [{}]
+        self.numbers: dict[frozenset[tuple[int, int]], int] = {}
+        self.flags: dict[tuple[int, int], int] = {}  # by buffer and word, a clock
+        self.joined = cache(self._joined)
+
+    def start(self, done: int, lanes: int) -> None:
+        """Begin a new batch, after this number of blocks."""
+        self.done = done
+        # As rows: what each lane's own fences released, and what any strong write of its block publishes.
+        self.own, self.fenced = np.zeros((2, 2, lanes), np.int64)
+        # Clocks of the lanes: what a fence has acquired, and what flags have shown.
+        self.known, self.seen = np.zeros((2, lanes), np.int64)
+
+    def meet(self, lanes: Array, size: int) -> None:
+        """A barrier of these lanes, in groups of `size` lanes: what one of them has seen and fenced counts for all."""
+        self.fenced[:, lanes] = np.maximum(self.fenced, self.own)[:, lanes]
+        for clocks in (self.known, self.seen):
+            if clocks.any():
+                mine = np.where(lanes, clocks, 0).reshape(-1, size)
+                every = mine.max(axis=1)
+                for group in np.flatnonzero(((mine != 0) & (mine != every[:, None])).any(axis=1)):
+                    for clock in np.unique(mine[group]):
+                        every[group] = self.joined(int(every[group]), int(clock))
+                clocks[lanes] = np.repeat(every, size)[lanes]
+
+    def fence(self, lanes: Array, wide: bool, now: int, barriers: Array, warps: Array) -> None:
+        """A fence of these lanes. barriers, warps: when the block and the warp of each lane last synchronised."""
+        levels = slice(0, 2 if wide else 1)
+        self.own[levels, lanes] = now
+        for size, times in ((self.size, barriers), (32, warps)):
+            latest = np.repeat(np.where(lanes, times, 0).reshape(-1, size).max(axis=1), size)
+            self.fenced[levels] = np.maximum(self.fenced[levels], latest)
+        if wide and self.seen.any():
+            self.known[lanes] = self._join(self.known[lanes], self.seen[lanes])
+
+    def see(self, buffer: int, word: Array, lanes: Array) -> None:
+        """These lanes read these words with strong reads."""
+        if self.flags:
+            shown = np.array([self.flags.get((buffer, each), 0) for each in word.tolist()])
+            if shown.any():
+                self.seen[lanes] = self._join(self.seen[lanes], shown)
+
+    def release(self, buffer: int, word: Array, lanes: Array, atomic: bool) -> None:
+        """These lanes write these words with strong writes. An atomic hands on what the flag had handed over before; a
+        store of another block replaces that (PTX ISA, "Release and Acquire Patterns": the value that is read counts).
+        """
+        for start, stop in _runs(lanes // self.size):
+            lane, first = lanes[start:stop], int(lanes[start]) // self.size * self.size
+            own, fenced = (times[:, first : first + self.size] for times in (self.own, self.fenced))
+            if atomic and not own.any() and not fenced.any():
+                continue
+            block = self.done + first // self.size
+            last = self.last.get(block, 0)
+            row = np.maximum(self.rows[last], fenced)
+            row[:, lane - first] = np.maximum(row, own)[:, lane - first]
+            if not np.array_equal(row, self.rows[last]):
+                if last and len(self.rows) * row.size > MOST_ROWS:
+                    self.rows[last] = row
+                else:
+                    last = self.last[block] = len(self.rows)
+                    self.rows.append(row)
+            released = self._number({block: last} if last else {})
+            flags = self.flags if atomic else {}
+            for each, known in zip(word[start:stop].tolist(), self.known[lane].tolist(), strict=True):
+                flags[buffer, each] = self.joined(flags.get((buffer, each), 0), self.joined(known, released))
+            self.flags |= flags
+
+    def ordered(self, thread: Array, time: Array, lanes: Array, same_block: Array, lenient: Array) -> Array:
+        """Whether accesses of these threads at these times were handed over to these lanes. lenient: the lane need not
+        have executed a fence after it saw the flag.
+        """
+        known = self.known[lanes]
+        clocks = np.where(lenient, self._join(known, self.seen[lanes]), known)
+        level, block = np.where(same_block, 0, 1), thread // self.size
+        out = np.zeros(len(lanes), bool)
+        for start, stop in _runs(clocks, block):
+            row = self.clocks[clocks[start]].get(int(block[start]))
+            if row is not None:
+                part = slice(start, stop)
+                out[part] = time[part] < self.rows[row][level[part], thread[part] % self.size]
+        return out
+
+    def _join(self, some: Array, others: Array) -> Array:
+        """Clocks that know what both know."""
+        out = np.maximum(some, others)
+        for start, stop in _runs(some, others):
+            if some[start] and others[start]:
+                out[start:stop] = self.joined(int(some[start]), int(others[start]))
+        return out
+
+    def _joined(self, one: int, other: int) -> int:
+        if not one or not other or one == other:
+            return max(one, other)
+        out = dict(self.clocks[one])
+        for block, row in self.clocks[other].items():
+            out[block] = max(row, out.get(block, 0))
+        return self._number(out)
+
+    def _number(self, clock: dict[int, int]) -> int:
+        if not clock:
+            return 0
+        number = self.numbers.setdefault(frozenset(clock.items()), len(self.clocks))
+        if number == len(self.clocks):
+            self.clocks.append(clock)
+        return number
+
+
+def _runs(*values: Array) -> zip[tuple[int, int]]:
+    """Where runs of equal values start and stop."""
+    changes = np.flatnonzero(np.logical_or.reduce([each[1:] != each[:-1] for each in values])) + 1
+    return zip([0, *changes.tolist()], [*changes.tolist(), len(values[0])], strict=True)
 
 
 def _modifiers(site: Site) -> set[str]:
     return set(site.text.split(maxsplit=1)[0].split("."))
-
-
-def _has_fences(kernel: Kernel) -> bool:
-    """Whether the kernel can hand over at all."""
-    fences = ("fence", "membar"), {"release", "acquire", "acq_rel"}
-    return any(i.parts[0] in fences[0] or not fences[1].isdisjoint(i.parts) for i in kernel.instructions)
 
 
 @lru_cache(maxsize=64)

@@ -10,14 +10,14 @@ is counted.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from worklog.emulator.counts import LINE, WARP, Site, sectors
-from worklog.emulator.findings import Array, Batch, Mask, Recorder
+from worklog.emulator.findings import Array, Batch, Mask
 from worklog.emulator.global_checks import GlobalChecks
 
 if TYPE_CHECKING:
@@ -56,12 +56,7 @@ class Copies:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.flying: list[Copy] = []
-        self.group: Array = np.zeros(0, np.int64)
-
-    def start(self, lanes: int) -> None:
-        """Begin a new batch."""
-        self.flying = []
-        self.group = np.zeros(lanes, np.int64)
+        self.group: Array = np.zeros(machine.batch.lanes, np.int64)
 
     def in_flight(self) -> list[tuple[Visit, Array]]:
         """What is still being written when an interval begins, with the lanes."""
@@ -120,7 +115,6 @@ class Copies:
         copy.lanes = copy.lanes & ~landing
 
 
-Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes per lane
 FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
 SPACING = 1 << 40
 
@@ -150,13 +144,10 @@ class Buffer:
 
 
 class GlobalMemory:
-    """All buffers of one launch. watch: called with each access, if accesses are counted. checks: of races, or None."""
+    """All buffers of one launch. checks: of races, or None."""
 
-    def __init__(
-        self, recorder: Recorder, batch: Batch, *, counting: bool, values: bool, watch: Watch | None = None
-    ) -> None:
-        self.recorder, self.batch = recorder, batch
-        self.counting, self.values, self.watch = counting, values, watch
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
         self.checks: GlobalChecks | None = None
         self.buffers: list[Buffer] = []
         self.bases: list[int] = []
@@ -170,7 +161,7 @@ class GlobalMemory:
         """Buffers that lanes access, usually one, with byte positions and lanes. Counts the access; invalid lanes are
         reported and left out.
         """
-        if self.counting:
+        if self.batch.counting:
             self._count(site, base, mask)
         width, offset = site.width, site.offset
         chosen = base if mask is None or len(base) == 1 else base[mask]
@@ -221,7 +212,7 @@ class GlobalMemory:
         return f"at byte {offset} of {near.name} ({near.size} bytes)"
 
     def _report(self, kind: str, site: Site, lanes: Array, where: str) -> None:
-        self.recorder.add_lanes(kind, site, lanes, f"{site.verb} {site.width} bytes {where}")
+        self.batch.tell(kind, site, lanes, f"{site.verb} {site.width} bytes {where}")
 
     def _accessed(
         self, site: Site, base: Array, mask: Mask, values: Sequence[Array] = ()
@@ -232,7 +223,7 @@ class GlobalMemory:
         parts, size, shift = self._locate(site, base, mask), site.size, site.size.bit_length() - 1
         out = []
         for buffer, position, inside in parts:
-            if self.values and buffer.data is not None:
+            if self.batch.values and buffer.data is not None:
                 # Without an incomplete last element.
                 elements = buffer.data[: buffer.size // size * size].view(site.dtype)
                 if self.checks is not None:
@@ -286,9 +277,9 @@ class GlobalMemory:
         warps = base.reshape(-1, WARP)
         relative = warps - warps[:, :1]
         start = (warps[:, 0] + offset) & np.uint64(LINE - 1)
-        if self.watch is not None:
+        if self.batch.watch is not None:
             lit = np.ones(lanes, bool) if mask is None else mask
-            self.watch(site, (base + offset).view(np.int64), lit, width)
+            self.batch.watch(site, (base + offset).view(np.int64), lit, width)
         if site.last is not None:
             known_mask, known_relative, known_start, costs = site.last
             same = known_mask is mask and known_relative.shape == relative.shape

@@ -109,31 +109,9 @@ def tested(word: Array, combine: np.ufunc, other: Array) -> tuple[Array, Array]:
     return word, combine(word != 0, other)
 
 
-def bmsk(position: Array, length: Array, clamp: bool) -> Array:
-    """A mask of `length` bits from `position` on; wrap takes the low five bits of both, and bits beyond the top are
-    dropped.
-    """
-    low = np.uint32(31)
-    mask = shl(_mask(length & low, position.dtype), position & low)
-    whole = shl(np.full(1, 0xFFFFFFFF, np.uint32), position & low)
-    mask = np.where((position & low) + (length & low) >= 32, whole, mask)
-    if clamp:
-        mask = np.where(position >= 32, np.uint32(0), np.where(length >= 32, whole, mask))
-    return mask
-
-
-def szext(a: Array, length: Array, clamp: bool) -> Array:
-    """The low `length` bits, extended by their sign for s32; wrap takes the low five bits of the length."""
-    low = length & np.uint32(31)
-    mask = _mask(low, np.dtype(np.uint32))
-    if clamp:
-        mask = np.where(length >= 32, np.uint32(0xFFFFFFFF), mask)
-    field = a.view(np.uint32) & mask
-    if a.dtype.kind == "u":
-        return field
-    negative = shr(field, low - np.uint32(1)) & np.uint32(1)
-    extended = np.where((negative != 0) & (low != 0), field | ~mask, field)
-    return extended.view(a.dtype)
+def limited(count: Array, clamp: bool) -> Array:
+    """A number of bits of a word: at most 32, or its low five bits."""
+    return np.minimum(count, np.uint32(32)) if clamp else count & np.uint32(31)
 
 
 def mul24(a: Array, b: Array, shift: int) -> Array:
@@ -154,19 +132,19 @@ def bfe(a: Array, position: Array, length: Array) -> Array:
     """Bit field extract: `length` bits from `position` on; signed types extend the field's top bit."""
     position, length = _field(a, position, length)
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
-    mask = _mask(length, unsigned)
-    field = shr(a, position).view(unsigned) & mask  # a signed field that reaches beyond the top bit: its sign
+    low = mask(length, unsigned)
+    field = shr(a, position).view(unsigned) & low  # a signed field that reaches beyond the top bit: its sign
     if a.dtype.kind == "u":
         return field
     negative = shr(field, length - np.uint32(1)) != 0
-    return np.where(negative, field | ~mask, field).view(a.dtype)
+    return np.where(negative, field | ~low, field).view(a.dtype)
 
 
 def bfi(a: Array, b: Array, position: Array, length: Array) -> Array:
     """Bit field insert: the low `length` bits of a, put into b at `position`."""
     position, length = _field(a, position, length)
-    mask = shl(_mask(length, a.dtype), position)
-    return (shl(a, position) & mask) | (b & ~mask)
+    field = shl(mask(length, a.dtype), position)
+    return (shl(a, position) & field) | (b & ~field)
 
 
 def _field(a: Array, position: Array, length: Array) -> tuple[Array, Array]:
@@ -177,7 +155,8 @@ def _field(a: Array, position: Array, length: Array) -> tuple[Array, Array]:
     return position & low, length & low
 
 
-def _mask(length: Array, dtype: np.dtype[Any]) -> Array:
+def mask(length: Array, dtype: np.dtype[Any]) -> Array:
+    """The low `length` bits set."""
     return shl(np.ones(1, dtype), length) - dtype.type(1)
 
 
@@ -208,18 +187,12 @@ def bfind(a: Array, as_shift: bool) -> Array:
     return np.where(magnitude == 0, np.uint32(0xFFFFFFFF), place)
 
 
-def dp4a(a: Array, b: Array, c: Array) -> Array:
-    """c plus the products of the four bytes of a and b, signed or not as their word's type; in c's type."""
-    for k in range(4):
-        x, y = ((w >> w.dtype.type(8 * k)).astype(f"{w.dtype.kind}1").astype(c.dtype) for w in (a, b))
-        c = c + x * y
-    return c
-
-
-def dp2a(a: Array, b: Array, c: Array, first: int) -> Array:
-    """c plus the products of the two halves of a and two bytes of b, from byte `first` on; as `dp4a`."""
-    for k in range(2):
-        x = (a >> a.dtype.type(16 * k)).astype(f"{a.dtype.kind}2").astype(c.dtype)
+def dot(a: Array, b: Array, c: Array, bits: int, first: int = 0) -> Array:
+    """c plus the products of the fields of a, each of these bits, and bytes of b, from byte `first` on; signed or not
+    as their word's type; in c's type.
+    """
+    for k in range(32 // bits):
+        x = (a >> a.dtype.type(bits * k)).astype(f"{a.dtype.kind}{bits // 8}").astype(c.dtype)
         y = (b >> b.dtype.type(8 * (first + k))).astype(f"{b.dtype.kind}1").astype(c.dtype)
         c = c + x * y
     return c

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from worklog.emulator.findings import Array, Batch, Recorder
+from worklog.emulator.findings import Array
 from worklog.emulator.ordering import Ordering
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Event(NamedTuple):
 class Interval:
     """Accesses since the last barrier of a whole block, and the events among them that order some lanes."""
 
-    def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory) -> None:
-        self.order = Ordering(recorder, batch, shared, replayed=True)
+    def __init__(self, shared: SharedMemory) -> None:
+        self.shared = shared
         self.clean: set[tuple[Any, ...]] = set()
         self.start()
 
@@ -98,8 +98,7 @@ class Interval:
         """Whether there are races, which are reported."""
         if not any(access.visit.site.writes for access in accesses):
             return False
-        order, passed = self.order, 0
-        order.start()
+        order, passed = Ordering(self.shared, replayed=True), 0
         for access in accesses:
             for arrived, released, number in self.events[passed : access.before]:
                 if number is None:

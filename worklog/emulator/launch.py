@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.assembled import as_assembled
+from worklog.emulator.async_copies import SIZE, TensorMap
 from worklog.emulator.codegen import Program
-from worklog.emulator.counts import Counts, Site, build_sites, tally, total, with_sources
+from worklog.emulator.counts import Counts, Site, Watch, build_sites, tally, total, with_sources
 from worklog.emulator.findings import (
     Aborted,
     Array,
@@ -22,21 +23,17 @@ from worklog.emulator.findings import (
     Batch,
     Finding,
     PtxError,
-    Recorder,
     TooLarge,
     UnsupportedInstruction,
 )
 from worklog.emulator.flow import analyse
 from worklog.emulator.global_checks import GlobalChecks, places
-from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer, Watch
+from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.reader import parse
-from worklog.emulator.shared import LocalMemory, SharedMemory
-from worklog.emulator.tensor_map import SIZE, TensorMap
 from worklog.emulator.waiting import RESIDENT, SMS, may_wait
-from worklog.kernel.nvrtc import Widths
-from worklog.kernel.resources import LIMITS, MAX_THREADS
+from worklog.kernel.resources import LIMITS, MAX_THREADS, Widths
 from worklog.problem import Shape
 
 LANES = 8192
@@ -130,7 +127,8 @@ def launch(
     order: of the blocks, which a GPU may start in any: a seed that shuffles them, which the label names; 0 for rising
     numbers, which are also kept where a block may wait for one that started earlier.
     """
-    batch = Batch(_three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block"))
+    sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
+    batch = Batch(*sizes, source or "", count, values, races, watch)
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -166,8 +164,7 @@ def launch(
     needed = threads * (2 * live + 64) * 8 + 3 * (together * static + threads * local)
     _require_memory(needed, kernel.name, "run fewer lanes at a time")
 
-    recorder = Recorder(source, batch)
-    memory = GlobalMemory(recorder, batch, counting=count, values=values, watch=watch)
+    memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
     params |= {name: value.to_bytes(4, "little") for name, value in _constants(static, shared_bytes, memory).items()}
     if named & {*RESERVED_OFFSETS}:
@@ -175,23 +172,20 @@ def launch(
     variables = load_variables(kernel) if variables is None else variables
     _place_variables(kernel, addresses, memory, variables, params)
     sites: dict[int, Site] = program.sites
-    grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
     if races and values:
         memory.checks = _global_checks(program, numbers, memory, params)
-    shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
-    shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-    private = LocalMemory(recorder, batch, local)
     with program.lock:
         for site in with_sources(sites.values()):
             site.costs[:], site.last = 0, None
-        machine = Machine(program, batch, memory, shared, private, params, budget)
+        machine = Machine(program, memory, params, static, local, budget)
+        machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
         with suppress(Aborted):
             for start in range(0, len(numbers), together):
                 machine.run(numbers[start : start + together])
-        shared.settle()
-        _note_approximations(program, machine.executed, recorder)
+        machine.shared.settle()
+        _note_approximations(program, machine.executed, batch)
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
-    return Result(kernel.name, label, len(numbers), recorder.findings(), lines, machine.printed.lines())
+    return Result(kernel.name, label, len(numbers), batch.findings(), lines, machine.printed.lines())
 
 
 def _global_checks(
@@ -199,7 +193,7 @@ def _global_checks(
 ) -> GlobalChecks:
     """The checks of the buffers that the kernel may write."""
     grain = min([4, *(site.size for site in program.sites.values() if site.space in ("global", "generic"))])
-    checks = GlobalChecks(memory.recorder, memory.batch, numbers, program.kernel, grain)
+    checks = GlobalChecks(memory.batch, numbers, program.kernel, grain)
     address = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
     written, flags = (names and {address[name] for name in names} for names in places(program.kernel))
     for buffer in memory.buffers:
@@ -208,17 +202,17 @@ def _global_checks(
     return checks
 
 
-def _note_approximations(program: Program, executed: Sequence[Sequence[int]], recorder: Recorder) -> None:
+def _note_approximations(program: Program, executed: Sequence[Sequence[int]], batch: Batch) -> None:
     """Report the executed instructions whose last bits may differ on a GPU, and reads of a clock."""
     for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
             if not {"approx", "full"}.isdisjoint(instruction.parts):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
-                recorder.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
+                batch.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
             for operand in instruction.operands:
                 if isinstance(operand, Special) and operand.name in TIMES:
                     message = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
-                    recorder.add("no-time", instruction.line, message, (0, 0, 0), (), count=threads)
+                    batch.add("no-time", instruction.line, message, (0, 0, 0), (), count=threads)
 
 
 def require_matrices(shape: Shape, copies: int) -> None:

@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import warp
 from worklog.emulator.async_copies import BulkCopies
 from worklog.emulator.block_barriers import BlockBarriers
 from worklog.emulator.codegen import EXIT, UNEXPECTED, Program, failed
 from worklog.emulator.counts import Site
-from worklog.emulator.exchange import Exchange
-from worklog.emulator.findings import Aborted, Array, Batch, Mask, TooLarge, UnsupportedInstruction
-from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
+from worklog.emulator.exchange import ATOMICS, Exchange, turns
+from worklog.emulator.findings import Aborted, Array, Mask, TooLarge, UnsupportedInstruction, unsupported
+from worklog.emulator.form_classes import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
-from worklog.emulator.marks import Unwritten
 from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
-from worklog.emulator.shared import LocalMemory, SharedMemory
+from worklog.emulator.shared import LocalMemory, SharedMemory, Unwritten
 from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 from worklog.emulator.wgmma import Wgmma
@@ -37,30 +35,17 @@ class Machine:
     """Everything of one launch that generated code calls, as `S`."""
 
     def __init__(
-        self,
-        program: Program,
-        batch: Batch,
-        memory: GlobalMemory,
-        shared: SharedMemory,
-        local: LocalMemory,
-        params: dict[str, bytes],
-        budget: int,
+        self, program: Program, memory: GlobalMemory, params: dict[str, bytes], shared: int, local: int, budget: int
     ) -> None:
-        self.program, self.batch, self.recorder = program, batch, memory.recorder
-        self.memory, self.shared, self.local_memory, self.params = memory, shared, local, params
-        self.budget, self.ticks = budget, 0
+        """shared, local: bytes per block, and per thread."""
+        self.program, self.memory, self.params, self.budget, self.ticks = program, memory, params, budget, 0
+        self.batch, sites = memory.batch, program.sites.values()
+        grain = min([4, *(site.size for site in sites if site.space in ("shared", "generic"))])
+        self.shared, self.local_memory = SharedMemory(self.batch, shared, grain), LocalMemory(self.batch, local)
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
-        self.copies, self.exchange, self.tensor = Copies(self), Exchange(self), Tensor(self)
-        self.wgmma = Wgmma(self)
-        self.unwritten = Unwritten(program, self.recorder)
-        shared.on_unwritten = self.unwritten.loaded
         self.lines = [i.line for i in program.kernel.instructions]
-        self.groups: dict[int, Array] = {}
-        self.counted: dict[int, tuple[Array, int, int]] = {}
-        self.printed = Printed(memory, local)
-        self.barriers, self.bulk = Barriers(self), BulkCopies(self)
-        self.spinning, self.block = Waiting(self), BlockBarriers(self)
+        self.printed, self.tensor = Printed(memory, self.local_memory), Tensor(self)
 
     # Running.
 
@@ -71,14 +56,16 @@ class Machine:
         self.live: Array = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
         self.started = self.live
         self.specials: dict[str, Array] = {}
-        self.counted = {}
+        self.counted: dict[int, tuple[Array, int, int]] = {}
         self.groups, self.steps = {0: self.live}, 0
         if self.memory.checks is not None:
             self.memory.checks.start()
-        self.copies.start(batch.lanes)
-        parts: tuple[Any, ...] = (self.shared, self.local_memory, self.barriers, self.bulk, self.wgmma)
-        for part in (*parts, self.unwritten, self.block, self.spinning, self.exchange):
-            part.start()
+        self.copies, self.exchange, self.wgmma = Copies(self), Exchange(self), Wgmma(self)
+        self.barriers, self.bulk, self.block = Barriers(self), BulkCopies(self), BlockBarriers(self)
+        self.spinning = Waiting(self)
+        self.shared.unwritten = self.unwritten = Unwritten(self.program, batch)
+        self.shared.start()
+        self.local_memory.start()
         self.held: dict[int, Array] = {}
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self.registers: dict[str, Array] = dict(self.program.initial_registers)
@@ -94,7 +81,7 @@ class Machine:
             if len(met) > 1:
                 exchange.collect(met, registers)
                 for number, lanes in met.items():
-                    self._goes_on(self._step(number, lanes, registers), lanes)
+                    self.push(self._step(number, lanes, registers), lanes)
                 continue
             if met or self.groups:
                 number = min(met or self.groups)
@@ -111,7 +98,7 @@ class Machine:
                 last, met = number, {}
                 follow = self._step(number, lanes, registers)
                 if follow < 0 or (self.groups and min(self.groups) <= follow):
-                    self._goes_on(follow, lanes)
+                    self.push(follow, lanes)
                     break
                 number = follow
         self.spinning.end()
@@ -140,10 +127,6 @@ class Machine:
             self.wgmma.follow(block, lanes)
         return follow
 
-    def _goes_on(self, follow: int, lanes: Array) -> None:
-        if follow >= 0:
-            self.push(follow, lanes)
-
     def census(self, lanes: Array) -> tuple[int, int]:
         """Number of warps and of lanes."""
         known = self.counted.get(id(lanes))
@@ -156,13 +139,15 @@ class Machine:
         return warps, threads
 
     def push(self, number: int, lanes: Array) -> None:
-        """Continue lanes at a block of code."""
-        if number == EXIT:
-            self.leave(lanes)
-        elif number in self.groups:
-            self.groups[number] = self.groups[number] | lanes
-        else:
-            self.groups[number] = lanes
+        """Continue lanes at a block of code, or end them; not those that diverged or wait. Blocks that waited only for
+        lanes that exit continue.
+        """
+        if number >= 0:
+            self.groups[number] = self.groups[number] | lanes if number in self.groups else lanes
+        elif number == EXIT:
+            self.live = self.live & ~lanes
+            if self.block.waiting:
+                self.block.release()
 
     # Called by generated code: control.
 
@@ -173,31 +158,17 @@ class Machine:
         return self.live if mask is None else mask
 
     def branch(self, predicate: Array, mask: Mask, yes: int, no: int) -> int:
-        """The next block of code for all lanes, or -1 after diverging."""
+        """The next block of code for all lanes, EXIT, or -1 after diverging."""
         if len(predicate) == 1:
-            return self._all(yes if predicate[0] else no, mask)
+            return yes if predicate[0] else no
         lanes = self.lanes_of(mask)
         taken = lanes & predicate
         count, total = int(np.count_nonzero(taken)), self.census(lanes)[1]
         if count in (0, total):
-            return self._all(yes if count else no, mask)
+            return yes if count else no
         for number, part in ((no, lanes & ~predicate), (yes, taken)):
             self.push(number, part)
         return -1
-
-    def _all(self, number: int, mask: Mask) -> int:
-        return self.exit(mask) if number == EXIT else number
-
-    def exit(self, mask: Mask) -> int:
-        """Lanes exit the kernel."""
-        self.leave(self.lanes_of(mask))
-        return -1
-
-    def leave(self, lanes: Array) -> None:
-        """Remove lanes; blocks that waited only for them continue."""
-        self.live = self.live & ~lanes
-        if self.block.waiting:
-            self.block.release()
 
     def guard(self, mask: Mask, predicate: Array) -> Mask:
         """The lanes of the mask for which the predicate holds; False for none."""
@@ -226,24 +197,20 @@ class Machine:
         if (wanted > each * batch.threads).any():
             pc, lanes = max(self.held.items(), key=lambda item: int(set_to[item[1]].max(initial=0)))
             what = f"waits for ever: the block's warps want {wanted.max()} registers, of {each * batch.threads}"
-            self.recorder.add_lanes("registers", self.program.kernel.instructions[pc], lanes, what)
+            self.batch.tell("registers", self.program.kernel.instructions[pc], lanes, what)
 
     def abort(self, pc: int, mask: Mask, *arguments: Array) -> None:
         """trap, and a failed assertion with the arguments of __assertfail: a finding, and the end of the launch."""
         lanes = self.lanes_of(mask)
-        if not lanes.any() or not self.memory.values:
+        if not lanes.any() or not self.batch.values:
             return
         name = self.program.kernel.instructions[pc].op
         kind, what = "trap", f"executes a {name} instruction, as of __{name}()"
         if arguments:
             first = np.broadcast_to(arguments[0], lanes.shape)[int(lanes.argmax())]
             kind, what = "assertion", f"fails assert({self.printed.text(int(first), 0)})"
-        self.recorder.add_lanes(kind, self.program.kernel.instructions[pc], lanes, what)
+        self.batch.tell(kind, self.program.kernel.instructions[pc], lanes, what)
         raise Aborted
-
-    def printf(self, mask: Mask, formats: Array, arguments: Array) -> Array:
-        """vprintf: the number of its arguments."""
-        return self.printed.call(self.lanes_of(mask), formats, arguments)
 
     # Called by generated code: values.
 
@@ -301,11 +268,6 @@ class Machine:
         if self.memory.checks is not None:
             self.memory.checks.fence(lanes, wide)
 
-    def passed(self, lanes: Array) -> None:
-        """These lanes, by number, have seen a phase of an mbarrier complete."""
-        if self.memory.checks is not None:
-            self.memory.checks.barrier(np.isin(np.arange(self.batch.lanes), lanes))
-
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""
         size = np.dtype(dtype).itemsize
@@ -330,7 +292,7 @@ class Machine:
             if windows == {window}:
                 return memory, base - np.uint64(window)
         if windows & {SHARED_WINDOW, LOCAL_WINDOW}:
-            raise _unsupported(site, "lanes in different memories")
+            raise self._unsupported(site, "lanes in different memories")
         return self.memory, base
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
@@ -353,18 +315,17 @@ class Machine:
             return old
         memory, address = self._memory(site, base, mask)
         if memory is self.local_memory:
-            raise _unsupported(site, "atomics on local memory")
+            raise self._unsupported(site, "atomics on local memory")
         operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]
         for elements, index, lanes in memory.places(site, address, mask):
-            for turn in warp.turns(index, lanes):
+            for turn in turns(index, lanes):
                 for k, before in enumerate(old):
                     place = index[turn] + k
                     own = operands if site.count == 1 else operands[k : k + 1]
                     before[turn] = elements[place]
-                    elements[place] = warp.ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
+                    elements[place] = ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
                     self.spinning.version += before[turn].tobytes() != elements[place].tobytes()
         return old
 
-
-def _unsupported(site: Site, what: str) -> UnsupportedInstruction:
-    return UnsupportedInstruction(f"line {site.line}: {site.text}: the emulator doesn't support {what}")
+    def _unsupported(self, site: Site, what: str) -> UnsupportedInstruction:
+        return unsupported(self.program.kernel.instructions[site.pc], f"the emulator doesn't support {what}")

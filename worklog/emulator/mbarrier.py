@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from worklog.emulator.findings import Aborted, Array, Mask
 from worklog.emulator.globalmem import Copy, Flight
-from worklog.emulator.ordering import Ordering, padded
+from worklog.emulator.ordering import Ordering, latest, padded
 from worklog.emulator.waiting import polling
 
 if TYPE_CHECKING:
+    from worklog.emulator.codegen import Program
     from worklog.emulator.machine import Machine
 
 MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
@@ -59,34 +61,22 @@ class Barrier:
     fenced: bool = False
     refused: bool = False
     expected: tuple[int, int] = (0, 0)
-    gathered: Array | None = None
-    done: Array | None = None
+    gathered: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    done: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     flights: list[Flight] = field(default_factory=list)
-
-    def collect(self, row: Array) -> None:
-        """Add what arriving threads know."""
-        width = max(len(row), 0 if self.gathered is None else len(self.gathered))
-        self.gathered = np.maximum(padded(row, width), 0 if self.gathered is None else padded(self.gathered, width))
 
 
 class Barriers:
     """What generated code calls, as `S.barriers`."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.code = machine.program.kernel.instructions
-        shared = machine.shared
-        needed = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in self.code)
-        needed = needed or bool(polling(machine.program, "global"))
-        self.order = Ordering(machine.recorder, machine.batch, shared) if needed and shared.checking else None
+        self.machine, self.code, shared = machine, machine.program.kernel.instructions, machine.shared
+        self.order = Ordering(shared) if shared.checking and _ordered(machine.program) else None
         if self.order is not None:
             shared.interval = self.order
-
-    def start(self) -> None:
-        """Begin a new batch."""
         self.known: dict[tuple[int, int], Barrier] = {}  # by block in the batch and address
         self.made: dict[int, int] = defaultdict(int)  # mbarriers of a block so far
-        self.refused: Array = np.zeros(self.machine.batch.lanes, bool)  # lanes whose last wait did not succeed
+        self.refused: Array = np.zeros(machine.batch.lanes, bool)  # lanes whose last wait did not succeed
         self.tracked: list[Tracked] = []  # not landed yet, in the order of their issue
 
     # Called by generated code.
@@ -129,11 +119,9 @@ class Barriers:
                 self._complete(barrier, pc, lane)
         self._progress()
 
-    def arrive(
-        self, pc: int, address: Array, mask: Mask, count: Array, bytes_: Array | None, how: frozenset[str]
-    ) -> Array:
-        """mbarrier.arrive and arrive_drop: the state of each lane's phase before. bytes_: of expect_tx. how: of "drop",
-        "relaxed", "noComplete".
+    def arrive(self, pc: int, address: Array, mask: Mask, count: Array, bytes_: Array | None, how: str) -> Array:
+        """mbarrier.arrive and arrive_drop: the state of each lane's phase before. bytes_: of expect_tx. how: words, of
+        "drop", "relaxed" and "noComplete".
         """
         out = np.zeros(self.machine.batch.lanes, np.uint64)
         counts, expected = self._wide(count), None if bytes_ is None else self._wide(bytes_)
@@ -145,19 +133,16 @@ class Barriers:
                     barrier.bytes += int(expected[group].sum())
                     barrier.expected = (pc, int(group[-1]))
                 if self.order is not None and "relaxed" not in how:
-                    barrier.collect(self.order.joined(group))
+                    barrier.gathered = latest(barrier.gathered, self.order.joined(group))
                 before = np.cumsum(counts[group]) - counts[group]
                 out[group] = barrier.phase << PENDING_BITS | np.maximum(barrier.pending - before, 0)
                 self._count_down(barrier, pc, group, int(counts[group].sum()), how)
-        self._released()
-        return out
-
-    def _released(self) -> None:
         if self.order is not None:
             self.order.released()
         self._progress()
+        return out
 
-    def _count_down(self, barrier: Barrier, pc: int, lanes: Array, count: int, how: frozenset[str]) -> None:
+    def _count_down(self, barrier: Barrier, pc: int, lanes: Array, count: int, how: str) -> None:
         lane = int(lanes[0])
         if count > barrier.pending:
             what = (
@@ -173,7 +158,7 @@ class Barriers:
             self._tell("mbarrier-misuse", pc, lane, f"completes a phase of {_at(barrier.start)} with noComplete")
         self._complete(barrier, pc, lane)
 
-    def wait(self, pc: int, address: Array, mask: Mask, value: Array, how: frozenset[str]) -> Array:
+    def wait(self, pc: int, address: Array, mask: Mask, value: Array, how: str) -> Array:
         """test_wait and try_wait: whether the phase of a state, or of a parity ("parity" in how), is complete."""
         out, values = np.ones(self.machine.batch.lanes, bool), self._wide(value)
         for barrier, lanes in self._grouped(pc, address, mask):
@@ -192,8 +177,9 @@ class Barriers:
             passed = lanes[done]
             if len(passed):
                 barrier.waited = barrier.phase
-                self.machine.passed(passed)
-                if self.order is not None and "relaxed" not in how and barrier.done is not None:
+                if self.machine.memory.checks is not None:
+                    self.machine.memory.checks.barrier(np.isin(np.arange(len(out)), passed))
+                if self.order is not None and "relaxed" not in how:
                     self.order.acquire(passed, padded(barrier.done, self.order.known.shape[1]))
         return out
 
@@ -206,7 +192,9 @@ class Barriers:
             barrier.pending += 0 if counted else len(lanes)
             row = None if self.order is None else self.order.joined(lanes)
             self.tracked.append(Tracked(barrier, pc, lanes, copies, row))
-        self._released()
+        if self.order is not None:
+            self.order.released()
+        self._progress()
 
     def fence(self, mask: Mask, init_only: bool) -> None:
         """fence.mbarrier_init (init_only) and fence.proxy.async."""
@@ -216,12 +204,13 @@ class Barriers:
         if self.order is not None and not init_only:
             self.order.fence(lanes)
 
-    def rank(self, pc: int, rank: Array, mask: Mask) -> None:
-        """mapa: the rank of a block in a cluster of one."""
+    def rank(self, pc: int, address: Array, rank: Array, mask: Mask) -> Array:
+        """mapa: the address for a rank of a block in a cluster of one."""
         ranks = self._wide(rank)
         for lane in np.flatnonzero(self.machine.lanes_of(mask) & (ranks != 0))[:1]:
             what = f"asks for block {ranks[lane]} of its cluster, which has one block"
             self._tell("shared-out-of-bounds", pc, int(lane), what)
+        return address
 
     # Copies.
 
@@ -285,9 +274,9 @@ class Barriers:
             if self.order is not None:
                 self.order.arrived(copy.visit, landing, barrier.number, barrier.phase + 1)
         if tracked.row is not None:
-            barrier.collect(tracked.row)
+            barrier.gathered = latest(barrier.gathered, tracked.row)
         self._progress()
-        self._count_down(barrier, tracked.pc, tracked.lanes, len(tracked.lanes), frozenset())
+        self._count_down(barrier, tracked.pc, tracked.lanes, len(tracked.lanes), "")
 
     def _complete(self, barrier: Barrier, pc: int, lane: int) -> None:
         """Begin the next phase if nothing of this one is pending."""
@@ -302,7 +291,7 @@ class Barriers:
         barrier.pending, barrier.refused = barrier.count, False
         if self.order is not None:
             width = self.order.known.shape[1]
-            row = np.zeros(width, np.int32) if barrier.gathered is None else padded(barrier.gathered, width).copy()
+            row = padded(barrier.gathered, width).copy()
             row[self.order.size + barrier.number] = barrier.phase
             barrier.gathered = barrier.done = row
 
@@ -380,7 +369,15 @@ class Barriers:
         self.machine.spinning.stores += 1
 
     def _tell(self, kind: str, pc: int, lane: int, what: str, other: int | None = None) -> None:
-        self.machine.recorder.tell(kind, self.code[pc], lane, what, None if other is None else self.code[other])
+        self.machine.batch.tell(kind, self.code[pc], lane, what, None if other is None else self.code[other])
+
+
+@lru_cache(maxsize=16)
+def _ordered(program: Program) -> bool:
+    """Whether more than barriers of blocks and warps may order accesses to shared memory."""
+    code = program.kernel.instructions
+    asynchronous = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
+    return asynchronous or bool(polling(program, "global"))
 
 
 def _at(start: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from worklog.emulator.counts import Site
-from worklog.emulator.findings import Array, Batch, Recorder
+from worklog.emulator.findings import Array, called
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import SharedMemory, Visit
@@ -34,17 +34,13 @@ class Race(NamedTuple):
 
 
 class Ordering:
-    """The accesses of a batch. replayed: these are of one interval of an Interval; else the kernel has mbarriers, bulk
-    copies or loops that wait for a shared flag, and each access is checked when it runs. Of a block with n threads,
-    number i < n is thread i, and number n + k its mbarrier k.
+    """The accesses of a batch; arrays follow at the first use, when its memory has its size. replayed: these are of one
+    interval of an Interval; else the kernel has mbarriers, bulk copies or loops that wait for a shared flag, and each
+    access is checked when it runs. Of a block with n threads, number i < n is thread i, and n + k its mbarrier k.
     """
 
-    def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory, replayed: bool = False) -> None:
-        self.recorder, self.batch, self.shared, self.replayed = recorder, batch, shared, replayed
-        self.start()
-
-    def start(self) -> None:
-        """Begin a new batch; the arrays follow at the first use, when the batch's memory has its size."""
+    def __init__(self, shared: SharedMemory, replayed: bool = False) -> None:
+        self.batch, self.shared, self.replayed = shared.batch, shared, replayed
         self.known: Array = np.zeros((0, 0), np.int32)
         self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
         # What strong writes of each cell released, what strong reads have shown to a lane, and when it last fenced.
@@ -102,9 +98,7 @@ class Ordering:
         for block in np.flatnonzero(arrived.reshape(-1, self.size).any(axis=1)).tolist():
             lanes, before = slice(block * self.size, (block + 1) * self.size), self.named.get((block, number))
             row = self.joined(block * self.size + np.flatnonzero(arrived[lanes]))
-            if before is not None:
-                row[: len(before)] = np.maximum(row[: len(before)], before)
-            self.named[block, number] = row
+            self.named[block, number] = row = row if before is None else latest(row, before)
             self.acquire(block * self.size + np.flatnonzero(released[lanes]), row)
         self._tick()
 
@@ -170,13 +164,13 @@ class Ordering:
         for cell, lane in zip(cells, lanes, strict=True):
             flag = self.flags.get(cell)
             if flag is not None and site.op != "st":
-                self.shown[lane] = _latest(flag, self.shown.get(lane, flag))
+                self.shown[lane] = latest(flag, self.shown.get(lane, flag))
                 if acquires:
                     self._learn(lane)
             if site.writes and (releases or self.fences[lane]):
                 row = self.known[lane].copy()
                 row[lane % self.size] = self.clock if releases else self.fences[lane]
-                self.flags[cell] = row if flag is None else _latest(flag, row)
+                self.flags[cell] = row if flag is None else latest(flag, row)
         self._tick()
 
     def _learn(self, lane: int) -> None:
@@ -255,9 +249,9 @@ class Ordering:
         if bad.any():
             k = int(bad.argmax())
             first, lane = self.sites[self.write_site[cells[k]]], int(lanes[k])
-            what = f"was written in line {first.line}{first.called}, with no {PROXY} in between"
+            what = f"was written in line {first.line}{called(first)}, with no {PROXY} in between"
             verb = "multiplies" if site.op == "wgmma" else "copies"
-            self.recorder.tell("missing-fence", site, lane, f"{verb} {self._bytes(lane, cells[k])} which {what}", first)
+            self.batch.tell("missing-fence", site, lane, f"{verb} {self._bytes(lane, cells[k])} which {what}", first)
         self.report()
         np.add.at(self.leaving, cells, np.int32(1))
         self.leaving_site[cells] = self._number(site)
@@ -288,10 +282,10 @@ class Ordering:
                 self.races.append(Race(first, site, two - two % self.size + int(writer[k]), two, int(own.sum())))
                 continue
             verb = "overwrites" if site.writes else "reads"
-            what = f"{verb} {self._bytes(two, cells[k])} that the copy of line {first.line}{first.called} "
+            what = f"{verb} {self._bytes(two, cells[k])} that the copy of line {first.line}{called(first)} "
             what += "brings, before a wait for the copy's mbarrier has succeeded"
             kind = "early-overwrite" if site.writes else "missing-wait"
-            self.recorder.tell(kind, site, two, what, first, int(own.sum()))
+            self.batch.tell(kind, site, two, what, first, int(own.sum()))
 
     def _check_read(self, site: Site, cells: Array, lane: Array) -> None:
         """Whether the last reads of each cell happened before it is written."""
@@ -304,7 +298,7 @@ class Ordering:
                 by, wait = "wgmma", "wgmma.wait_group"
             what = f"overwrites {self._bytes(int(lane[k]), cells[k])} that the {by} of line {first.line} may still "
             what += f"be reading: use {wait}, and then a barrier, first"
-            self.recorder.tell("early-overwrite", site, int(lane[k]), what, first, int(busy.sum()))
+            self.batch.tell("early-overwrite", site, int(lane[k]), what, first, int(busy.sum()))
         read = self.read[cells]
         if not read.any():
             return
@@ -331,8 +325,8 @@ class Ordering:
                 continue
             thread = self.batch.locate(reader)[1]
             what = f"refills {self._bytes(number, cells[rows[k]])} before thread {thread} has released what it reads "
-            what += f"in line {first.line}{first.called}: every reader must arrive first, after its reads"
-            self.recorder.tell("early-overwrite", site, number, what, first, int(own.sum()))
+            what += f"in line {first.line}{called(first)}: every reader must arrive first, after its reads"
+            self.batch.tell("early-overwrite", site, number, what, first, int(own.sum()))
 
     def _strong(self) -> Array:
         """Of each known site, whether it races with no other strong access."""
@@ -343,17 +337,13 @@ class Ordering:
         races, self.races = self.races, []
         # A __syncthreads() that one pair needs orders the other pairs of the interval too.
         apart = any(race.one // 32 != race.two // 32 for race in races)
+        kind, fix = ("shared-race", "__syncthreads()") if apart else ("missing-syncwarp", "__syncwarp()")
+        fix = f"no {fix}" if self.replayed or not apart else f"neither an mbarrier nor {fix}"
         for first, second, one, two, count in races:
-            kind, fix = ("shared-race", "__syncthreads()") if apart else ("missing-syncwarp", "__syncwarp()")
-            fix = f"no {fix}" if self.replayed or not apart else f"neither an mbarrier nor {fix}"
-            (block, thread), (_, other) = self.batch.locate(one), self.batch.locate(two)
-            message = (
-                f"thread {thread} of block {block} {first.verb} (line {first.line}{first.called}) and thread {other} "
-                f"{second.verb} (line {second.line}{second.called}) {first.place}, with {fix} between them"
-            )
-            callers = (second.caller, first.caller)
-            if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:
-                self.recorder.add(kind, second.line, message, block, (thread, other), first.line, count, callers)
+            callers = tuple(filter(None, (second.caller, first.caller)))
+            if ("missing-wait", second.line, first.line, callers) not in self.batch.found:
+                threads, what = [*map(self.batch.locate, (one, two))], f"{first.place}, with {fix} between them"
+                self.batch.tell_race(kind, (first, second), threads, what, count)
         return bool(races)
 
     def _bytes(self, lane: int, cell: Any) -> str:
@@ -362,12 +352,10 @@ class Ordering:
         return f"shared byte {byte}"
 
 
-def _latest(one: Array, other: Array) -> Array:
-    """What both rows know; the shorter one knows nothing of later mbarriers."""
-    short, long = sorted((one, other), key=len)
-    out = long.copy()
-    out[: len(short)] = np.maximum(out[: len(short)], short)
-    return out
+def latest(one: Array, other: Array) -> Array:
+    """What both rows know."""
+    width = max(len(one), len(other))
+    return np.asarray(np.maximum(padded(one, width), padded(other, width)))
 
 
 def padded(row: Array, width: int) -> Array:

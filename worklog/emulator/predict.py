@@ -30,12 +30,11 @@ def predict(
     kernel: Kernel,
     rung: Launched,
     shape: Shape,
-    *,
-    alpha: float = 1.0,
     beta: float = 0.0,
     blocks: Mapping[int, int] | None = None,
 ) -> Result:
     """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
+    alpha is 1.
 
     blocks: numbers of the blocks to run, each with the number of blocks that it stands for (default: those that stand
     for all). Raises NotPredictable if addresses or branches depend on loaded data, OutsideDomain for a shape outside
@@ -57,9 +56,9 @@ def predict(
     # reads K from M or N.
     turns = 0 if rung.domain.square else max(0, (shape.k - SHORTEST) // STRETCH)
     short = replace(shape, k=shape.k - turns * STRETCH)
-    lines = _of_blocks(kernel, rung, short, grid, weights, (alpha, beta))
+    lines = _of_blocks(kernel, rung, short, grid, weights, beta)
     if turns:
-        longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), grid, weights, (alpha, beta))
+        longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), grid, weights, beta)
         lines = combined(turns, longer, 1 - turns, lines)
     label = f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks"
     return Result(kernel.name, label, len(weights), (), lines)
@@ -68,7 +67,7 @@ def predict(
 def count_all(kernel: Kernel, rung: Launched, shape: Shape) -> Mapping[int, Counts]:
     """Counts by source line of every block and all of K, without values; alpha = 1, beta = 0. For small shapes."""
     grid = rung.blocks(shape)
-    return _of_blocks(kernel, rung, shape, grid, dict.fromkeys(range(math.prod(grid)), 1), (1.0, 0.0))
+    return _of_blocks(kernel, rung, shape, grid, dict.fromkeys(range(math.prod(grid)), 1), 0.0)
 
 
 def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
@@ -84,12 +83,12 @@ def _of_blocks(
     shape: Shape,
     grid: tuple[int, ...],
     weights: Mapping[int, int],
-    factors: tuple[float, float],
+    beta: float,
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))
     workspace = Pointer(None, rung.bytes_of("workspace", shape))
-    arguments = rung.bind(shape, factors[0], a, b, factors[1], c, workspace)
+    arguments = rung.bind(shape, 1.0, a, b, beta, c, workspace)
     out: Mapping[int, Counts] = {}
     # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.forms import LOCAL_WINDOW
+from worklog.emulator.form_classes import LOCAL_WINDOW
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.shared import LocalMemory
 
@@ -41,7 +41,7 @@ class Printed:
     def call(self, lanes: NDArray[np.bool_], formats: NDArray[Any], arguments: NDArray[Any]) -> NDArray[np.uint32]:
         """vprintf of these lanes: the numbers of arguments."""
         out = np.zeros(lanes.shape, np.uint32)
-        for lane in np.flatnonzero(lanes) if self.memory.values else ():
+        for lane in np.flatnonzero(lanes) if self.memory.batch.values else ():
             form, place = (int(np.broadcast_to(each, lanes.shape)[lane]) for each in (formats, arguments))
             out[lane] = self.add(int(lane), form, place)
         return out
@@ -50,11 +50,40 @@ class Printed:
         """Print a format string with arguments, both given by their address. Returns the number of arguments."""
         form = self.text(text, lane)
         if sum(line.count("\n") for line in self.written) < PRINTED:
-            place = _Arguments(self, lane, arguments)
-            self.written.append(_SPECIFIER.sub(place.shown, form))
+            self.written.append(self.filled(form, self.bytes_at(arguments, lane), lane))
         else:
             self.more += 1
         return sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
+
+    def filled(self, form: str, data: bytes, lane: int) -> str:
+        """A format with the values of its arguments; a specifier that C doesn't have stays as it is."""
+        place = 0
+
+        def take(code: str) -> Any:
+            nonlocal place
+            size = struct.calcsize(code)
+            start = -(-place // size) * size
+            place = start + size
+            return struct.unpack(f"<{code}", data[start:place].ljust(size, b"\0"))[0]
+
+        def shown(found: re.Match[str]) -> str:
+            kind = found["type"]
+            if kind not in _CODES:
+                return "%" if kind == "%" else found[0]
+            form = "".join(str(take("i")) if part == "*" else part for part in found.group("flags", "width"))
+            form += f".{take('i')}" if found["precision"] == ".*" else found["precision"]
+            value = take(_CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind])
+            if kind == "s":
+                value = self.text(value, lane)
+            elif kind in "aA":
+                kind, value = "s", value.hex() if kind == "a" else value.hex().upper()
+            elif kind == "p":
+                kind, value = "s", f"{value:#x}"
+            elif kind == "c":
+                value = chr(value & 0xFF)
+            return str(f"%{form}{kind}" % value)
+
+        return _SPECIFIER.sub(shown, form)
 
     def text(self, address: int, lane: int) -> str:
         """The string at a generic address, up to its NUL."""
@@ -69,37 +98,3 @@ class Printed:
             if buffer.base <= address < buffer.base + buffer.size and buffer.data is not None:
                 return bytes(buffer.data[address - buffer.base : buffer.size])
         return b""
-
-
-class _Arguments:
-    """The arguments of one call, read one after the other."""
-
-    def __init__(self, printed: Printed, lane: int, address: int) -> None:
-        self.printed, self.lane = printed, lane
-        self.data, self.place = printed.bytes_at(address, lane), 0
-
-    def take(self, code: str) -> Any:
-        size = struct.calcsize(code)
-        start = -(-self.place // size) * size
-        self.place = start + size
-        return struct.unpack(f"<{code}", self.data[start : self.place].ljust(size, b"\0"))[0]
-
-    def shown(self, found: re.Match[str]) -> str:
-        """One specifier with its value; a specifier that C doesn't have stays as it is."""
-        kind = found["type"]
-        if kind == "%":
-            return "%"
-        if kind not in _CODES:
-            return found[0]
-        form = "".join(str(self.take("i")) if part == "*" else part for part in found.group("flags", "width"))
-        form += f".{self.take('i')}" if found["precision"] == ".*" else found["precision"]
-        value = self.take(_CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind])
-        if kind == "s":
-            value = self.printed.text(value, self.lane)
-        elif kind in "aA":
-            kind, value = "s", value.hex() if kind == "a" else value.hex().upper()
-        elif kind == "p":
-            kind, value = "s", f"{value:#x}"
-        elif kind == "c":
-            value = chr(value & 0xFF)
-        return str(f"%{form}{kind}" % value)

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from worklog.emulator.findings import PtxError, UnsupportedInstruction
 from worklog.emulator.ptx import (
-    CONSTANT,
-    TIMES,
+    SPECIALS,
     Imm,
     Instruction,
     Kernel,
@@ -30,25 +29,17 @@ from worklog.emulator.ptx import (
 
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
-SPECIAL_VECTORS = (
-    "%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid",
-)  # fmt: skip
-SPECIALS = (
-    *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
-    "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "WARP_SZ", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", *CONSTANT, *TIMES,
-)  # fmt: skip
 
 _TOKEN = re.compile(
     r"\s+|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section\b[^{]*\{[^}]*\})|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
     r"|(?P<open>\{)|(?P<close>\})|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;)"
 )
+# The statements of a call, in braces of their own.
+_SEQUENCE = re.compile(r"\{[^{}]*\bcall\b[^{}]*\}")
 _CALL = re.compile(
-    r"(?P<guard>@!?[%\w$]+\s+)?call(?:\.uni)?\s*(?:\(\s*(?P<result>[\w$]+)\s*\)\s*,\s*)?(?P<name>[%\w$]+)\s*"
-    r"(?:,\s*\((?P<params>[^)]*)\))?.*$",
-    re.DOTALL,
+    r"(?P<guard>@!?[%\w$]+\s+)?call(?:\.uni)?\s+(?:\(\s*(?P<result>[\w$]+)\s*\)\s*,\s*)?(?P<name>[%\w$]+)\s*"
+    r"(?:,\s*\((?P<params>[^)]*)\))?"
 )
-_PASSED = re.compile(r"(?P<op>st|ld)\.param\.(?P<type>\w+)\s*(?P<operands>.*)$", re.DOTALL)
 # Text without a comma outside of braces and brackets.
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,{\[])+")
 # A tensor map's address with coordinates, which become an operand of their own.
@@ -69,7 +60,6 @@ def parse(text: str, symbol: str | None = None) -> dict[str, Kernel]:
     target = re.search(r"\.target\s+(\w+)", text)
     if target is None:
         raise PtxError("this is not PTX: there is no .target line")
-    files = {int(number): path for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     kernels: dict[str, Kernel] = {}
     bodies: dict[str, str] = {}
     between, position = "", 0
@@ -82,7 +72,7 @@ def parse(text: str, symbol: str | None = None) -> dict[str, Kernel]:
         name = re.search(r"\.entry\s+([\w$]+)", header["head"])
         if name is not None and symbol in (None, name[1]):
             bodies[name[1]] = text[header.end() : end - 1]
-            kernels[name[1]] = _Body(header["head"], bodies[name[1]], files, target.group(1)).kernel()
+            kernels[name[1]] = _Body(header["head"], bodies[name[1]], target.group(1)).kernel()
         position = end
     statements = _module_statements(between + text[position:])
     return {
@@ -162,12 +152,25 @@ def _literal(text: str) -> Imm | None:
     return None
 
 
+def _as_instruction(sequence: re.Match[str]) -> str:
+    """A call as one instruction: of its result and its arguments, if the emulator runs the function itself."""
+    text = sequence[0]
+    call = _CALL.search(text)
+    if call is None or call["name"] not in CALLED:
+        return call[0] + ";" if call else text
+    stored = re.findall(r"st\.param\.\w+\s*\[([\w$]+)(?:\+0)?\]\s*,\s*([^;]+);", text)
+    loaded = re.findall(r"ld\.param\.\w+\s+([^,;]+),\s*\[([\w$]+)(?:\+0)?\]\s*;", text)
+    values = {**dict(stored), **{name: register for register, name in loaded}}
+    names = re.findall(r"[\w$]+", f"{call['result'] or ''} {call['params'] or ''}")
+    operands = ", ".join(values.get(name, "_") for name in names)
+    return f"{call['guard'] or ''}{CALLED[call['name']]} {operands};"
+
+
 class _Body:
     """Parses one kernel statement by statement; inline assembly opens scopes with their own registers."""
 
-    def __init__(self, head: str, body: str, files: dict[int, str], arch: str) -> None:
-        self.head, self.body, self.arch = head, body, arch
-        self.files = files
+    def __init__(self, head: str, body: str, arch: str) -> None:
+        self.head, self.body, self.arch = head, _SEQUENCE.sub(_as_instruction, body), arch
         self.scopes: list[dict[str, Reg]] = [{}]
         self.ranges: dict[str, str] = {}
         self.instructions: list[Instruction] = []
@@ -179,8 +182,6 @@ class _Body:
         self.line = self.caller = 0
         self.main_file: int | None = None
         self.scope_count = 0
-        # Parameters of calls: what is stored in each, and the call whose result one is.
-        self.passed: dict[str, Operand | int | None] = {}
 
     def kernel(self) -> Kernel:
         name_and_params = re.search(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", self.head, re.DOTALL)
@@ -252,48 +253,16 @@ class _Body:
             variable = _variable(text)
             if variable:
                 self.variables.append(variable)
-            elif parameter := re.match(r"\.param\s.*?([\w$]+)(?:\[\d+\])?$", text, re.DOTALL):
-                self.passed[parameter[1]] = None
             elif not text.startswith((".pragma", ".branchtargets", ".callprototype", ".calltargets")):
                 raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
         elif call := _CALL.match(text):
-            self._call(call)
-        elif text and not self._passes(text):
-            self._instruction(text)
-
-    def _call(self, call: re.Match[str]) -> None:
-        """A call of a function that the emulator runs itself, as one instruction; its result is the first operand."""
-        if call["name"] not in CALLED:
             called = "through a pointer" if call["name"].startswith("%") else f"of {call['name']}"
             raise self._unsupported(
                 f"a call {called}, a function that was not inlined, and the emulator doesn't support calls: declare "
                 "it __forceinline__"
             )
-        self._instruction(f"{call['guard'] or ''}{CALLED[call['name']]}")
-        values = [self.passed[name] for name in re.findall(r"[\w$]+", call["params"] or "")]
-        if not all(isinstance(value, Operand) for value in values):
-            raise self._unsupported(f"the emulator can't read the arguments of {call['name']}")
-        result: tuple[Operand, ...] = ()
-        if call["result"]:
-            self.passed[call["result"]], result = len(self.instructions) - 1, (Vec(()),)
-        last = self.instructions[-1]
-        self.instructions[-1] = replace(last, operands=(*result, *values), text=f"call {call['name']}")  # type: ignore[arg-type]
-
-    def _passes(self, text: str) -> bool:
-        """Whether it passes an argument to a call, or takes the result of one."""
-        found = _PASSED.match(text)
-        first, second = (*_OPERAND.findall(found["operands"]), "", "")[:2] if found else ("", "")
-        place = re.fullmatch(r"\[([\w$]+)(?:\+0)?\]", (first if found and found["op"] == "st" else second).strip())
-        if found is None or place is None or place[1] not in self.passed:
-            return False
-        if found["op"] == "st":
-            self.passed[place[1]] = self._operand(second.strip(), text)
-        else:
-            number = self.passed[place[1]]
-            assert isinstance(number, int)
-            call = self.instructions[number]
-            self.instructions[number] = replace(call, operands=(self._operand(first.strip(), text), *call.operands[1:]))
-        return True
+        elif text:
+            self._instruction(text)
 
     def _unsupported(self, why: str) -> UnsupportedInstruction:
         return UnsupportedInstruction(f"line {self.line}: {why}")

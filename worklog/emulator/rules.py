@@ -7,15 +7,16 @@ becomes an error that names the instruction.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.async_rules import bulk, cluster, fence, mbarrier
-from worklog.emulator.forms import BITS
+from worklog.emulator.form_classes import BITS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
-from worklog.emulator.tensor_rules import TENSOR_RULES, items
+from worklog.emulator.tensor import BITS as WIDTHS
+from worklog.emulator.tensor import Form, Places, places_of
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
@@ -34,6 +35,11 @@ _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"
 _WITHOUT_EFFECT = (
     "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
 )  # fmt: skip
+_DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
+_BULK = {
+    "cp", "async", "bulk", "shared::cluster", "shared::cta", "global", "L2::cache_hint", "multicast::cluster",
+    "cta_group::1",
+}  # fmt: skip
 _COPIES = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"}
 
 
@@ -92,34 +98,50 @@ def _atom(w: Writer, i: Instruction) -> bool:
 
 
 def _cp(w: Writer, i: Instruction) -> bool:
-    """cp.async and its groups; the data arrive at the wait."""
-    if i.parts[1] != "async" or i.parts[2] in ("bulk", "mbarrier"):
-        return i.parts[1] == "async" and bulk(w, i)
-    if "commit_group" in i.parts:
-        w.lines.append(f"S.copies.commit({w.mask})")
-    elif "wait_all" in i.parts:
-        w.lines.append(f"S.copies.wait({w.mask}, -1)")
-    elif "wait_group" in i.parts:
-        count = i.operands[0]
-        if not isinstance(count, Imm):
-            return False
-        w.lines.append(f"S.copies.wait({w.mask}, {int(count.value)})")
-    else:
-        target, source, _, *further = _operands(i)
-        ignores_source = further and isinstance(further[0], Reg) and further[0].type == "pred"
-        if set(i.parts[1:]) - _COPIES or ignores_source:
-            return False
-        size = w.source(further[0], "u32") if further else "None"
-        w.lines.append(f"S.copies.issue({w.site()}, {w.address(target)}, {w.address(source)}, {size}, {w.mask})")
+    """A copy; the data arrive at the wait."""
+    if len(i.operands) < 2 or "bulk" in i.parts:
+        return len(i.operands) > 1 and _bulk(w, i)
+    target, source, _, *further = _operands(i)
+    ignores_source = further and isinstance(further[0], Reg) and further[0].type == "pred"
+    if set(i.parts[1:]) - _COPIES or ignores_source:
+        return False
+    size = w.source(further[0], "u32") if further else "None"
+    w.lines.append(f"S.copies.issue({w.site()}, {w.address(target)}, {w.address(source)}, {size}, {w.mask})")
     return True
+
+
+def _bulk(w: Writer, i: Instruction) -> bool:
+    """A bulk copy between global memory, or a tensor map with coordinates, and shared memory."""
+    words, dimensions = {*i.parts} - _BULK, [part for part in i.parts if part in _DIMENSIONS]
+    tensor = bool(dimensions)
+    if words - {*_DIMENSIONS, "tensor", "tile"} == {"prefetch", "L2"}:
+        return "global" in i.parts
+    spaces = [part.split("::")[0] for part in i.parts if part.split("::")[0] in ("global", "shared")]
+    words -= {"tensor", "tile", *dimensions}
+    load = spaces == ["shared", "global"] and words == {"mbarrier::complete_tx::bytes"}
+    if not load and (spaces != ["global", "shared"] or words != {"bulk_group"}):
+        return False
+    # Of a tensor map, the coordinates follow its address.
+    near, far, which = i.operands[:3] if load else (i.operands[2 if tensor else 1], *i.operands[:2])
+    if not load and not tensor:
+        which = i.operands[2]
+    counts = which.items if isinstance(which, Vec) else (which,)
+    if not isinstance(far, Mem) or (tensor and len(counts) != int(dimensions[0][0])):
+        return False
+    places = [w.place(near), f"({w.address(far)} + np.uint64({far.offset % 2**64}))"]
+    places += [w.place(i.operands[3])] if load else []
+    numbers = [w.source(each, "u32") for each in counts]
+    call = "load" if load else "store"
+    w.lines.append(f"S.bulk.{call}({', '.join((w.site(), w.mask, str(tensor), *places, *numbers))})")
+    # A multicast must go to the only block of the cluster.
+    mask = i.operands[-2 if "L2::cache_hint" in i.parts else -1]
+    return "multicast::cluster" not in i.parts or (isinstance(mask, Imm) and mask.value == 1)
 
 
 def _barrier(w: Writer, i: Instruction) -> bool:
     """Of a block, at the end of a block of code; or of a warp, whose lanes have met already."""
     kind, *rest = [part for part in i.parts[1:] if part not in ("cta", "aligned")] or [""]
     operands, predicate = list(i.operands), "None"
-    if kind == "warp":
-        return i.parts == ("bar", "warp", "sync") and len(operands) == 1
     if kind == "cluster":
         # The cluster is the block: arrivals are counted with the waits, of which there is one each.
         w.leaving = str(w.follow) if rest[0] == "arrive" else f"S.block.sync(m, {i.pc}, {w.follow})"
@@ -142,33 +164,8 @@ def _barrier(w: Writer, i: Instruction) -> bool:
     return True
 
 
-def _printf(w: Writer, i: Instruction) -> bool:
-    """A call of vprintf: the result, the format's address and the address of the arguments."""
-    if i.parts != ("call", "vprintf") or len(i.operands) != 3:
-        return False
-    result, *addresses = i.operands
-    call = f"S.printf({w.mask}, {', '.join(w.source(each, 'u64') for each in addresses)})"
-    if isinstance(result, Reg):
-        w.result(result, call, "u4")
-    else:
-        w.lines.append(call)
-    return True
-
-
-def _trap(w: Writer, i: Instruction) -> bool:
-    """trap, brkpt, or a call of __assertfail: message, file, line, function, size of a character."""
-    arguments = ", ".join(w.source(each, "u64") for each in i.operands[:1])
-    w.lines.append(f"S.abort({i.pc}, {w.mask}, {arguments})")
-    return i.parts in (("trap",), ("trap", "assert"), ("brkpt",))
-
-
 def _nothing(w: Writer, i: Instruction) -> bool:
     """Prefetches and naps change no value."""
-    return True
-
-
-def _setmaxnreg(w: Writer, i: Instruction) -> bool:
-    w.lines.append(f"S.set_registers({i.pc}, {w.mask}, {w.source(i.operands[0], 'u32')})")
     return True
 
 
@@ -194,6 +191,142 @@ def _mov(w: Writer, i: Instruction) -> bool:
     return True
 
 
+# By the type of A: shapes of mma and of wmma, and types of C and D.
+_SHAPES = {
+    "f64": ("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4", "f64"),
+    "tf32": ("m16n8k4 m16n8k8", "m16n16k8", "f32"),
+    "f16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32 f16"),
+    "bf16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32"),
+    **dict.fromkeys(("s8", "u8"), ("m8n8k16 m16n8k16 m16n8k32", "m16n16k16 m8n32k16 m32n8k16", "s32")),
+    **dict.fromkeys(("s4", "u4"), ("m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "s32")),
+    "b1": ("m8n8k128 m16n8k128 m16n8k256", "m8n8k128", "s32"),
+}
+_SHARED = {"shared", "shared::cta"}
+
+
+def items(operand: Operand) -> tuple[Operand | None, ...]:
+    """The elements of a vector, or the operand alone."""
+    return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+def _register(type_: str) -> str:
+    """NumPy's name of the dtype of a fragment's registers."""
+    return "u8" if type_ == "f64" else "u4"
+
+
+def _words(w: Writer, operands: tuple[Operand | None, ...], type_: str = "f32") -> str:
+    return "".join(f"{w.source(each, 'b64' if type_ == 'f64' else 'b32')}, " for each in operands)
+
+
+def _sizes(shape: str) -> tuple[int, int, int]:
+    m, n, k = (int(number) for number in re.findall(r"\d+", shape))
+    return m, n, k
+
+
+def _blocks(shape: str, type_: str, matrix: str) -> tuple[int, int]:
+    """Of a fragment, as for places_of: blocks of 8 rows, or of 8 columns of B, and blocks in the other direction."""
+    m, n, k = _sizes(shape)
+    return (n if matrix == "b" else m) // 8, n // 8 if matrix in "cd" else k // 4 // max(1, 32 // WIDTHS[type_])
+
+
+def _counts(shape: str, type_: str, matrix: str, old: bool) -> tuple[int, int]:
+    """Registers of a fragment, and how often it holds each: wmma has 8 for A and B of f16 in every shape."""
+    lines, more = _blocks(shape, type_, matrix)
+    count = lines * more * (2 if matrix in "cd" and WIDTHS[type_] > 16 else 1)
+    return count, 8 // count if old and type_ == "f16" and matrix in "ab" else 1
+
+
+def mma(w: Writer, i: Instruction) -> bool:
+    """mma.sync and wmma.mma; wmma of f16 names the types of C and D only."""
+    old, how = i.parts[0] == "wmma", {*i.parts} & {"satfinite", "rn", "and", "xor", "popc"}
+    named = {"wmma", "mma", "sync", "aligned", "row", "col", *how}
+    shape, *types = [part for part in i.parts if part not in named]
+    types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
+    d, *kinds = types
+    a, b, c = kinds
+    shapes, sums = _SHAPES[a][old].split(), _SHAPES[a][2].split()
+    if shape not in shapes or c not in sums or d != c:
+        return False
+    target, *sources = map(items, i.operands)
+    counts = [_counts(shape, type_, matrix, old) for type_, matrix in zip(kinds, "abc", strict=True)]
+    m, n, k = _sizes(shape)
+    # In the machine code of sm_90, wmma with TF32 is two instructions.
+    form = w.named(Form(a, b, c, m, n, 4 if old and a == "tf32" else k, "".join(how - {"popc", "rn"})))
+    own = (_words(w, source[:n], type_) for source, (n, _), type_ in zip(sources, counts, kinds, strict=True))
+    call = f"S.tensor.mma({i.pc}, {form}, {w.mask}, ({'), ('.join(own)}))"
+    w.results(target, call, [_register(c)] * len(target))
+    return True
+
+
+def _matrices(w: Writer, i: Instruction) -> bool:
+    """ldmatrix and stmatrix of 8 x 8 matrices of 16-bit elements."""
+    words = {*i.parts[3:]} - _SHARED
+    number = sum({"x1": 1, "x2": 2, "x4": 4}.get(word, 0) for word in words)
+    if i.parts[1:3] != ("sync", "aligned") or words - {"m8n8", "x1", "x2", "x4", "trans", "b16"} or "b16" not in words:
+        return False
+    loads, trans = i.parts[0] == "ldmatrix", "trans" in words
+    registers, address = i.operands if loads else i.operands[::-1]
+    place = f"{i.pc}, {w.site()}, {w.address(address)}, {w.mask}"
+    if len(items(registers)) != number:
+        return False
+    if loads:
+        w.results(items(registers), f"S.tensor.load({place}, {number}, {trans})", ["u4"] * number)
+    else:
+        w.lines.append(f"S.tensor.store({place}, ({_words(w, items(registers))}), {trans})")
+    return True
+
+
+def fragment(i: Instruction) -> Places:
+    """Of a wmma.load or a wmma.store. Raises LookupError for one that the emulator doesn't have."""
+    matrix, layout, shape, type_ = i.parts[2], *i.parts[5:7], i.parts[-1]
+    forms = ((kind, sums.split()) for kind, (_, shapes, sums) in _SHAPES.items() if shape in shapes.split())
+    if not any(type_ in sums if matrix in "cd" else type_ == kind for kind, sums in forms):
+        raise LookupError(type_)
+    return places_of(matrix, layout, type_, *_blocks(shape, type_, matrix))
+
+
+def _wmma(w: Writer, i: Instruction) -> bool:
+    """wmma.load, wmma.store and wmma.mma."""
+    if i.parts[1] == "mma":
+        return mma(w, i)
+    (what, matrix), (layout, shape), type_ = i.parts[1:3], i.parts[5:7], i.parts[-1]
+    further, form = {*i.parts[7:-1]} - _SHARED - {"global"}, fragment(i)
+    if further or i.parts[3:5] != ("sync", "aligned") or layout not in ("row", "col") or not form.size:
+        return False
+    registers, address, stride = i.operands if what == "load" else (i.operands[1], i.operands[0], i.operands[2])
+    count, copies = _counts(shape, type_, matrix, True)
+    if len(items(registers)) != count * copies:
+        return False
+    line = f"{w.source(stride, 'u32')}.astype('i8') * {WIDTHS[type_]} // 8"
+    given = f"{i.pc}, {w.site()}, {w.address(address)}, {w.mask}, {line}, {w.named(form)}"
+    if what == "load":
+        call = f"S.tensor.load_fragment({given}) * {copies}"
+        w.results(items(registers), call, [_register(type_)] * len(items(registers)))
+    else:
+        w.lines.append(f"S.tensor.store_fragment({given}, ({_words(w, items(registers), type_)}))")
+    return what in ("load", "store")
+
+
+def _warp_group(w: Writer, i: Instruction) -> bool:
+    """wgmma.mma_async. What ptxas refuses is not checked."""
+    if i.parts[1] != "mma_async":
+        return False
+    shape, sum_type, *types = i.parts[4:]
+    target, a, b, scaled, *numbers = i.operands
+    _, n, k = _sizes(shape)
+    known = {*types[:2]} <= {"s8", "u8"} if sum_type == "s32" else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+    if not known or len(items(target)) != n // (4 if sum_type == "f16" else 2):
+        return False
+    # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
+    values = [int(each.value) for each in numbers if isinstance(each, Imm)]
+    signs, (first, second) = values[:2] or [1, 1], [0, 0, *values[2:]][-2:]
+    how = (types[0], types[1], sum_type, 16, n, k, "".join(types[2:]), (signs[0], signs[1]), (first == 1, second == 1))
+    left = f"({_words(w, items(a))})" if isinstance(a, Vec) else w.source(a, "b64")
+    given = f"{w.site()}, {w.named(Form(*how))}, {w.mask}, {left}, {w.source(b, 'b64')}, {w.source(scaled, 'pred')}"
+    w.results(items(target), f"S.wgmma.mma({given}, ({_words(w, items(target))}))", ["u4"] * len(items(target)))
+    return True
+
+
 # By the first part of the opcode. What a rule does not support may still have a row in the table of forms.
 RULES: dict[str, Rule] = {
     "ld": _ld,
@@ -204,12 +337,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("bar", "barrier"), _barrier),
     "createpolicy": _createpolicy,
     "mov": _mov,
-    "call": _printf,
-    **dict.fromkeys(("trap", "brkpt"), _trap),
-    "mbarrier": mbarrier,
-    **dict.fromkeys(("fence", "membar"), fence),
-    **dict.fromkeys(("mapa", "getctarank"), cluster),
-    **TENSOR_RULES,
+    **dict.fromkeys(("ldmatrix", "stmatrix"), _matrices),
+    "mma": mma,
+    "wgmma": _warp_group,
+    "wmma": _wmma,
     **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
-    "setmaxnreg": _setmaxnreg,
 }

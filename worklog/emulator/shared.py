@@ -7,16 +7,19 @@ found again by the identity of the register's array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from worklog.emulator.codegen import Program
 from worklog.emulator.counts import WARP, Site, wavefronts
-from worklog.emulator.findings import Array, Batch, Mask, Recorder, plain_name
-from worklog.emulator.globalmem import Watch
+from worklog.emulator.findings import Array, Batch, Mask, called, plain_name
+from worklog.emulator.flow import Block, defined, reads
 from worklog.emulator.intervals import Interval
 from worklog.emulator.ordering import Ordering
+from worklog.emulator.ptx import Instruction
 
 KEPT_PLACES = 256
 
@@ -65,30 +68,17 @@ class SharedMemory:
     """Shared memory of a batch, block beside block. size: bytes per block; grain: bytes of the smallest access."""
 
     space, owner, initial = "shared", "block", 0
+    unwritten: Unwritten
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        batch: Batch,
-        size: int,
-        grain: int,
-        *,
-        counting: bool,
-        values: bool,
-        races: bool,
-        watch: Watch | None = None,
-    ) -> None:
-        self.recorder, self.batch = recorder, batch
-        self.size, self.stride, self.grain = size, max(16, -(-size // 16) * 16), grain
-        self.counting, self.values, self.checking, self.watch = counting, values, races and values, watch
+    def __init__(self, batch: Batch, size: int, grain: int) -> None:
+        self.batch, self.size, self.stride, self.grain = batch, size, max(16, -(-size // 16) * 16), grain
+        self.counting, self.values, self.checking = batch.counting, batch.values, batch.races and batch.values
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)
-        self.interval: Interval | Ordering = Interval(recorder, batch, self)
+        self.interval: Interval | Ordering = Interval(self)
         self.by_identity: dict[tuple[int, int], tuple[Array, Mask, Places]] = {}
         self.by_content: dict[tuple[bytes, bytes], Places] = {}
         self.lane_base: Array = np.zeros(0, np.int64)
-        # Called with a site and the lanes that read unwritten words.
-        self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
         self.reserved = 0  # bytes at the end that hold zeros when a block starts
         # Cells that asynchronous copies are still writing: the number of the copy's site in `copies`, from 1.
         self.pending: Array | None = None
@@ -96,7 +86,8 @@ class SharedMemory:
 
     def start(self) -> None:
         """Clear the memory for a new batch."""
-        self.interval.start()
+        if isinstance(self.interval, Interval):
+            self.interval.start()
         self.land()
         if len(self.lane_base) != self.batch.lanes:
             self.settle()
@@ -250,18 +241,18 @@ class SharedMemory:
         outside = active & ((address < 0) | (address + site.width > self.size))
         if outside.any():
             byte = f"byte {address[outside.argmax()]} of the {self.owner}'s {self.size} bytes of {self.space} memory"
-            self.recorder.add_lanes(f"{self.space}-out-of-bounds", site, outside, f"{site.verb} at {byte}")
+            self.batch.tell(f"{self.space}-out-of-bounds", site, outside, f"{site.verb} at {byte}")
         if site.array is not None:
             offset = address - site.start
             strayed = active & ~outside & ((offset < 0) | (offset + site.width > site.array.size))
             if strayed.any():
                 byte = f"byte {offset[strayed.argmax()]} of {plain_name(site.array.name)}"
                 what = f"{site.verb} at {byte}, which has {site.array.size} bytes"
-                self.recorder.add_lanes(f"{self.space}-out-of-bounds", site, strayed, what)
+                self.batch.tell(f"{self.space}-out-of-bounds", site, strayed, what)
         crooked = active & ~outside & (address % site.width != 0)
         if crooked.any():
             byte = f"{self.space} byte {address[crooked.argmax()]}, which is not a multiple of {site.width}"
-            self.recorder.add_lanes("misaligned", site, crooked, f"{site.verb} {site.width} bytes at {byte}")
+            self.batch.tell("misaligned", site, crooked, f"{site.verb} {site.width} bytes at {byte}")
         bad = outside | crooked
         return active & ~bad if bad.any() else None
 
@@ -276,8 +267,8 @@ class SharedMemory:
                     return 0, 0, 0, 0, size, 0
                 width, start = group.width, wide
                 break
-        if self.watch is not None:
-            self.watch(site, start, active, width)
+        if self.batch.watch is not None:
+            self.batch.watch(site, start, active, width)
         requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)
         return requests, 0, waves, conflicts, size, 0
 
@@ -288,7 +279,7 @@ class SharedMemory:
         for cell, lane in visit.cells(visit.mask):
             missing[lane] |= ~self.written[cell]
         if missing.any():
-            self.on_unwritten(visit.site, missing)
+            self.unwritten.loaded(visit.site, missing)
         else:
             visit.ready = True
 
@@ -307,15 +298,9 @@ class SharedMemory:
             if lost.any():
                 loser = int(lost.argmax())
                 same = np.flatnonzero((visit.index == visit.index[loser]) & (True if mask is None else mask))
-                self._report_twice(visit.site, (loser, int(same[-1])), int(lost.sum()))
+                threads = [*map(self.batch.locate, (loser, int(same[-1])))]
+                self.batch.tell_twice("shared-race", visit.site, threads, visit.site.place, int(lost.sum()))
                 return
-
-    def _report_twice(self, site: Site, lanes: tuple[int, int], count: int) -> None:
-        """Two lanes of one store write different values to one address."""
-        (block, one), (_, two) = map(self.batch.locate, lanes)
-        what = f"{site.place} with one store{site.called}"
-        message = f"threads {one} and {two} of block {block} write different values to {what}"
-        self.recorder.add("shared-race", site.line, message, block, (one, two), site.line, count, (site.caller,))
 
     def _check_pending(self, visit: Visit) -> None:
         assert self.pending is not None
@@ -325,9 +310,9 @@ class SharedMemory:
                 first = int((early != 0).argmax())
                 copy = self.copies[int(early[first]) - 1]
                 what = f"{'overwrites' if visit.site.writes else 'reads'} bytes that the cp.async of line {copy.line}"
-                what += f"{copy.called} is still writing: wait for the copy first"
+                what += f"{called(copy)} is still writing: wait for the copy first"
                 count = int(np.count_nonzero(early))
-                self.recorder.tell("missing-wait", visit.site, int(lane[first]), what, copy, count)
+                self.batch.tell("missing-wait", visit.site, int(lane[first]), what, copy, count)
                 return
 
 
@@ -336,8 +321,72 @@ class LocalMemory(SharedMemory):
 
     space, owner, initial = "local", "thread", 0xFF
 
-    def __init__(self, recorder: Recorder, batch: Batch, size: int) -> None:
-        super().__init__(recorder, batch, size, 1, counting=False, values=True, races=False)
+    def __init__(self, batch: Batch, size: int) -> None:
+        super().__init__(batch, size, 1)
+        self.counting, self.values, self.checking = False, True, False
 
     def _bases(self) -> Array:
         return np.arange(self.batch.lanes) * self.stride
+
+
+Mark = tuple[Any, Array]  # what marked a register, and a number for each lane, 0 for none
+
+
+def follow(
+    code: Iterable[Instruction],
+    marks: dict[str, Mark],
+    lanes: Array,
+    given: Callable[[Instruction], tuple[Mark | None, Collection[str]]],
+    used: Callable[[Instruction, Any, Array], None],
+) -> None:
+    """Follow marks through code that these lanes ran. given: the mark of an instruction's results, and the registers
+    whose marks it leaves alone. used: called where an instruction uses a marked register, which then loses its mark; a
+    copy of one is marked, too.
+    """
+    for instruction in code:
+        mark, kept = given(instruction)
+        for register in reads(instruction):
+            known = marks.get(register.name)
+            if known is None or register.name in kept or not known[1][lanes].any():
+                continue
+            if instruction.parts[0] == "mov":
+                mark = known
+            else:
+                used(instruction, known[0], lanes & (known[1] > 0))
+                del marks[register.name]
+        for register in defined(instruction):
+            if register.name not in kept and (mark or register.name in marks):
+                cause, old = marks.pop(register.name, (None, np.zeros(1, np.int32)))
+                new = np.where(lanes, mark[1] if mark else 0, old)
+                if new.any():
+                    marks[register.name] = mark[0] if mark else cause, new
+
+
+class Unwritten:
+    """Registers of the running batch that were loaded from shared memory before it was written.
+
+    Loading such a value and discarding it is harmless, and prefetching loops do so in their last iteration. So a load
+    only marks its registers; it is a finding when a marked one is an operand of anything but a register copy.
+    """
+
+    def __init__(self, program: Program, batch: Batch) -> None:
+        self.program, self.batch = program, batch
+        self.marked: dict[str, Mark] = {}  # by register: the load's site
+        self.fresh: dict[int, Mark] = {}  # by pc: loads of the block that is running
+
+    def loaded(self, site: Site, lanes: Array) -> None:
+        """Record that a load of the running block read unwritten words in these lanes."""
+        self.fresh[site.pc] = (site, lanes.astype(np.int32))
+
+    def follow(self, block: Block, lanes: Array) -> None:
+        """Follow marked registers through the block that just ran."""
+        code = self.program.kernel.instructions[block.start : block.stop]
+        follow(code, self.marked, lanes, lambda i: (self.fresh.get(i.pc), ()), self._report)
+        self.fresh = {}
+        live = self.program.flow.live_out[block.index]
+        self.marked = {name: known for name, known in self.marked.items() if name in live or known[1][~lanes].any()}
+
+    def _report(self, instruction: Instruction, site: Site, lanes: Array) -> None:
+        array = plain_name(site.array.name) if site.array else "shared memory"
+        what = f"reads {array} before any thread writes there, and line {instruction.line} uses the value"
+        self.batch.tell("uninitialised-shared", site, lanes, what)

@@ -235,7 +235,7 @@ class Tensor:
         """mma.sync and wmma.mma."""
         warps = self.whole(pc, mask)
         words = self.words(c, warps)
-        if not self.machine.memory.values or not len(warps):
+        if not self.machine.batch.values or not len(warps):
             return (np.zeros(1, words.dtype),) * len(c)
         x, y = left(self.words(a, warps), form.type_, form.rows), right(self.words(b, warps), form.other, form.columns)
         for k in range(0, x.shape[-1], form.step):
@@ -314,7 +314,7 @@ class Tensor:
             first = int(crooked.argmax())
             what = f"gives a matrix at byte {start[first] % 2**32:#x} with {self._wide(stride)[first]} bytes from line "
             what += f"to line: multiples of {form.align} and 16 are needed"
-            self.machine.recorder.add_lanes("misaligned", site, crooked, what)
+            self.machine.batch.tell("misaligned", site, crooked, what)
 
     def whole(self, pc: int, mask: Mask) -> Array:
         """The numbers of the warps that execute an instruction, and a finding where some of their lanes do not."""
@@ -324,7 +324,7 @@ class Tensor:
         if absent.any():
             instruction = self.machine.program.kernel.instructions[pc]
             what = f"does not execute {instruction.op.split('.')[0]}, which needs all 32 threads of its warp"
-            self.machine.recorder.add_lanes("divergent-warp", instruction, absent, what)
+            self.machine.batch.tell("divergent-warp", instruction, absent, what)
         return np.flatnonzero(some)
 
     def _first(self, mask: Mask, count: int) -> Mask:

@@ -58,17 +58,7 @@ class Waiting:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.version = self.stores = 0
-        flow = machine.program.flow
-        before: dict[int, set[str]] = {}
-        for block in flow.blocks:
-            for follower in block.successors:
-                before.setdefault(follower, set()).update(flow.live_out[block.index])
-        self.live = {number: sorted(names) for number, names in before.items()}
-        self.polling = polling(machine.program)
-        self.start()
-
-    def start(self) -> None:
-        """Begin a new batch."""
+        self.live, self.polling = machine.program.live_in, polling(machine.program)
         self.parked: list[tuple[int, Array]] = []
         self.states: dict[int, State] = {}
         self.woken = (-1, -1)
@@ -143,19 +133,15 @@ class Waiting:
 
 def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded | Aborted:
     """The error for lanes that wait forever, at this block of code."""
-    if not machine.recorder.failed:
-        return endless(machine, number, lanes, what, why)
-    # What has been found before is the likely cause, so the launch ends with its findings.
-    place = machine.program.kernel.instructions[machine.program.flow.blocks[number].stop - 1]
-    machine.recorder.tell("deadlock", place, int(lanes.argmax()), "waits forever: " + why.replace("\n", "; "))
-    return Aborted()
-
-
-def endless(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded:
-    """The error for lanes that do not come out of a loop, which are at this block of code."""
-    (where, thread), block = machine.batch.locate(int(lanes.argmax())), machine.program.flow.blocks[number]
+    first, block = int(lanes.argmax()), machine.program.flow.blocks[number]
+    where, thread = machine.batch.locate(first)
+    if machine.batch.failed:
+        # What has been found before is the likely cause, so the launch ends with its findings.
+        place = machine.program.kernel.instructions[block.stop - 1]
+        machine.batch.tell("deadlock", place, first, "waits forever: " + why.replace("\n", "; "))
+        return Aborted()
     lines = [line for line in machine.lines[block.start : block.stop] if line]
-    at = f"line {lines[-1]}: {machine.recorder.text(lines[-1])}" if lines else f"instruction {block.stop}"
+    at = f"line {lines[-1]}: {machine.batch.text(lines[-1])}" if lines else f"instruction {block.stop}"
     return BudgetExceeded(f"{what}thread {thread} of block {where} is still near {at}\n{why}")
 
 
@@ -198,16 +184,14 @@ def polling(program: Program, without: str = "") -> frozenset[int]:
     """The heads of loops in which a branch depends on what an atomic or an ordered load reads. without: a state space
     of loads that do not count; without global ones, a loop may wait for what another thread of the block writes.
     """
-    loops = _loops(program.flow)
-    return frozenset(head for head, start, stop in loops if _polls(program.kernel, start, stop, without))
-
-
-def _polls(kernel: Kernel, start: int, stop: int, without: str) -> bool:
-    code = kernel.instructions[start:stop]
 
     def own(i: Instruction) -> tuple[set[str], bool]:
         ordered = i.parts[0] == "atom" or (i.parts[0] == "ld" and not ORDERED.isdisjoint(i.parts))
         return {"read"} if ordered and without not in i.parts else set(), True
 
-    known = origins(code, own)
-    return any(i.parts[0] == "bra" and i.guard and known[i.guard[0].name] for i in code)
+    out = set()
+    for head, start, stop in _loops(program.flow):
+        code = program.kernel.instructions[start:stop]
+        known = origins(code, own)
+        out |= {head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]}
+    return frozenset(out)

@@ -13,7 +13,7 @@ import numpy as np
 
 from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import Block, defined, registers
-from worklog.emulator.marks import follow
+from worklog.emulator.shared import follow
 from worklog.emulator.tensor import Form, accumulator, left, numbers, registers_of
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ class Wgmma:
     """What generated code calls, as `S.wgmma`."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.code = machine, machine.program.kernel.instructions
-
-    def start(self) -> None:
-        """Begin a new batch."""
-        lanes = self.machine.batch.lanes
+        self.machine, self.code, lanes = machine, machine.program.kernel.instructions, machine.batch.lanes
         self.group: Array = np.ones(lanes, np.int32)  # the number of each lane's open group
         self.fenced: Array = np.zeros(lanes, bool)
         # Registers that an instruction may still write: the instruction, and by lane its group, 0 for none.
@@ -99,7 +95,7 @@ class Wgmma:
         warps = tensor.whole(site.pc, mask)
         self._check(site, lanes, warps, [b] if isinstance(a, tuple) else [a, b])
         self._mark(site.pc, lanes)
-        if not self.machine.memory.values or not len(warps):
+        if not self.machine.batch.values or not len(warps):
             return (np.zeros(1, np.uint32),) * len(c)
         if isinstance(a, tuple):
             x = left(tensor.words(a, warps), form.type_, 16)
@@ -120,7 +116,7 @@ class Wgmma:
 
         def used(i: Instruction, by: Instruction, lanes: Array) -> None:
             what = f"uses a result of the wgmma of line {by.line} before wgmma.wait_group"
-            self.machine.recorder.add_lanes("missing-wait", i, lanes, what)
+            self.machine.batch.tell("missing-wait", i, lanes, what)
 
         follow(self.code[block.start : block.stop], self.marked, lanes, given, used)
 
@@ -133,7 +129,7 @@ class Wgmma:
 
     def _check(self, site: Site, lanes: Array, warps: Array, descriptors: Sequence[Array]) -> None:
         """The warp group is whole, has passed a wgmma.fence, and gives one descriptor that is supported."""
-        tell, count = self.machine.recorder.tell, self.machine.batch.block_lanes // 32
+        tell, count = self.machine.batch.tell, self.machine.batch.block_lanes // 32
         alive: Array = self.machine.live.reshape(-1, 32).all(axis=1)
         for warp in warps.tolist():
             group = warp - warp % count + warp % count // 4 * 4
@@ -162,7 +158,7 @@ class Wgmma:
         outside = (lines + LINE > shared.size).any(axis=(1, 2))
         for warp in np.flatnonzero(outside):
             what = f"reads up to byte {lines[warp].max() + LINE} of the block's {shared.size} bytes of shared memory"
-            self.machine.recorder.tell("shared-out-of-bounds", site, int(warps[warp]) * 32, what)
+            self.machine.batch.tell("shared-out-of-bounds", site, int(warps[warp]) * 32, what)
         lines = np.where(outside[:, None, None], 0, lines)
         index = (lines + shared.lane_base[warps * 32][:, None, None]) // LINE
         if shared.checking:
@@ -179,7 +175,7 @@ class Wgmma:
         fresh = ~shared.written.reshape(-1, LINE)[:, :: shared.grain][index].all(axis=(1, 2, 3))
         for warp in warps[fresh].tolist():
             what = "multiplies shared memory that no thread has written"
-            self.machine.recorder.tell("uninitialised-shared", site, warp * 32, what)
+            self.machine.batch.tell("uninitialised-shared", site, warp * 32, what)
         lanes, starts = np.repeat(warps * 32, lines[:1].size), lines.ravel()
         if (order := self.machine.barriers.order) is not None:
             order.drain(site, lanes, starts, LINE)

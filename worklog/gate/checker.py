@@ -90,7 +90,7 @@ class Checker:
 
         def hard() -> Stage:
             short = any(stage.name == precision.NAME and stage.note for stage in stages)
-            return check_hard_data(subject, self._memory, tensor, short)
+            return check_hard_data(subject, self._memory, tensor, short, claimed, self.shape.flops)
 
         try:
             for stage in chain(self._exact_stages(subject, claimed), [precise], [hard] * long, [ragged]):

@@ -11,6 +11,9 @@ common offset and rows that cancel, the largest and the subnormal numbers, infin
 error of FP32 in any order, twice, for sums that truncate. Libraries disagree about some of these: fast math flushes
 subnormals, and compensated sums turn an infinity into NaN. So what isn't as in FP32 is a note. It fails a kernel whose
 domain states "any data". Numbers of different size in a row fail an exact one without tensor cores, too.
+
+Last comes a long K, for a kernel with tensor cores or shortened products: sums that stay in the tensor cores'
+accumulator are truncated, so their error grows with K, and the timed problem's may be too short to show it.
 """
 
 from __future__ import annotations
@@ -21,21 +24,25 @@ import numpy as np
 
 from worklog.gate.exact import family
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.gate.precision import TINY, UNIT_ROUNDOFF
+from worklog.gate.precision import TINY, UNIT_ROUNDOFF, PrecisionReference
 from worklog.gate.verdict import Stage, failed, passed
 from worklog.kernel import Subject
-from worklog.problem import Float32, Shape
+from worklog.problem import Float32, Shape, random_inputs
 
 HARD_DATA, SHAPE = "hard data", Shape(66, 70, 64)
 FAR, NEAR = 60, 40  # exponents of the rows' powers of two and the columns', or the reverse, so that C is finite
+LONG = 1024, 16384  # K at least and at most: as much as the checked problem's work allows
 BY_NORMS = 2.0**-20  # of the largest product times K
 MIXED, SUBNORMAL, SPECIAL = "numbers of very different size in a row", "subnormal numbers", "infinities and NaN"
 NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
 
 
-def check_hard_data(subject: Subject, memory: Memory, tensor: bool | None, short: bool) -> Stage:
-    """Two launches. tensor: whether the kernel's code uses tensor cores; None: not known. short: whether its products
-    were not kept to 24 bits. Raises LaunchFailed.
+def check_hard_data(
+    subject: Subject, memory: Memory, tensor: bool | None, short: bool, claimed: str, work: int
+) -> Stage:
+    """Two launches, or three. tensor: whether the kernel's code uses tensor cores; None: not known. short: whether its
+    products were not kept to 24 bits. claimed: as for Checker.check. work: FLOPs of the checked problem. Raises
+    LaunchFailed.
     """
     shape, domain = subject.domain.padded(SHAPE), subject.domain
     a, b = family("E1", shape, memory.rng)
@@ -65,6 +72,17 @@ def check_hard_data(subject: Subject, memory: Memory, tensor: bool | None, short
     if unlike and (domain.any_data or (MIXED in unlike and (exact or not (tensor or short)))):
         return failed(HARD_DATA, f"elements {words}", sum(unlike.values()))
     notes = [NORMS] * bool(off.any()) + [f"not as FP32: {', '.join(unlike)}"] * bool(unlike)
+    if (tensor or short) and not domain.square:
+        at_most = work // (2 * shape.m * shape.n)
+        long = domain.padded(Shape(shape.m, shape.n, min(max(LONG[0], at_most), LONG[1])))
+        a, b = random_inputs(long, memory.rng)
+        result = Buffers(memory, a, b).run(subject)
+        found, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, claimed)
+        if not stage.passed:
+            said = f"at {long}: {stage.detail}"
+            if found == "wrong" or domain.any_data:
+                return replace(stage, detail=said)
+            notes.append(f"class {found} at {long}: its error grows with K")
     return replace(passed(HARD_DATA, words if unlike else f"as FP32 at {shape}"), note="; ".join(notes))
 
 

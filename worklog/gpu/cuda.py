@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,7 @@ from worklog.kernel.nvrtc import (
     compile_cuda,
     compile_error,
     needs_own_features,
+    nvidia_library,
     nvrtc_version,
     of_nvidia,
 )
@@ -80,7 +81,7 @@ class CudaKernel:
             try:
                 return cls(program, module.get_function(program.entry))
             except cupy.cuda.compiler.CompileException as error:
-                raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
+                raise compile_error(program, error.get_message()) from error
 
     @classmethod
     def by_nvrtc(cls, program: Program) -> CudaKernel:
@@ -257,24 +258,18 @@ class CudaLoan:
         if arrays == "torch":
             import_module("torch")
 
-    def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
-        """The buffer as a CuPy array or a PyTorch tensor on the same memory, or its address."""
-        if self.arrays == "pointers":
-            return int(buffer.data.ptr)
-        matrix = buffer.reshape(rows, columns)
-        return sys.modules["torch"].as_tensor(matrix, device="cuda") if self.arrays == "torch" else matrix
-
     def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """The first elements of the buffer's memory as an array of this shape and type, or its address. CuPy has no
-        bfloat16, and gets uint16.
+        """The first elements of the buffer's memory as a CuPy array or a PyTorch tensor of this shape and type, or its
+        address. CuPy has no bfloat16, and gets uint16.
         """
         if self.arrays == "pointers":
             return int(buffer.data.ptr)
         torch = sys.modules["torch"] if self.arrays == "torch" else None
         kind = getattr(torch, dtype) if torch else cupy.dtype("uint16" if dtype == "bfloat16" else dtype)
         words = torch.as_tensor(buffer, device="cuda") if torch else buffer
-        octets = words.view((torch or cupy).uint8)[: math.prod(shape) * kind.itemsize]
-        return octets.view(kind).reshape(shape)
+        if words.dtype != kind:
+            words = words.view((torch or cupy).uint8)[: math.prod(shape) * kind.itemsize].view(kind)
+        return words[: math.prod(shape)].reshape(shape)
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -339,14 +334,6 @@ class Cublas:
         """Past CuPy, which changes the handle's stream in each call, and refuses to call cuBLAS while a stream is
         recorded (cupy/cupy#6290).
         """
-        status = getattr(_cublas_library(), f"cublas{function}")(ctypes.c_void_p(self.handle), *arguments)
+        status = getattr(nvidia_library("cublas"), f"cublas{function}")(ctypes.c_void_p(self.handle), *arguments)
         if status:
             raise LaunchFailed(f"cublas{function}: cublasStatus_t {status}")
-
-
-@cache
-def _cublas_library() -> ctypes.CDLL:
-    """The cuBLAS that is loaded already."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
-
-    return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)

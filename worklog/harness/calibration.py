@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gpu.device import Gpu
+from worklog.gpu import Gpu
 from worklog.harness.batches import LONGEST_BATCH, take_batch
 from worklog.harness.launch import Launch
 from worklog.runs import Estimate, Reading, Sample, median, paired_ratio

@@ -20,6 +20,7 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
 from worklog.gpu.device import ClockWatch, gpu
 from worklog.harness.launch import Launch
+from worklog.kernel.nvrtc import nvidia_library
 
 if TYPE_CHECKING:
     from worklog.harness.tracer import Tracer
@@ -108,12 +109,9 @@ class CudaTimeline:
         """Reset persisting L2 lines by the driver, so that the flush evicts them. Not in stream order: work that is
         enqueued afterwards waits for all streams of the process.
         """
-        from cuda.bindings import driver
-
-        (status,) = driver.cuCtxResetPersistingL2Cache()
-        if status != driver.CUresult.CUDA_SUCCESS:
+        if failed := nvidia_library("cuda").cuCtxResetPersistingL2Cache():
             self.remarks = [
-                f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them"
+                f"l2: persisting lines could not be reset (CUresult {failed}); the flush may leave some of them"
             ]
 
     def flush_l2(self) -> None:

@@ -4,11 +4,12 @@ from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsW
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, OPTION, RUNGS, instances, kernel_of, rung
-from worklog.kernel.resources import block_traffic_bytes
+from worklog.kernel.resources import LIMITS, MAX_THREADS, WARP, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "LABEL", "LADDER", "OF_A_FILE", "OPTION", "RUNGS", "TEMPLATE", "Block", "Buffer",
-    "Device", "HostFunction", "HostSubject", "Kernel", "NeedsWorkspace", "Program", "Resources", "Subject",
-    "block_traffic_bytes", "instances", "kernel_of", "kernels_dir", "rung", "source_folder", "words_of",
+    "COMPILE_OPTIONS", "DEFAULTS", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "OPTION", "RUNGS",
+    "TEMPLATE", "WARP", "Block", "Buffer", "Device", "HostFunction", "HostSubject", "Kernel", "NeedsWorkspace",
+    "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes", "instances", "kernel_of", "kernels_dir",
+    "occupancy", "rung", "source_folder", "words_of",
 ]  # fmt: skip

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from worklog.errors import BadSetting
-from worklog.kernel.source import Definition, closing, constants, definition, evaluate, parts
+from worklog.kernel.signature import CEILING, constants
+from worklog.kernel.source import Definition, closing, definition, evaluate, parts
 
-_SPACE = r"\s*"
 _INTEGER = re.compile(
     r"(?:(?:const|constexpr|static|unsigned|signed|long|short)\s+)*"
     r"(?:int|size_t|auto|uint|u?int\d+_t|long|unsigned|const)\s+(\w+\s*=.+)",
@@ -29,7 +29,6 @@ _CAST = re.compile(
     r"int[24]|__half2?|half2?)(?:\s+const)?\s*\**\s*\)\s*(?=[\w(])"
 )
 _NAMED_CAST = re.compile(r"\b(?:static_cast|reinterpret_cast|const_cast)\s*<[^<>]*>\s*(?=\()")
-_CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
 _SIZES = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8, "size_t": 8, "half": 2, "__half": 2}
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
 DEPTH = 16  # of constants that name others
@@ -159,7 +158,7 @@ class _Names:
         text = _NAMED_CAST.sub("", _CAST.sub("", text)).replace("std::", "")
         text = re.sub(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)", lambda found: str(_SIZES.get(found[1], found[0])), text)
         text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
-        text = _CEILING.sub(r"((\1 + \2 - 1) / \2)", text)
+        text = CEILING.sub(r"((\1 + \2 - 1) / \2)", text)
 
         def member(found: re.Match[str]) -> str:
             return str(self.triples[found[1]]["xyz".index(found[2])]) if found[1] in self.triples else found[0]

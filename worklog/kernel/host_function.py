@@ -33,8 +33,8 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -64,9 +64,6 @@ class Loan(Protocol):
     @property
     def handle(self) -> int:
         """The stream, as a cudaStream_t."""
-
-    def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
-        """The buffer as a matrix on the same memory, or its address."""
 
     def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """The first elements of the buffer's memory as an array of any type, or its address."""
@@ -114,9 +111,7 @@ class HostFunction:
 
     def load(self, kernel: Kernel, device: Device, *, fresh: bool = False) -> Subject:
         """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
-        loan: Callable[[str], Loan] | None = getattr(device, "loan", None)
-        if loan is None:
-            raise NoGpu(f"{kernel.name} is a host function: it needs a GPU, and this device is {device.source}")
+        loan = loan_of(device, f"{kernel.name} is a host function")
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
         return HostSubject(kernel, loan(arrays), call, arrays)
 
@@ -150,9 +145,8 @@ class HostFunction:
 
     def _takes_stream(self, function: Callable[..., object]) -> bool:
         """Whether it has a parameter `stream`. Raises BadSetting for a function with another signature."""
-        try:
-            signature = inspect.signature(function)
-        except (TypeError, ValueError):  # compiled code may have none
+        signature = signature_of(function)
+        if signature is None:
             return False
         stream = {"stream": 0} if "stream" in signature.parameters else {}
         try:
@@ -220,20 +214,43 @@ class HostSubject:
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises OutsideDomain, and LaunchFailed for its own errors and a broken contract."""
         self.kernel.check(shape)
-        lend = self.loan.matrix
-        matrices = lend(a, shape.m, shape.k), lend(b, shape.k, shape.n), lend(c, shape.m, shape.n)
-        try:
-            with self.loan.current():
-                returned = self.call(shape, alpha, *matrices[:2], beta, matrices[2], self.loan.handle)
-        except WorklogError as error:
-            raise LaunchFailed(f"{self.name}: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise LaunchFailed(f"{self.name} raised {words_of(error)}") from error
-        if returned is not None and returned is not matrices[2]:
+        sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
+        of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
+        with calling(self.name, self.loan):
+            returned = self.call(shape, alpha, of_a, of_b, beta, of_c, self.loan.handle)
+        if returned is not None and returned is not of_c:
             raise LaunchFailed(
                 f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
                 "None or C itself"
             )
+
+
+def loan_of(device: Device, what: str) -> Callable[[str], Loan]:
+    """The device's loans by their arrays, one of ARRAYS. Raises NoGpu."""
+    loan: Callable[[str], Loan] | None = getattr(device, "loan", None)
+    if loan is None:
+        raise NoGpu(f"{what}: it needs a GPU, and this device is {device.source}")
+    return loan
+
+
+@contextmanager
+def calling(name: str, loan: Loan) -> Iterator[None]:
+    """While a host function is called. Raises LaunchFailed for its errors."""
+    try:
+        with loan.current():
+            yield
+    except WorklogError as error:
+        raise LaunchFailed(f"{name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise LaunchFailed(f"{name} raised {words_of(error)}") from error
+
+
+def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
+    """Its parameters; compiled code may state none."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
 def _reference(function: Callable[..., object]) -> str:

@@ -15,31 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, OutsideDomain, WorklogError
+from worklog.errors import BadSetting, OutsideDomain
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded, Pass
 from worklog.kernel.source import (
-    STANDARD,
     definition,
     device_code,
     evaluate,
     filled,
-    headers,
+    kernel_names,
     kernels_dir,
-    only_kernel,
-    options_of_the_host,
     parts,
+    prepared,
+    read_source,
     with_constants,
 )
 from worklog.problem import CLASSES, Domain, Shape
-from worklog.runs import read_text
 
 if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
 
-HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
 
@@ -93,11 +90,7 @@ class Kernel:
         Raises WorklogError for a file that can't be read, and what from_source raises.
         """
         path = Path(path)
-        try:
-            source = read_text(path, "utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
-            raise WorklogError(f"cannot read {path}: {why}") from error
+        source = read_source(path)
         if re.search(r'^[ \t]*#[ \t]*include[ \t]*"', device_code(source, [str(path.parent)]), re.MULTILINE):
             words["include"] = (*words.get("include", ()), path.parent)
         return cls.from_source(source, file=path.name, name=name or path.stem, **words)
@@ -138,8 +131,7 @@ class Kernel:
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
-        folders, macros = [str(Path(folder).resolve()) for folder in include], [f"-D{macro}" for macro in define]
-        function = entry or only_kernel(file, source)
+        function = entry or _only_kernel(file, source)
         plain, _, instance = function.partition("<")
         found = definition(source, plain.strip())
         unclear = ""
@@ -149,11 +141,7 @@ class Kernel:
             if args or grid or block:
                 raise
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
-        text = device_code(source, folders)
-        own = headers(text, folders)
-        options = (*options_of_the_host("\n".join((source, *own.values()))), *macros, *(f"-I{one}" for one in folders))
-        options += (f"-include={STANDARD.name}",) * (STANDARD.name in own)
-        options += (HOST_AS_DEVICE,) * (text != source)
+        text, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
         kernel = cls(
             name=name or plain,
             file=file,
@@ -164,9 +152,9 @@ class Kernel:
             rules=domain,
             claimed=claimed,
             text=text,
-            options=(*COMPILE_OPTIONS, *options),
+            options=options,
             shared=shared,
-            headers=tuple(own.items()),
+            headers=headers,
             arguments=arguments,
         )
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
@@ -388,6 +376,15 @@ class Kernel:
         launch |= {what: getattr(self, what) for what in ("workspace", "zeroed") if getattr(self, what)}
         launch |= {} if self.arguments == signature.LADDER else {"arguments": list(self.arguments)}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
+
+
+def _only_kernel(file: str, source: str) -> str:
+    names = kernel_names(source)
+    if not names:
+        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
+    if len(names) > 1:
+        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
+    return names[0]
 
 
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice

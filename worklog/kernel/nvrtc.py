@@ -1,38 +1,34 @@
 """Compile CUDA C++ without a GPU: PTX, cubin and resources from one run of NVRTC.
 
 NVRTC comes as a wheel and needs neither driver nor device, so any laptop has resources and PTX for every architecture.
-It runs in a process of its own, so that a compile has a time limit and can be interrupted. The bindings are imported
-when the first program is compiled, never by importing this module.
-
-The shared-memory instructions are counted in the bytes of the cubin. PTX does not show them, because the assembler
-joins neighbouring accesses and unrolls loops; NVIDIA's disassembler does, but is not installed everywhere. A test
-compares the two. The encoding is that of sm_70 and later: 16 bytes per instruction.
+It runs in a process of its own, so that a compile has a time limit and can be interrupted. NVRTC is loaded when the
+first program is compiled, never by importing this module; ctypes calls it, because NVIDIA's Python bindings are another
+30 MB.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import pickle
 import re
 import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
+from worklog.kernel.resources import Widths, shared_widths
 from worklog.kernel.source import included, is_of_nvidia, kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -42,14 +38,24 @@ FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
 OWN = {"sm_90": r"\b(setmaxnreg|wgmma|\w*FEAT_SM90\w*)\b"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 TICK_S = 0.5
-Widths = tuple[tuple[str, int], ...]
-OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
-WIDTHS = {4: "32", 5: "64", 6: "128"}  # bits 73 to 75; below are the 8- and 16-bit ones
-NEVER = 0xF  # the guard @!PT: assemblers leave instructions in the code that are not executed
+# nvrtc.h: the types of the parameters. Each function returns an nvrtcResult, which is 0 where it succeeded.
+HANDLE, NAME, TEXTS = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p)
+INT, SIZE = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_size_t)
+OUTPUTS = ("ProgramLog", "PTX", "CUBIN")
+FUNCTIONS = {
+    "Version": (INT, INT),
+    "CreateProgram": (ctypes.POINTER(HANDLE), NAME, NAME, ctypes.c_int, TEXTS, TEXTS),
+    "AddNameExpression": (HANDLE, NAME),
+    "CompileProgram": (HANDLE, ctypes.c_int, TEXTS),
+    "GetLoweredName": (HANDLE, NAME, TEXTS),
+    **{f"Get{what}Size": (HANDLE, SIZE) for what in OUTPUTS},
+    **{f"Get{what}": (HANDLE, NAME) for what in OUTPUTS},
+    "DestroyProgram": (ctypes.POINTER(HANDLE),),
+}
 
 
 class NvrtcMissing(WorklogError):
-    """NVRTC or its Python bindings are not installed, or do not load on this platform."""
+    """NVRTC is not installed, or does not load on this platform."""
 
 
 class UnknownEntry(CompileFailed):
@@ -107,16 +113,13 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     """
     if arch not in ARCHITECTURES:
         raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
-    _bindings()  # what is missing here is missing there
-    from cuda.pathfinder import load_nvidia_dynamic_lib
-
-    library = load_nvidia_dynamic_lib("nvrtc").abs_path
-    if library is None or _reads_files(program):
+    library = _nvrtc()  # what is missing here is missing there
+    if _reads_files(program):
         symbol, ptx, cubin, log = COMPILER.compile(program, arch)
     else:
         headers = [word for header in program.headers for word in header]
         given = [program.name, program.source, program.entry, *_options(program, arch), *headers]
-        *texts, cubin = cached(Path(library), given, lambda: _cubin_last(COMPILER.compile(program, arch)))
+        *texts, cubin = cached(Path(library._name), given, lambda: _cubin_last(COMPILER.compile(program, arch)))
         symbol, ptx, log = (text.decode() for text in texts)
     resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
     return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
@@ -219,29 +222,27 @@ def _options(program: Program, arch: str) -> list[str]:
 
 def _compile(program: Program, arch: str) -> Outputs:
     """As Compiler.compile(), in this process."""
-    nvrtc, name, source, entry = _bindings(), program.name, program.source, program.entry
-    names, texts = ([header[place].encode() for header in program.headers] for place in (0, 1))
-    error, handle = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), len(texts), texts, names)
-    _check(nvrtc, error, "creating a program")
+    nvrtc, handle, entry = _nvrtc(), HANDLE(), program.entry.encode()
+    names, texts = (_texts(header[place] for header in program.headers) for place in (0, 1))
+    arguments, lowered = _texts(_options(program, arch)), NAME()
+    source, name = program.source.encode(), program.name.encode()
+    _call(nvrtc, "CreateProgram", handle, source, name, len(texts), texts, names)
     try:
-        (error,) = nvrtc.nvrtcAddNameExpression(handle, entry.encode())
-        _check(nvrtc, error, f"looking up {entry}")
-        arguments = [option.encode() for option in _options(program, arch)]
-        (error,) = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
+        _call(nvrtc, "AddNameExpression", handle, entry)
+        failed = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
         log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
-        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise compile_error(name, source, entry, log or str(error), file=name)
-        error, lowered = nvrtc.nvrtcGetLoweredName(handle, entry.encode())
-        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise _no_entry(name, source, entry)
-        symbol = lowered.decode()
+        if failed:
+            raise compile_error(program, log or _words(nvrtc, failed), file=program.name)
+        if nvrtc.nvrtcGetLoweredName(handle, entry, lowered):
+            raise _no_entry(program)
+        symbol = (lowered.value or b"").decode()
         # NVRTC puts the current directory before the name: the same source must give the same text everywhere.
         ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", _read(nvrtc, handle, "PTX").decode())
         cubin = _read(nvrtc, handle, "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
-        raise _no_entry(name, source, entry)
+        raise _no_entry(program)
     return symbol, ptx, cubin, log
 
 
@@ -260,49 +261,70 @@ def _folders() -> tuple[str, ...]:
 
 def nvrtc_version() -> tuple[int, int]:
     """NVRTC's major and minor version. Raises NvrtcMissing."""
-    nvrtc = _bindings()
-    error, major, minor = nvrtc.nvrtcVersion()
-    _check(nvrtc, error, "reading the version")
-    return int(major), int(minor)
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _call(_nvrtc(), "Version", major, minor)
+    return major.value, minor.value
 
 
-def _bindings() -> Any:
+@cache
+def nvidia_library(name: str) -> ctypes.CDLL:
+    """A library of NVIDIA's wheels, of a toolkit or, as "cuda", of the driver. Raises ImportError or RuntimeError where
+    there is none.
+    """
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
+
+
+def _nvrtc() -> ctypes.CDLL:
+    """NVRTC with the types of its parameters. Raises NvrtcMissing."""
     try:
-        from cuda.bindings import nvrtc
+        nvrtc = nvidia_library("nvrtc")
     except ImportError as error:
         raise NvrtcMissing(f"cannot compile CUDA source: {error}; install it with: {install_command()}") from error
-    try:
-        nvrtc.nvrtcVersion()
     except RuntimeError as error:  # DynamicLibNotFoundError is one
         first_line = str(error).strip().splitlines()[0]
         raise NvrtcMissing(f"cannot load NVRTC: {first_line}; install it with: {install_command()}") from error
+    for name, parameters in FUNCTIONS.items():
+        getattr(nvrtc, f"nvrtc{name}").argtypes = parameters
     return nvrtc
 
 
 COMPILER = Compiler()
 
 
-def _check(nvrtc: Any, error: Any, doing: str) -> None:
-    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileFailed(f"NVRTC failed while {doing}: {error.name}")
+def _call(nvrtc: ctypes.CDLL, function: str, *arguments: object) -> None:
+    if failed := getattr(nvrtc, f"nvrtc{function}")(*arguments):
+        raise CompileFailed(f"NVRTC failed in nvrtc{function}: {_words(nvrtc, failed)}")
 
 
-def _read(nvrtc: Any, handle: Any, what: str) -> bytes:
+def _words(nvrtc: ctypes.CDLL, result: int) -> str:
+    """The name of an nvrtcResult, as NVRTC_ERROR_INVALID_INPUT."""
+    nvrtc.nvrtcGetErrorString.restype = NAME
+    return str(nvrtc.nvrtcGetErrorString(result).decode())
+
+
+def _texts(of: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
+    texts = [text.encode() for text in of]
+    return (NAME * len(texts))(*texts)
+
+
+def _read(nvrtc: ctypes.CDLL, handle: ctypes.c_void_p, what: str) -> bytes:
     """One of NVRTC's outputs: its size, then its bytes. Text ends in a NUL, which a cubin must keep."""
-    error, size = getattr(nvrtc, f"nvrtcGet{what}Size")(handle)
-    _check(nvrtc, error, f"reading the {what}")
-    data: bytes = b" " * size
-    (error,) = getattr(nvrtc, f"nvrtcGet{what}")(handle, data)
-    _check(nvrtc, error, f"reading the {what}")
-    return data if what == "CUBIN" else data.rstrip(b"\0 \n")
+    size = ctypes.c_size_t()
+    _call(nvrtc, f"Get{what}Size", handle, size)
+    data = ctypes.create_string_buffer(size.value)
+    _call(nvrtc, f"Get{what}", handle, data)
+    return data.raw if what == "CUBIN" else data.raw.rstrip(b"\0 \n")
 
 
-def compile_error(name: str, source: str, entry: str, log: str, *, file: str | None = None) -> CompileFailed:
+def compile_error(program: Program, log: str, *, file: str | None = None) -> CompileFailed:
     """The compiler's first error with the caller's file name, line and source text, then the whole log.
 
     file: the source's name in the log (default: any, since CuPy compiles a copy under another name). NVRTC compiles the
     entry's name on an extra line after the source; an error there is about the entry.
     """
+    name, source, entry = program.name, program.source, program.entry
     error = re.search(
         r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
     )
@@ -312,7 +334,7 @@ def compile_error(name: str, source: str, entry: str, log: str, *, file: str | N
             return CompileFailed(f"{why}; the rung best runs on all\n{log.strip()}")
         return CompileFailed(f"{name}: {entry} does not compile; the compiler printed:\n{log.strip()}")
     if error["file"] == "__nv_name_map":
-        return _no_entry(name, source, entry, log)
+        return _no_entry(program, log)
     lines, number, text = source.splitlines(), int(error["line"]), error["text"].strip()
     if header := re.search(r'open source file "(.+?)"', text):
         text += "; give its folder with -I"
@@ -326,13 +348,12 @@ def compile_error(name: str, source: str, entry: str, log: str, *, file: str | N
     return CompileFailed(f"{name}:{number}: {text}\n    {lines[number - 1].strip()}\n{log.strip()}")
 
 
-def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry:
-    kernels = kernel_names(source)
+def _no_entry(program: Program, log: str = "") -> UnknownEntry:
+    kernels = kernel_names(program.source)
     there = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
-    hint = (
-        ", and a template needs its arguments, as in name<32, 32>" if "template" in source and "<" not in entry else ""
-    )
-    return UnknownEntry(f"{name}: there is no kernel {entry}; {there}{hint}" + (f"\n{log.strip()}" if log else ""))
+    if "template" in program.source and "<" not in program.entry:
+        there += ", and a template needs its arguments, as in name<32, 32>"
+    return UnknownEntry(f"{program.name}: there is no kernel {program.entry}; {there}\n{log}".strip())
 
 
 def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
@@ -349,37 +370,3 @@ def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
         raise CompileFailed(f"ptxas' report does not describe {symbol}:\n{log.strip()}")
     stack, stores, loads, registers, shared = (int(number or 0) for number in found.groups())
     return registers, stack, stores, loads, shared
-
-
-def shared_widths(cubin: bytes, symbol: str) -> Widths:
-    """Static counts of a kernel's shared loads and stores: (("LDS.128", 16), ("LDS.32", 8), ("STS.32", 2)).
-
-    Empty if the cubin does not hold the kernel. Raises struct.error for bytes that are not a 64-bit ELF file.
-    """
-    code = np.frombuffer(_section(cubin, f".text.{symbol}"), "<u8").reshape(-1, 2)
-    operations, guards = code[:, 0] & np.uint64(0xFFF), code[:, 0] >> np.uint64(12) & np.uint64(0xF)
-    widths = code[:, 1] >> np.uint64(9) & np.uint64(7)
-    found: Counter[str] = Counter()
-    for opcode, name in OPCODES.items():
-        executed = (operations == opcode) & (guards != NEVER)
-        for width, count in Counter(widths[executed].tolist()).items():
-            found[f"{name}.{WIDTHS.get(width, 'narrow')}"] += count
-    return tuple(sorted(found.items()))
-
-
-def _section(elf: bytes, name: str) -> bytes:
-    """A section's bytes by its name."""
-    (headers,) = struct.unpack_from("<Q", elf, 40)
-    size, count, names = struct.unpack_from("<HHH", elf, 58)
-
-    def header(number: int) -> tuple[int, int, int]:
-        """Offset of its name, its start and its length."""
-        start = headers + number * size
-        return struct.unpack_from("<I", elf, start)[0], *struct.unpack_from("<QQ", elf, start + 24)
-
-    table = header(names)[1]
-    for number in range(count):
-        at, start, length = header(number)
-        if elf[table + at : elf.index(b"\0", table + at)].decode() == name:
-            return elf[start : start + length]
-    return b""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from worklog.errors import BadSetting, meant
-from worklog.kernel.source import Definition, Parameter, closing, code, comments, constants, evaluate, parts
+from worklog.kernel.source import Definition, Parameter, closing, code, evaluate, parts
 from worklog.problem import SGEMM, Domain
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
@@ -26,7 +26,7 @@ _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 _MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 _NOT_FLOAT = re.compile(r"\b(?:double|half|__half2?|int|u?int\d+_t|unsigned|char|short|__nv_bfloat16|bfloat16)\b")
-_CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
+CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
 _PASSED = re.compile(r"(?:\(\w+\)|static_cast<\w+>)?\s*\(?([A-Za-z_][\w.]*)\)?")  # a variable, cast or not
 MAX_THREADS = 1024  # per block
 
@@ -155,6 +155,11 @@ def _size(value: str) -> str:
     """M, N or K; "" for other values."""
     size = value.removeprefix(WIDE)
     return size if size in SIZES else ""
+
+
+def comments(source: str) -> str:
+    """The comments and literals of a source, with spaces in place of its code."""
+    return "".join(" " if kept == char != "\n" else char for char, kept in zip(source, code(source), strict=True))
 
 
 def stated(source: str, label: str) -> set[str]:
@@ -298,7 +303,7 @@ def _value(text: str, names: Mapping[str, str], depth: int = 8) -> str:
     text = re.sub(r"\(\s*(?:unsigned\s+)?int\s*\)|(?<=\d)[uU]\b", "", text)
     values = {name: value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})" for name, value in names.items()}
     for _ in range(depth):
-        text = _CEILING.sub(r"((\1 + \2 - 1) / \2)", _replaced(text, values))
+        text = CEILING.sub(r"((\1 + \2 - 1) / \2)", _replaced(text, values))
     with suppress(BadSetting):
         return str(evaluate(text, {}))
     return " ".join(text.split())
@@ -307,3 +312,19 @@ def _value(text: str, names: Mapping[str, str], depth: int = 8) -> str:
 def _replaced(text: str, values: Mapping[str, str]) -> str:
     """The text with the names' values, all at once."""
     return re.sub(r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.(])", lambda found: values.get(found[0], found[0]), text)
+
+
+def constants(text: str) -> dict[str, str]:
+    """Expressions of the integers that #define, const and constexpr name in the text; a name that has two is left
+    out.
+    """
+    bare = code(text)
+    defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
+    kind = r"(?:static\s+|const\s+|constexpr\s+|unsigned\s+|long\s+)*(?:int|uint|u?int\d+_t|size_t|auto|unsigned|bool)"
+    for declared in re.findall(rf"\b{kind}\s+(\w+\s*=[^;{{}}]*);", bare):
+        stated = (part.partition("=") for part in parts(declared))
+        defined += [(name.strip(), value) for name, equals, value in stated if equals and name.strip().isidentifier()]
+    found: dict[str, set[str]] = {}
+    for name, expression in defined:
+        found.setdefault(name, set()).add(" ".join(expression.split()))
+    return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}

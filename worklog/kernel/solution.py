@@ -14,36 +14,25 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import inspect
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from inspect import Parameter as Kind
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, CompileFailed, LaunchFailed, NoGpu, WorklogError
+from worklog.errors import BadSetting, CompileFailed, LaunchFailed
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.kernel.host_code import Launched, host_definition, launches
-from worklog.kernel.host_function import HostFunction, words_of
-from worklog.kernel.source import (
-    STANDARD,
-    Definition,
-    definition,
-    device_code,
-    evaluate,
-    headers,
-    kernel_names,
-    options_of_the_host,
-    parts,
-)
+from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
+from worklog.kernel.source import Definition, definition, evaluate, kernel_names, parts, prepared, read_source
 from worklog.problem import TYPES, Parameter, Problem, ctype_of, dtype_of
-from worklog.runs import read_text
 
 FUNCTION = "solution"
 WAITS = re.compile(r"\bcuda(?:\w*Synchronize|Mem(?:cpy|set)|Malloc|Free)\b")  # calls that wait for the GPU
@@ -67,13 +56,14 @@ class Passed:
         return tuple(self.value.shape), dtype_of(self.value)
 
 
-class Ready(Protocol):
+class Ready:
     """A solution that is loaded on a device. waits: whether a call waits for the GPU, so that no queue can be held."""
 
-    waits: bool
+    waits = False
 
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
         """Enqueue its work on the device's stream. written: the places of the outputs. Raises LaunchFailed."""
+        raise NotImplementedError
 
     def collect(self, arguments: Sequence[Passed], written: range) -> None:
         """Copy what a Python function returned into the outputs. Raises LaunchFailed."""
@@ -120,11 +110,7 @@ class Solution:
             host = HostFunction.of(what if callable(what) else _with_function(str(what)), arrays)
             return cls(host.function, host.file, host.function, host=host)
         path = Path(what)
-        try:
-            source = read_text(path, "utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
-            raise WorklogError(f"cannot read {path}: {why}") from error
+        source = read_source(path)
         folders = tuple(str(Path(one).resolve()) for one in (*include, path.parent))
         found = cls(path.stem, path.name, entry or "", source, folders=folders, define=tuple(define))
         if entry in (None, FUNCTION) and definition(source, FUNCTION, of_host=True) is not None:
@@ -145,7 +131,7 @@ class Solution:
         """
         declared = problem.signature
         if self.host is not None:
-            return _Python(self, device, declared)
+            return _Python(self, self.host, device)
         assert self.source is not None
         own = self._definition()
         self._require_signature(own, declared, problem.name)
@@ -209,22 +195,16 @@ class Solution:
     def program(self, entry: str, shared: int, arguments: Sequence[str]) -> Program:
         """One of its kernels, to compile."""
         assert self.source is not None
-        text = device_code(self.source, self.folders)
-        own = headers(text, self.folders)
-        options = (*COMPILE_OPTIONS, *options_of_the_host("\n".join((self.source, *own.values()))))
-        options += (*(f"-D{one}" for one in self.define), *(f"-I{one}" for one in self.folders))
-        options += (f"-include={STANDARD.name}",) * (STANDARD.name in own)
-        return Program(self.file, text, entry, options, tuple(arguments), shared, tuple(own.items()))
+        text, options, headers = prepared(self.source, self.folders, self.define)
+        return Program(self.file, text, entry, options, tuple(arguments), shared, headers)
 
 
 def _with_function(what: str) -> str:
     return f"{what}:{FUNCTION}" if what.endswith((".py", ".so")) else what
 
 
-class _Kernels:
+class _Kernels(Ready):
     """Kernels that a device compiles, launched as the source states."""
-
-    waits = False
 
     def __init__(
         self, solution: Solution, device: Device, launches: Callable[[dict[str, Any]], list[Launched]], own: Definition
@@ -243,9 +223,6 @@ class _Kernels:
             self._read[key] = self.launches(values)
         for launch in self._read[key]:
             self._launch(launch, given)
-
-    def collect(self, arguments: Sequence[Passed], written: range) -> None:
-        """As Ready.collect."""
 
     def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
         source, file = self.solution.source or "", self.solution.file
@@ -288,7 +265,7 @@ def _bound(parameter: Any, argument: Any, given: dict[str, Passed], place: str) 
     return np.dtype(dtype).type(argument if passed is None else _number(passed))
 
 
-class _Library:
+class _Library(Ready):
     """CUDA source that nvcc has compiled to a shared library, whose launches go to the harness's stream."""
 
     def __init__(self, solution: Solution, device: Device, declared: Sequence[Parameter]) -> None:
@@ -305,9 +282,6 @@ class _Library:
         self.function(
             *(_number(one) if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments)
         )
-
-    def collect(self, arguments: Sequence[Passed], written: range) -> None:
-        """As Ready.collect."""
 
 
 def on_the_stream(source: str) -> str:
@@ -339,40 +313,25 @@ def compiled_library(solution: Solution, folder: Path, arch: str = "native") -> 
     return library
 
 
-class _Python:
+class _Python(Ready):
     """A Python function on a GPU's arrays, which doesn't wait."""
 
-    waits = False
-
-    def __init__(self, solution: Solution, device: Device, declared: Sequence[Parameter]) -> None:
-        host = solution.host
-        assert host is not None
-        loan = getattr(device, "loan", None)
-        if loan is None:
-            raise NoGpu(f"{solution.name} is a Python function: it needs a GPU, and this device is {device.source}")
+    def __init__(self, solution: Solution, host: HostFunction, device: Device) -> None:
+        loan = loan_of(device, f"{solution.name} is a Python function")
         self.name = solution.name
         self.returned: Any = None
         self.function, arrays = host.loaded()
         self.loan = loan(arrays)
-        try:
-            taken = inspect.signature(self.function).parameters
-        except (TypeError, ValueError):  # compiled code may have none
-            taken = {}  # type: ignore[assignment]
-        self.takes = len(
-            [one for one in taken.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-        )
+        taken = signature_of(self.function)
+        kinds = [one.kind for one in taken.parameters.values()] if taken else []
+        self.takes = sum(kind in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
         """As Ready.enqueue."""
         given = [one.value if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments]
         returns = self.takes == written.start
-        try:
-            with self.loan.current():
-                self.returned = self.function(*(given[: written.start] if returns else given))
-        except WorklogError as error:
-            raise LaunchFailed(f"{self.name}: {error}") from error
-        except Exception as error:
-            raise LaunchFailed(f"{self.name} raised {words_of(error)}") from error
+        with calling(self.name, self.loan):
+            self.returned = self.function(*(given[: written.start] if returns else given))
 
     def collect(self, arguments: Sequence[Passed], written: range) -> None:
         """As Ready.collect."""

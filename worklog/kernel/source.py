@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.errors import BadSetting, WorklogError
+from worklog.kernel.device import COMPILE_OPTIONS
+from worklog.runs import read_text
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -30,6 +32,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
 _INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
 STANDARD = Path(__file__).with_name("std.cuh")
+HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 # A variable outside of functions that isn't for the device, and isn't constant.
 _VARIABLE = re.compile(
     r"\s*(?:static\s+|unsigned\s+)*(?!(?:const|constexpr|typedef|using|template|struct|class|union|enum|extern|namespace|"
@@ -153,25 +156,31 @@ def code(source: str) -> str:
     return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
 
 
-def comments(source: str) -> str:
-    """The comments and literals of a source, with spaces in place of its code."""
-    return "".join(" " if kept == char != "\n" else char for char, kept in zip(source, code(source), strict=True))
-
-
 def kernel_names(source: str) -> list[str]:
     """Names of the __global__ functions that a source defines, in order."""
     bare = re.sub(_BOUNDS, " ", code(source))
     return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
 
 
-def only_kernel(file: str, source: str) -> str:
-    """The name of the only kernel of a source. Raises BadSetting where it has none or several."""
-    names = kernel_names(source)
-    if not names:
-        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
-    if len(names) > 1:
-        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
-    return names[0]
+def read_source(path: Path) -> str:
+    """The text of a .cu file. Raises WorklogError where it can't be read."""
+    try:
+        return read_text(path, "utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+        raise WorklogError(f"cannot read {path}: {why}") from error
+
+
+Prepared = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # text, options and headers, as of a Program
+
+
+def prepared(source: str, folders: Sequence[str], define: Sequence[str]) -> Prepared:
+    """What NVRTC gets of a source. folders: of headers. define: macros."""
+    text = device_code(source, folders)
+    own = headers(text, folders)
+    options = (*options_of_the_host("\n".join((source, *own.values()))), *(f"-D{macro}" for macro in define))
+    options += (*(f"-I{folder}" for folder in folders), *(f"-include={STANDARD.name}",) * (STANDARD.name in own))
+    return text, (*COMPILE_OPTIONS, *options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
 
 
 def device_code(source: str, folders: Sequence[str] = ()) -> str:
@@ -374,19 +383,3 @@ def _parameter(text: str) -> Parameter:
     name = words[-1] if words else ""
     kept = [word for word in words[:-1] if word not in ("const", "volatile", "__restrict__", "restrict", "__restrict")]
     return Parameter(name, " ".join(kept), "*" in declared or "[" in declared)
-
-
-def constants(text: str) -> dict[str, str]:
-    """Expressions of the integers that #define, const and constexpr name in the text; a name that has two is left
-    out.
-    """
-    bare = code(text)
-    defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
-    kind = r"(?:static\s+|const\s+|constexpr\s+|unsigned\s+|long\s+)*(?:int|uint|u?int\d+_t|size_t|auto|unsigned|bool)"
-    for declared in re.findall(rf"\b{kind}\s+(\w+\s*=[^;{{}}]*);", bare):
-        stated = (part.partition("=") for part in parts(declared))
-        defined += [(name.strip(), value) for name, equals, value in stated if equals and name.strip().isidentifier()]
-    found: dict[str, set[str]] = {}
-    for name, expression in defined:
-        found.setdefault(name, set()).add(" ".join(expression.split()))
-    return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}

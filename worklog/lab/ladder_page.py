@@ -13,9 +13,8 @@ import ipywidgets as widgets
 
 from worklog.analysis.memory_counts import LadderCounts
 from worklog.errors import BadShape, NothingToDraw
-from worklog.kernel import LADDER, Kernel, rung
+from worklog.kernel import LADDER, LIMITS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
-from worklog.kernel.resources import LIMITS, occupancy
 from worklog.lab.choice import Choice
 from worklog.lab.controls import Page, Shown, button
 from worklog.plots import Chart, ladder

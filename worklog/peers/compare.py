@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, ChildFailed, install_command
-from worklog.gpu.device import gpu, software, tool
+from worklog.gpu import gpu, software, tool
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runner.declare import Benchmark
 from worklog.runner.tasks import Progress, silent

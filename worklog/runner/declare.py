@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from worklog.errors import BadRunFile, BadSetting, meant
-from worklog.gpu.device import Gpu
+from worklog.gpu import Gpu
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space

@@ -8,7 +8,7 @@ from dataclasses import replace
 from worklog.errors import BadProblem, meant
 from worklog.gate import Verdict
 from worklog.gate.cases import check_cases
-from worklog.gpu.device import gpu, require_gpu
+from worklog.gpu import gpu, require_gpu
 from worklog.kernel import HostFunction
 from worklog.kernel.solution import Solution
 from worklog.problem import PROBLEMS, Problem, Words, called, each, is_array, nbytes

@@ -18,7 +18,7 @@ import numpy as np
 
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting, BadShape, OutOfMemory
-from worklog.gpu.device import gpu
+from worklog.gpu import gpu
 from worklog.kernel import Kernel, rung
 from worklog.kernel.best import MOST_WORKSPACE, table
 from worklog.kernel.loaded import Loaded

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
-from worklog.gpu.device import gpu
-from worklog.kernel import LADDER, Kernel, block_traffic_bytes
+from worklog.gpu import gpu
+from worklog.kernel import LADDER, MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.resources import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import CHANGED, live_wanted, measure
 from worklog.runner.tasks import BASELINE, Progress, silent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, BadShape
 from worklog.gate import Verdict
-from worklog.gpu.device import Gpu
+from worklog.gpu import Gpu
 from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading
 from worklog.kernel import LADDER
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value

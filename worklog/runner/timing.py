@@ -18,9 +18,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import idle
-from worklog.gpu.clock_lock import clocks_as_requested
-from worklog.gpu.device import require_gpu
-from worklog.gpu.peaks import DATAPATHS, Peaks
+from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
 from worklog.harness import (
     ONE_PLACEMENT,
     SPIN_US,

@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from worklog.analysis.prediction import DRAM, bound
 from worklog.errors import BadRunFile, WorklogError
-from worklog.gpu.device import Gpu
-from worklog.gpu.peaks import Peaks
+from worklog.gpu import Gpu, Peaks
 from worklog.harness import Harness
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, occupancy
 from worklog.kernel.best import BULK, FILE, RAGGED, Table, Tile, kernel_of, split_work, table, work_of
 from worklog.kernel.fp32 import ragged, ragged_at
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.resources import occupancy
 from worklog.problem import Shape
 from worklog.runner.measure import carry_out
 from worklog.runner.tasks import Progress, tasks_of
