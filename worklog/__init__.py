@@ -59,19 +59,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"worklog.{_HOMES[name]}"), name)
-    if name in (
-        "plots",
-        "lab",
-        "gate",
-        "harness",
-        "runner",
-        "kernel",
-        "gpu",
-        "problem",
-        "runs",
-        "analysis",
-        "settings",
-    ):
+    if name in _ROOMS:
         return import_module(f"worklog.{name}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")
 

@@ -12,9 +12,8 @@ from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.batches import span_us
-from worklog.harness.crosscheck import CrossCheck, cross_check
+from worklog.harness.crosscheck import CrossCheck, cross_check, load_cupti
 from worklog.harness.launch import Rotating, as_graphs, input_sets
-from worklog.harness.tracer import load_cupti
 from worklog.runs.samples import median
 
 MIB = 2**20

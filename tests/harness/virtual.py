@@ -18,7 +18,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gpu.device import Gpu
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.tracer import BLOCKING, Tracer, tracing
+from worklog.harness.crosscheck import BLOCKING, Tracer, tracing
 from worklog.runs.samples import Estimate, summarize
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
@@ -97,6 +97,10 @@ class VirtualGpu:
         self._serial = count()
         self.cupti = VirtualCupti()
         self.remarks: list[str] = []
+        self.watch = SimpleNamespace(
+            energy_j=lambda: None if self.watts is None else self.watts * self.host_now / 1e6,
+            celsius=lambda: self.temperature(self.host_now),
+        )
         self._rng = np.random.default_rng(self.seed)
         self.move()
 
@@ -210,12 +214,6 @@ class VirtualGpu:
 
     def host_us(self) -> float:
         return self.host_now
-
-    def energy_j(self) -> float | None:
-        return None if self.watts is None else self.watts * self.host_now / 1e6
-
-    def celsius(self) -> float | None:
-        return self.temperature(self.host_now)
 
     def throttle_reasons(self) -> int:
         return self.mask(self.host_now)

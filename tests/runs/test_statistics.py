@@ -12,7 +12,7 @@ from pytest import approx
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.samples import PILOT, STUDENT, median, over_shapes, paired_ratio, spread, summarise
+from worklog.runs.samples import PILOT, STUDENT, median, over_shapes, paired_ratio, summarise
 from worklog.settings import PITFALLS
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
@@ -127,23 +127,10 @@ def test_samples_that_are_not_finite_are_an_error(bad: list[float]) -> None:
     for statistic in STATISTICS:
         with pytest.raises(BadSetting, match=rf"{len(bad)} samples, \d+ of them finite"):
             summarise(bad, statistic)
-    with pytest.raises(BadSetting):
-        spread(bad)
 
 
 def test_a_time_of_zero_is_never_known_precisely() -> None:
     assert median([0.0] * 50).relative_half_width == float("inf")
-
-
-@given(TIMES)
-def test_a_spread_is_in_order_and_drops_nothing(samples: list[float]) -> None:
-    found = spread(samples)
-    points = [found.low, found.p5, found.q1, found.median, found.q3, found.p95, found.high]
-    assert points == approx(sorted(points))
-    assert (found.low, found.high) == (min(samples), max(samples))
-    assert found.median == approx(median(samples).value)
-    by_hand = spread([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (by_hand.q1, by_hand.q3) == (2.0, 4.0)
 
 
 def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean() -> None:

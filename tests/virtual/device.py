@@ -120,7 +120,8 @@ class VirtualTimeline:
     offset_us = 3.45
     flush_us = 30.0
 
-    watch = SimpleNamespace(reason=None)  # clock event reasons can be read
+    # Clock event reasons can be read.
+    watch = SimpleNamespace(reason=None, energy_j=lambda: None, celsius=lambda: None)
 
     def __init__(self, device: VirtualDevice) -> None:
         self.device = device
@@ -167,12 +168,6 @@ class VirtualTimeline:
 
     def record_event(self, slot: int) -> None:
         self._at(self._events, slot)
-
-    def energy_j(self) -> float | None:
-        return None
-
-    def celsius(self) -> float | None:
-        return None
 
     def synchronize(self) -> None:
         self.device.synchronize()

@@ -34,8 +34,8 @@ from worklog.runs import Energy, Sample
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
+    from worklog.harness.crosscheck import Spans
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.harness.tracer import Spans
 
 BATCH_US = 60_000.0  # GPU time between two reads of the events: long enough to be cheap, short enough to stop in time
 LONGEST_BATCH = 16  # turns
@@ -259,17 +259,17 @@ def energy(timeline: CudaTimeline, launch: Launch, us: float, harness: Harness, 
         return None
     bare, count, launched = witnessed(launch).launch, max(1, round(BETWEEN_READS_US / max(us, 1.0))), 0
     timeline.synchronize()
-    before, started = timeline.energy_j(), timeline.host_us()
+    before, started = timeline.watch.energy_j(), timeline.host_us()
     while timeline.host_us() - started < 1e6 * harness.energy_s:
         for _ in range(count):
             bare()
         launched += count
         timeline.synchronize()
-    after, seconds = timeline.energy_j(), (timeline.host_us() - started) / 1e6
+    after, seconds = timeline.watch.energy_j(), (timeline.host_us() - started) / 1e6
     if before is None or after is None:
         remarks.append("energy: NVML has no energy counter for this GPU")
         return None
-    return Energy((after - before) / launched, (after - before) / seconds, timeline.celsius())
+    return Energy((after - before) / launched, (after - before) / seconds, timeline.watch.celsius())
 
 
 def cool_down(timeline: CudaTimeline, harness: Harness, remarks: list[str]) -> None:
@@ -277,7 +277,7 @@ def cool_down(timeline: CudaTimeline, harness: Harness, remarks: list[str]) -> N
     if not harness.cool_c:
         return
     waited = 0.0
-    while (now := timeline.celsius()) is not None and now > harness.cool_c:
+    while (now := timeline.watch.celsius()) is not None and now > harness.cool_c:
         if waited >= COOL_LIMIT_S:
             remarks.append(f"cool_c: {now:.0f} °C after {COOL_LIMIT_S:.0f} s instead of {harness.cool_c:g} °C")
             return

@@ -23,7 +23,7 @@ from worklog.harness.launch import Launch
 from worklog.kernel.nvrtc import nvidia_library
 
 if TYPE_CHECKING:
-    from worklog.harness.tracer import Tracer
+    from worklog.harness.crosscheck import Tracer
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
@@ -179,14 +179,6 @@ class CudaTimeline:
         """The host's monotonic clock in microseconds."""
         return time.perf_counter() * 1e6
 
-    def energy_j(self) -> float | None:
-        """Joules that the GPU has used, by NVML's counter; None where there is none."""
-        return self.watch.energy_j()
-
-    def celsius(self) -> float | None:
-        """The GPU's temperature by NVML; None where it can't be read."""
-        return self.watch.celsius()
-
     def throttle_reasons(self) -> int:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""
         return self.watch.reasons()
@@ -216,7 +208,7 @@ class CudaTimeline:
         """CUPTI, while open. queued: whether launches are enqueued behind a blocking kernel; one that waits for the GPU
         must not be. Raises BadSetting where there is no tracer.
         """
-        from worklog.harness.tracer import load_cupti, tracing  # imported here: only this timer needs it
+        from worklog.harness.crosscheck import load_cupti, tracing  # imported here: only this timer needs it
 
         return tracing(load_cupti(), self, queued)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.runs.documents import check, check_date, read_json
+from worklog.runs.measurement import check_positive
 from worklog.runs.run import recordings, source_label
 
 if TYPE_CHECKING:
@@ -205,11 +206,8 @@ def _require_whole(document: dict[str, Any]) -> None:
     if not (document["rows"] or promises.get("coverage")):
         raise ValueError("rows is empty")
     for number, row in enumerate(document["rows"], 1):
-        if row["work"] not in (KNOWN, CUBLAS, *declared):
-            known = ", ".join((KNOWN, CUBLAS, *declared))
-            raise ValueError(f"rows {number} work is {row['work']!r:.60}: works are {known}")
-        if not row["of"] > 0:
-            raise ValueError(f"rows {number} of is {row['of']}: lengths and sizes are above 0")
+        if row["work"] not in (works := (KNOWN, CUBLAS, *declared)):
+            raise ValueError(f"rows {number} work is {row['work']!r:.60}: works are {', '.join(works)}")
+        check_positive(f"rows {number} ", row, ["of"])
     for number, point in enumerate(promises["wall_s"], 1):
-        if not point["worklog_s"] > 0:
-            raise ValueError(f"wall_s {number} worklog_s is {point['worklog_s']}: times are above 0")
+        check_positive(f"wall_s {number} ", point, ["worklog_s"])

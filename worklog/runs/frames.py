@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,8 @@ LEGEND = (
 
 def measurements(run: Run) -> pandas.DataFrame:
     """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column "axis
-    us" for an axis that is called as another column), and all its numbers.
+    us" for an axis that is called as another column), and all its numbers. Example:
+    `run.frame().pivot(index="kernel", columns="n", values="us")`.
     """
     import pandas
 
@@ -54,7 +55,7 @@ def samples(run: Run) -> pandas.DataFrame:
     """One row per sample. of: "kernel" or "baseline", "hot kernel" or "hot baseline" for launches in a row (one row per
     batch). number: in the order in which it was taken. us: microseconds of one launch, without the event overhead if
     the settings remove it; us_read: as it was read. counts: whether it is in the result. sm_mhz, placement: where they
-    are known.
+    are known. Example: `run.samples().query("counts").groupby("kernel").us.std()`.
     """
     import pandas
 
@@ -105,8 +106,7 @@ def pivot(run: Run) -> Table:
         for row, kernel in zip(rows, kernels, strict=True):
             m = found.get(kernel)
             row[place or "time"] = "" if m is None else _cell(m, fastest, slowest)
-    title = f"time · {run.label}"
-    return replace(Table.of(title, rows), notes=LEGEND) if rows else Table(title, (), ())
+    return Table.of(f"time · {run.label}", rows, notes=LEGEND)
 
 
 def _cell(m: Measurement, fastest: Measurement | None, slowest: Measurement | None) -> Cell:
@@ -142,8 +142,7 @@ def shares(run: Run, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table
         of_kernels = {f"{kernel} of cuBLAS": f"{100 * of(each):.1f} %" for kernel, each in ratios.items() if each}
         rows += [{**dict.fromkeys(rows[0], ""), "size": name, **of_kernels}] if of_kernels else []
     notes = footnotes(run, [*found.values()]) if found else []
-    title = f"share of cuBLAS · {run.label}"
-    return replace(Table.of(title, rows), left=2 if kinds else 1, notes=notes) if rows else Table(title, (), ())
+    return Table.of(f"share of cuBLAS · {run.label}", rows, left=2 if kinds else 1, notes=notes)
 
 
 def markdown(run: Run) -> str:

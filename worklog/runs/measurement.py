@@ -12,8 +12,8 @@ import numpy as np
 
 from worklog.errors import BadSetting, BadShape
 from worklog.problem import Shape
+from worklog.runs import tables
 from worklog.runs.documents import check, read_fields, without_nan
-from worklog.runs.samples import Spread, spread
 
 AGAINST = "against"  # among the changed settings: another baseline than cuBLAS, or than a benchmark's first one
 STATUSES = ("measured", "refused", "skipped")
@@ -126,11 +126,6 @@ class Measurement:
         return (self.bytes_read or 0) + (self.bytes_written or 0)
 
     @property
-    def spread(self) -> Spread:
-        """Distribution of the samples that count, microseconds, as read. Raises WorklogError without samples."""
-        return spread(self._counted)
-
-    @property
     def _counted(self) -> list[float]:
         return [us for us, counts in zip(*map(self.samples.get, ("us", "counts")), strict=True) if counts]
 
@@ -171,15 +166,10 @@ class Measurement:
         """Samples that count."""
         return sum(self.samples.get("counts", []))
 
-    def _repr_html_(self) -> str:
-        from worklog.runs.tables import measurement_html
-
-        return measurement_html(self)
+    _repr_html_ = tables.measurement_html
 
     def __repr__(self) -> str:
-        from worklog.runs.tables import facts
-
-        return facts(self).text()
+        return tables.facts(self).text()
 
     @cached_property
     def line(self) -> str:

@@ -16,19 +16,14 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
 from worklog.problem import Shape
+from worklog.runs import frames, tables
 from worklog.runs.documents import check, check_date, read_json, types_of, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json, check_positive
 from worklog.settings import Harness
-
-if TYPE_CHECKING:
-    import pandas
-
-    from worklog.runs.tables import Table
 
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
@@ -76,6 +71,9 @@ class Run:
     complete: bool = False
     origin: str = "live"
     path: Path | None = None
+
+    frame, samples, pivot, shares = frames.measurements, frames.samples, frames.pivot, frames.shares
+    text, _repr_html_ = tables.text, tables.html
 
     def __post_init__(self) -> None:
         self.measurements = [self._labelled(m) for m in self.measurements]
@@ -134,40 +132,6 @@ class Run:
         """Shapes measured under the run's own harness, smallest first."""
         return sorted({m.problem for m in self.select() if m.shape}, key=lambda s: (s.flops, s))
 
-    def frame(self) -> pandas.DataFrame:
-        """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column
-        "axis us" for an axis that is called as another column), and all its numbers. Example:
-        `run.frame().pivot(index="kernel", columns="n", values="us")`.
-        """
-        from worklog.runs.frames import measurements
-
-        return measurements(self)
-
-    def samples(self) -> pandas.DataFrame:
-        """One row per sample: kernel and place, `of` (kernel, baseline, or either in a row: hot), its number, us
-        without and us_read with the event overhead, whether it counts, and the SM clock in MHz. Example:
-        `run.samples().query("counts").groupby("kernel").us.std()`.
-        """
-        from worklog.runs.frames import samples
-
-        return samples(self)
-
-    def pivot(self) -> Table:
-        """Times of kernels (rows) at sizes or points of axes (columns), the fastest and the slowest of each column
-        marked, and what can't be distinguished from the fastest.
-        """
-        from worklog.runs.frames import pivot
-
-        return pivot(self)
-
-    def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
-        """Times and shares of cuBLAS of kernels (columns) at sizes (rows), and below, each kernel's geometric mean and
-        its lowest share. kinds: of the sizes, for a column; then only these sizes are shown, in this order.
-        """
-        from worklog.runs.frames import shares
-
-        return shares(self, kinds)
-
     def save(self, path: Path | None = None) -> Path:
         """Write the document to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
         target = path or self.path
@@ -207,17 +171,6 @@ class Run:
             raise BadRunFile(f"{path} isn't a whole run of schema {SCHEMA} ({where}{error}): {advice}") from error
         measurements = [replace(m, label=re.sub("^(live|recorded) ", f"{origin} ", m.label)) for m in entries]
         return cls(**values, measurements=measurements, origin=origin, path=path)
-
-    def _repr_html_(self) -> str:
-        from worklog.runs.tables import html
-
-        return html(self)
-
-    def text(self, *, with_details: bool = False, width: int = 160) -> str:
-        """The measurements under the run's own harness as tables for a terminal of `width` characters."""
-        from worklog.runs.tables import text
-
-        return text(self, with_details=with_details, width=width)
 
     def __repr__(self) -> str:
         return self.text()

@@ -275,25 +275,6 @@ def paired_ratio(
     return median(np.divide(numerators, denominators).tolist(), placements)
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The samples' extremes, quartiles and 5 % and 95 % points, in their unit; no sample is dropped."""
-
-    low: float
-    p5: float
-    q1: float
-    median: float
-    q3: float
-    p95: float
-    high: float
-
-
-def spread(samples: Sequence[float]) -> Spread:
-    """Extremes and quantiles, interpolated between samples. Raises BadSetting unless all are finite."""
-    median(samples)
-    return Spread(*np.quantile(samples, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)).tolist())
-
-
 def over_shapes(values: Sequence[float]) -> tuple[float, float]:
     """Arithmetic mean, as Tensara reports rates over its test cases, and geometric mean, which no single large shape
     decides. Raises BadSetting for no values, or for one that is not above 0.

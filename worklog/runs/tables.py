@@ -58,9 +58,9 @@ class Table:
     notes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
-        """Rows that map columns to cells, all with the same columns."""
-        return cls(title, [*rows[0]], [[*row.values()] for row in rows])
+    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], left: int = 1, notes: Sequence[str] = ()) -> Table:
+        """Rows that map columns to cells, all with the same columns; without rows, the title alone."""
+        return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes) if rows else cls(title, (), ())
 
     def text(self, width: int = WIDTH) -> str:
         """For a terminal of `width` characters: trailing columns that do not fit are left out and named."""
@@ -218,7 +218,7 @@ def details(m: Measurement) -> dict[str, str]:
         "of copy": percent(m.of_copy),
         "of memory peak": percent(m.of_memory_peak),
         f"of {(m.datapath or 'fp32').upper()} peak": percent(m.of_roof),
-        "cycles": "" if m.sm_mhz is None or m.us is None else scaled(m.us * m.sm_mhz),
+        "cycles": "" if m.cycles is None else scaled(m.cycles),
         "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "hot": "" if m.hot_us is None else duration(m.hot_us, padded=True),
         f"hot of {m.baseline}": percent(m.hot_ratio),
@@ -319,7 +319,7 @@ def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> T
 
 
 def text(run: Run, *, with_details: bool = False, width: int = WIDTH) -> str:
-    """The measurements under the run's own harness as terminal text, a table for each size."""
+    """The measurements under the run's own harness as text for a terminal of `width` characters, a table a size."""
     parts = [run.full_label]
     for main, further in tables(run):
         parts.append(main.text(width))
