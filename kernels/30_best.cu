@@ -5,23 +5,90 @@
 //          product has too few tiles for the GPU, and one with a long K and few tiles takes long.
 // Now:     any M, N and K; the tile follows the shape, and gridDim.z parts of K are summed in
 //          the workspace and added by a second launch, always in the same order.
-// Why:     with parts, every multiprocessor has work. Rows and columns beyond the edge are read
-//          from the edge and not stored, and the first tile of K is the short one: it is read
-//          before the main loop, which has no check left but one minimum per load of A.
+// Why:     with parts, every multiprocessor has work. STAGES tiles of K are under way, as in rung
+//          14, so that a block that is alone doesn't wait for memory. Rows and columns beyond the
+//          edge are read from the edge and not stored, and the first tile of K is the short one:
+//          the main loop has no check left.
 // Costs:   the parts are written and read once more, and there is a second launch.
-// Domain:  N % WIDTH == 0, K % WIDTH == 0.
+// Domain:  N % WIDTH == 0.
 //
 // One block computes a BM x BN tile of C, or of one part's sums, as rungs 12 and 13 do. WIDTH:
-// floats per access to A, B and C, 4 or 1; with 4, all three are aligned to 16 bytes. A_BY_COLUMNS,
-// B_BY_COLUMNS: whether a factor is stored column by column; then WIDTH divides its rows instead.
+// floats per access to B and C, 4 or 1; with 4, both are aligned to 16 bytes. A_BY_COLUMNS,
+// B_BY_COLUMNS: whether a factor is stored column by column. Copies that transpose move one float
+// each, so WIDTH concerns A where it is stored by columns, and not B where that is.
 // ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
 // It decides which registers ptxas allocates, and so how many multiply-adds read two operands from
 // one register bank. Each tile has the order with the fewest.
 
 namespace cutlass { struct KeepOrder; }
 
+// From global to shared memory, past the registers; zeros where it is not valid. Before sm_80, which
+// has no asynchronous copies, it waits for the memory.
 template <int WIDTH>
-__device__ __forceinline__ void copy(float* to, const float* from) {
+__device__ __forceinline__ void copy(float* to, const float* from, bool valid = true) {
+#if __CUDA_ARCH__ >= 800
+  const unsigned address = (unsigned)__cvta_generic_to_shared(to), bytes = valid ? 4 * WIDTH : 0;
+  if (WIDTH == 4) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+                 "r"(bytes) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from),
+                 "r"(bytes) : "memory");
+  }
+#else
+  for (int i = 0; i < WIDTH; ++i) to[i] = valid ? from[i] : 0.0f;
+#endif
+}
+
+__device__ __forceinline__ void commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+template <int PENDING>
+__device__ __forceinline__ void wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+// Copies tiles of an operand. A tile has SIZE rows of A (columns of B) by BK; CROSSED: neighbours in
+// memory are neighbours along K. Then the copy transposes, a float at a time: eight lanes along K by
+// four rows read whole sectors, and write to 32 banks.
+template <int SIZE, int BK, int THREADS, int WIDTH, bool CROSSED>
+struct Copier {
+  static constexpr int UNIT = CROSSED ? 1 : WIDTH;
+  static constexpr int ALONG = CROSSED ? 8 : SIZE / UNIT < 32 ? SIZE / UNIT : 32;  // lanes
+  static constexpr int STEP = THREADS / ALONG, LINES = CROSSED ? SIZE : BK;
+  static_assert(THREADS % ALONG == 0 && LINES % STEP == 0 && BK % 8 == 0,
+                "the passes of a copy cover the tile");
+
+  const int across = threadIdx.x / ALONG, along = threadIdx.x % ALONG * UNIT;
+  const float* from;
+  const int pitch, count;
+
+  // pitch: of the matrix; start: the tile's first row or column; count: how many there are.
+  __device__ Copier(const float* matrix, int pitch, size_t start, size_t before, int count)
+      : pitch(pitch), count(count) {
+    from = matrix + (CROSSED ? (start + across) * pitch + before : (before + across) * pitch + start) + along;
+  }
+  // Copies a tile, then goes on to the next one. WHOLE: of BK; else zeros stand from length on.
+  template <bool WHOLE, int PITCH>
+  __device__ void fetch(float (*tile)[PITCH], int length = BK) {
+    const float* source = from;
+    for (int r = 0; r < LINES; r += STEP, source += (size_t)STEP * pitch) {
+      for (int c = 0; c < (CROSSED ? BK : SIZE); c += ALONG * UNIT) {
+        const int k = CROSSED ? along + c : across + r, side = CROSSED ? across + r : along + c;
+        copy<UNIT>(&tile[k][side], source + c, side < count && (WHOLE || k < length));
+      }
+    }
+    from += CROSSED ? length : (size_t)length * pitch;
+  }
+};
+
+template <int WIDTH>
+__device__ __forceinline__ void move(float* to, const float* from) {
   if (WIDTH == 4) {
     *(float4*)to = *(const float4*)from;
   } else {
@@ -29,48 +96,8 @@ __device__ __forceinline__ void copy(float* to, const float* from) {
   }
 }
 
-// Moves tiles of an operand from global memory through registers to shared memory. A tile has SIZE
-// rows of A (columns of B) by BK; CROSSED: neighbours in memory are neighbours along K.
-template <int SIZE, int BK, int THREADS, int WIDTH, bool CROSSED>
-struct Copier {
-  static constexpr int ALONG = (CROSSED ? BK : SIZE) / WIDTH, STEP = THREADS / ALONG;
-  static constexpr int PASSES = (CROSSED ? SIZE : BK) / STEP;
-  static_assert(THREADS % ALONG == 0 && (CROSSED ? SIZE : BK) % STEP == 0,
-                "the passes of a copy cover the tile");
-
-  const int across = threadIdx.x / ALONG, along = threadIdx.x % ALONG * WIDTH;
-  const float* from;
-  const int pitch, last;
-  float next[PASSES][WIDTH];
-
-  // pitch: of the matrix; start: the tile's first row or column; count: how many there are.
-  __device__ Copier(const float* matrix, int pitch, size_t start, size_t before, int count)
-      : pitch(pitch), last(count - 1) {
-    from = CROSSED ? matrix + start * pitch + before + along
-                   : matrix + before * pitch + start + min(along, count - WIDTH);
-  }
-  __device__ void fetch(int length) {  // global memory -> registers, and on to the next tile
-    for (int r = 0; r < PASSES; ++r) {
-      for (int i = 0; i < WIDTH; ++i) next[r][i] = 0.0f;
-      const int line = across + r * STEP;
-      if ((CROSSED ? along : line) < length) {
-        copy<WIDTH>(next[r], from + (size_t)(CROSSED ? min(line, last) : line) * pitch);
-      }
-    }
-    from += CROSSED ? length : (size_t)length * pitch;
-  }
-  template <int PITCH>
-  __device__ void store(float (*tile)[PITCH]) {  // registers -> shared memory
-    for (int r = 0; r < PASSES; ++r) {
-      const int line = across + r * STEP;
-      if (!CROSSED) copy<WIDTH>(&tile[line][along], next[r]);
-      for (int i = 0; CROSSED && i < WIDTH; ++i) tile[along + i][line] = next[r][i];
-    }
-  }
-};
-
-template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int MIN_BLOCKS, int ORDER,
-          int A_BY_COLUMNS = 0, int B_BY_COLUMNS = 0, class = cutlass::KeepOrder>
+template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int STAGES, int MIN_BLOCKS,
+          int ORDER, int A_BY_COLUMNS = 0, int B_BY_COLUMNS = 0, class = cutlass::KeepOrder>
 __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
     sgemm_best(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                float* C, void* workspace) {
@@ -78,9 +105,9 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   constexpr int ROWS = 8, COLS = 4, TM = WM / ROWS, TN = WN / COLS;
   static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
   static_assert(BK % 4 == 0, "the two fragments alternate, and tiles of K stay aligned");
-  // 4 floats of padding: a transposing store then hits 32 banks, and rows stay 16-byte aligned.
-  __shared__ __align__(16) float As[2][BK][BM + 4];
-  __shared__ __align__(16) float Bs[2][BK][BN + 4 * B_BY_COLUMNS];
+  // 4 floats of padding: a transposing copy then hits 32 banks, and rows stay 16-byte aligned.
+  __shared__ __align__(16) float As[STAGES][BK][BM + 4];
+  __shared__ __align__(16) float Bs[STAGES][BK][BN + 4 * B_BY_COLUMNS];
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // Rung 13's lanes where there are many multiply-adds per load. Else loads are the limit, and rung
@@ -105,33 +132,40 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   const int rows = (int)(M - i0 < BM ? M - i0 : BM), cols = (int)(N - j0 < BN ? N - j0 : BN);
   Copier<BM, BK, THREADS, WIDTH, !A_BY_COLUMNS> a_copy(A, A_BY_COLUMNS ? M : K, i0, before, rows);
   Copier<BN, BK, THREADS, WIDTH, B_BY_COLUMNS> b_copy(B, B_BY_COLUMNS ? K : N, j0, before, cols);
-  auto fetch = [&](int length) { a_copy.fetch(length), b_copy.fetch(length); };
-  auto store = [&](int buffer) { a_copy.store(As[buffer]), b_copy.store(Bs[buffer]); };
 
   float a[2][TM], b[2][TN];
-  auto read = [&](int buffer, int k) {  // shared memory -> the fragments for k
-    const float *a_k = &As[buffer][k][row], *b_k = &Bs[buffer][k][col];
+  auto read = [&](int stage, int k) {  // shared memory -> the fragments for k
+    const float *a_k = &As[stage][k][row], *b_k = &Bs[stage][k][col];
     for (int i = 0; i < TM; i += 4) *(float4*)&a[k % 2][i] = *(const float4*)&a_k[i * ROWS];
     for (int j = 0; j < TN; j += 4) *(float4*)&b[k % 2][j] = *(const float4*)&b_k[j * COLS];
   };
 
   float acc[TM][TN] = {};
-  fetch(first >= end ? 0 : first == 0 ? rest : BK);  // a part without tiles: zeros
-  store(0);
+  const int length = first >= end ? 0 : first == 0 ? rest : BK;  // a part without tiles: zeros
+  a_copy.template fetch<false>(As[0], length), b_copy.template fetch<false>(Bs[0], length);
+  commit();
+  for (int next = 1; next < STAGES - 1; ++next) {
+    if (first + next < end) a_copy.template fetch<true>(As[next]), b_copy.template fetch<true>(Bs[next]);
+    commit();  // of nothing, too: then the newest STAGES - 2 groups are those behind the next tile
+  }
+  wait<STAGES - 2>();
   __syncthreads();  // wait: the first tile must be complete before any thread reads it
   read(0, 0);
-  int tile = first, buffer = 0;
+  int tile = first, stage = 0;
   do {
-    if (tile + 1 < end) fetch(BK);
+    // Into the stage of the tile before, which every thread has left at the last barrier.
+    const int free = (stage + STAGES - 1) % STAGES;
+    if (tile + STAGES - 1 < end) a_copy.template fetch<true>(As[free]), b_copy.template fetch<true>(Bs[free]);
+    commit();
 
-#pragma unroll  // with two buffers, ptxas unrolls this loop only in part by itself
+#pragma unroll  // else ptxas unrolls this loop only in part
     for (int k = 0; k < BK; ++k) {
       if (k == BK - 1) {
-        buffer ^= 1;
-        if (tile + 1 < end) store(buffer);
+        stage = (stage + 1) % STAGES;
+        wait<STAGES - 2>();
         __syncthreads();  // wait: the next tile must be complete, and this one no longer in use
       }
-      read(buffer, (k + 1) % BK);
+      read(stage, (k + 1) % BK);
       for (int j = 0; j < TN; j += 2) {
         for (int step = 0; step < TM; step += 2) {
           const int i = j % 4 == 0 ? step : TM - 2 - step;
@@ -149,8 +183,32 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
     alpha = 1.0f, beta = 0.0f, C = (float*)workspace + (size_t)blockIdx.z * M * N;  // sums alone
   }
   C += i0 * N + j0;
+  if (WIDTH == 1) __syncthreads();  // wait: the tiles are no longer in use
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
+    if (WIDTH == 1) {
+      // A lane holds four neighbours of every 16 columns. By way of shared memory, neighbouring lanes
+      // store neighbours. The padding keeps two rows of 16 floats in different banks.
+      constexpr int PITCH = WN % 32 == 0 ? WN + 16 : WN;
+      static_assert(BM * BN / (WM * WN) * ROWS * PITCH <= sizeof(As) / 4, "the sums fit into As");
+      float* sums = &As[0][0][0] + warp * ROWS * PITCH;
+      for (int j = 0; j < TN; j += 4) {
+        *(float4*)&sums[lane_row * PITCH + lane_col * 4 + j * COLS] =
+            make_float4(alpha * acc[i][j], alpha * acc[i][j + 1], alpha * acc[i][j + 2],
+                        alpha * acc[i][j + 3]);
+      }
+      __syncwarp();
+      for (int n = lane; n < ROWS * WN; n += 32) {
+        const int c_row = warp / (BN / WN) * WM + i / 4 * 4 * ROWS + n / WN * 4 + i % 4;
+        const int c_col = warp % (BN / WN) * WN + n % WN;
+        if (c_row >= rows || c_col >= cols) continue;
+        float* c = &C[(size_t)c_row * N + c_col];
+        const float sum = sums[n / WN * PITCH + n % WN];
+        *c = beta == 0.0f ? sum : sum + beta * *c;
+      }
+      __syncwarp();
+      continue;
+    }
 #pragma unroll
     for (int j = 0; j < TN; j += WIDTH) {
       // With the column in a variable, ptxas allocates registers with many bank conflicts.
@@ -158,9 +216,9 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
       if (c_row >= rows || col + j / 4 * 4 * COLS + j % 4 >= cols) continue;
       float* c = &C[(size_t)c_row * N + col + j / 4 * 4 * COLS + j % 4];
       float result[WIDTH] = {};
-      if (beta != 0.0f) copy<WIDTH>(result, c);
+      if (beta != 0.0f) move<WIDTH>(result, c);
       for (int x = 0; x < WIDTH; ++x) result[x] = alpha * acc[i][j + x] + beta * result[x];
-      copy<WIDTH>(c, result);
+      move<WIDTH>(c, result);
     }
   }
 }
@@ -175,16 +233,16 @@ __global__ void __launch_bounds__(256)
   const size_t size = (size_t)M * N, step = (size_t)gridDim.x * 256 * WIDTH;
   for (size_t i = ((size_t)blockIdx.x * 256 + threadIdx.x) * WIDTH; i < size; i += step) {
     float sum[4] = {}, part[AT_ONCE][4], old[4] = {};
-    if (beta != 0.0f) copy<WIDTH>(old, C + i);
+    if (beta != 0.0f) move<WIDTH>(old, C + i);
     for (int from = 0; from < PARTS; from += AT_ONCE) {
       for (int p = 0; p < AT_ONCE; ++p) {
-        copy<WIDTH>(part[p], (const float*)workspace + (from + p) * size + i);
+        move<WIDTH>(part[p], (const float*)workspace + (from + p) * size + i);
       }
       for (int p = 0; p < AT_ONCE; ++p) {
         for (int x = 0; x < WIDTH; ++x) sum[x] += part[p][x];
       }
     }
     for (int x = 0; x < WIDTH; ++x) old[x] = alpha * sum[x] + beta * old[x];
-    copy<WIDTH>(C + i, old);
+    move<WIDTH>(C + i, old);
   }
 }

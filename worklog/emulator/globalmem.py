@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -67,9 +67,7 @@ class Copies:
         if mask is False or site.source is None:
             return
         machine, shared = self.machine, self.machine.shared
-        data = machine.memory.load(site.source, source, mask)
-        if size is not None:
-            data = tuple(np.where(size > 4 * k, part, np.uint32(0)) for k, part in enumerate(data))
+        data = self._read(site.source, source, size, mask)
         visit = shared.visit(site, target, mask)
         if not shared.values:
             return
@@ -77,6 +75,20 @@ class Copies:
         shared.fly(visit, lanes)
         whole = tuple(np.broadcast_to(part, (machine.batch.lanes,)) for part in data)
         self.flying.append(Copy(visit, whole, lanes, self.group))
+
+    def _read(self, site: Site, source: Array, size: Array | None, mask: Mask) -> tuple[Array, ...]:
+        """The words that are copied: zeros from `size` bytes on, which are not read."""
+        memory, active = self.machine.memory, self.machine.lanes_of(mask)
+        whole = active if size is None else active & (size >= site.width)
+        if size is None or (whole == active).all():
+            return memory.load(site, source, mask)
+        loaded = memory.load(site, source, whole if whole.any() else False)
+        data = tuple(np.where(whole, word, np.uint32(0)) for word in loaded)
+        for k, word in enumerate(data):
+            if (part := active & ~whole & (size > 4 * k)).any():
+                one = replace(site, count=1, offset=site.offset + 4 * k)
+                word[part] = memory.load(one, source, part)[0][part]
+        return data
 
     def commit(self, mask: Mask) -> None:
         """cp.async.commit_group: close the lanes' current group."""

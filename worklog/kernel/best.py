@@ -258,10 +258,10 @@ def _outputs(tile: Tile) -> int:
 
 
 def _contiguous(a_by_columns: bool, b_by_columns: bool) -> list[str]:
-    """The sizes along which neighbours in A, in B and in C are neighbours in memory."""
-    return sorted({"M" if a_by_columns else "K", "K" if b_by_columns else "N", "N"})
+    """The sizes along which the kernel copies several neighbours in memory at once."""
+    return ["M", "N"] if a_by_columns else ["N"]
 
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, MIN_BLOCKS=4, ORDER=0x0123)
+ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, STAGES=3, MIN_BLOCKS=4, ORDER=0x0123)
 BEST = replace(kernel_of(ANY), choose=choose)

@@ -26,10 +26,10 @@ from worklog.kernel.source import (
     evaluate,
     filled,
     kernel_names,
-    kernels_dir,
     parts,
     prepared,
     read_source,
+    rung_source,
     with_constants,
 )
 from worklog.problem import CLASSES, Domain, Shape
@@ -247,7 +247,7 @@ class Kernel:
     @property
     def source(self) -> str:
         """CUDA C++."""
-        return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
+        return rung_source(self.file) if self.text is None else self.text
 
     @property
     def only_on_9_0(self) -> bool:

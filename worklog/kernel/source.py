@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
 from worklog.errors import BadSetting, WorklogError
@@ -93,11 +94,15 @@ def source_folder(packaged: str, checkout: str) -> Path:
     """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
     it is missing.
     """
-    package = Path(__file__).resolve().parents[1]
+    return _existing(Path(__file__).parents[1], packaged, checkout)
+
+
+@cache
+def _existing(package: Path, packaged: str, checkout: str) -> Path:
     folders = package / packaged, package.parent / checkout
     for folder in folders:
         if folder.is_dir():
-            return folder
+            return folder.resolve()
     missing = f"neither {folders[0]} nor {folders[1]} exists"
     raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
 
@@ -105,6 +110,17 @@ def source_folder(packaged: str, checkout: str) -> Path:
 def kernels_dir() -> Path:
     """The folder of the ladder's .cu files. Raises WorklogError."""
     return source_folder("_kernels", "kernels")
+
+
+def rung_source(file: str) -> str:
+    """CUDA C++ of a rung's file, read again once it has changed."""
+    path = kernels_dir() / file
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, changed: int) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:

@@ -209,7 +209,8 @@ class Place:
     def _subject(self, kernel: Kernel, capturing: bool = False) -> Loaded:
         """The kernel, compiled once."""
         chosen_by = kernel.choose.keywords.items() if isinstance(kernel.choose, partial) else ()
-        key = kernel.name, kernel.program.sha256, kernel.grid, kernel.before, kernel.after, *chosen_by
+        program = kernel.source, kernel.entry, kernel.options, kernel.headers
+        key = kernel.name, *program, kernel.grid, kernel.before, kernel.after, *chosen_by
         if key not in self._loaded:
             if capturing:
                 raise BadSetting(f"sgemm: {kernel.name} isn't compiled yet: {BEFORE}")

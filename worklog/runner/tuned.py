@@ -33,7 +33,7 @@ from worklog.runner.tasks import Progress, tasks_of
 from worklog.runs import Run, write_text
 from worklog.runs import Table as Rows
 
-SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "MIN_BLOCKS", "ORDER")
+SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "STAGES", "MIN_BLOCKS", "ORDER")
 # ORDER: of the 24 orders, the one whose main loop has the fewest register-bank conflicts, 1 to 19 % of its FFMAs,
 # as `resources.bank_conflicts` counts them in the code of NVRTC 13.0.
 TILES = (
