@@ -4,26 +4,27 @@
 // Before:  the tile was the one that is fastest at 4096, and it had to divide M, N and K. A small
 //          product has too few tiles for the GPU, and one with a long K and few tiles takes long.
 // Now:     any M, N and K; the tile follows the shape, and gridDim.z parts of K are summed in
-//          the workspace and added by a second launch, always in the same order.
-// Why:     with parts, every multiprocessor has work. STAGES tiles of K are under way, as in rung
-//          14, so that a block that is alone doesn't wait for memory. Rows and columns beyond the
-//          edge are read from the edge and not stored, and the first tile of K is the short one:
-//          the main loop has no check left.
-// Costs:   the parts are written and read once more, and there is a second launch.
+//          the workspace and added by a second launch, always in the same order. STAGES tiles of
+//          K are under way, as in rung 14.
+// Why:     with parts, every multiprocessor has work, and with stages, a block that is alone on
+//          its multiprocessor doesn't wait for memory. The copies write zeros beyond the edges,
+//          and the first tile of K is the short one: the main loop has no check left.
+// Costs:   the parts are written and read once more, and there is a second launch. A is copied a
+//          float at a time, since it is transposed.
 // Domain:  N % WIDTH == 0.
 //
 // One block computes a BM x BN tile of C, or of one part's sums, as rungs 12 and 13 do. WIDTH:
-// floats per access to B and C, 4 or 1; with 4, both are aligned to 16 bytes. A_BY_COLUMNS,
-// B_BY_COLUMNS: whether a factor is stored column by column. Copies that transpose move one float
-// each, so WIDTH concerns A where it is stored by columns, and not B where that is.
+// floats per copy of B and per store of C, 4 or 1; with 4, both are aligned to 16 bytes.
+// A_BY_COLUMNS, B_BY_COLUMNS: whether a factor is stored column by column. Copies that transpose
+// move one float each, so WIDTH concerns A where it is stored by columns, and not B where that is.
 // ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
 // It decides which registers ptxas allocates, and so how many multiply-adds read two operands from
 // one register bank. Each tile has the order with the fewest.
 
 namespace cutlass { struct KeepOrder; }
 
-// From global to shared memory, past the registers; zeros where it is not valid. Before sm_80, which
-// has no asynchronous copies, it waits for the memory.
+// From global to shared memory, past the registers; zeros where it is not valid. Before sm_80,
+// which has no asynchronous copies, it waits for the memory.
 template <int WIDTH>
 __device__ __forceinline__ void copy(float* to, const float* from, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
@@ -53,9 +54,9 @@ __device__ __forceinline__ void wait() {
 #endif
 }
 
-// Copies tiles of an operand. A tile has SIZE rows of A (columns of B) by BK; CROSSED: neighbours in
-// memory are neighbours along K. Then the copy transposes, a float at a time: eight lanes along K by
-// four rows read whole sectors, and write to 32 banks.
+// Copies tiles of a factor. A tile has SIZE rows of A (columns of B) by BK; CROSSED: neighbours in
+// memory are neighbours along K. Then the copy transposes, a float at a time: eight lanes along K
+// by four rows read whole sectors, and write to 32 banks.
 template <int SIZE, int BK, int THREADS, int WIDTH, bool CROSSED>
 struct Copier {
   static constexpr int UNIT = CROSSED ? 1 : WIDTH;
@@ -68,10 +69,11 @@ struct Copier {
   const float* from;
   const int pitch, count;
 
-  // pitch: of the matrix; start: the tile's first row or column; count: how many there are.
+  // pitch: of the matrix; start: the tile's first row or column, of count; before: the first k.
   __device__ Copier(const float* matrix, int pitch, size_t start, size_t before, int count)
       : pitch(pitch), count(count) {
-    from = matrix + (CROSSED ? (start + across) * pitch + before : (before + across) * pitch + start) + along;
+    const size_t line = across + (CROSSED ? start : before), first = CROSSED ? before : start;
+    from = matrix + line * pitch + first + along;
   }
   // Copies a tile, then goes on to the next one. WHOLE: of BK; else zeros stand from length on.
   template <bool WHOLE, int PITCH>
@@ -144,19 +146,18 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   const int length = first >= end ? 0 : first == 0 ? rest : BK;  // a part without tiles: zeros
   a_copy.template fetch<false>(As[0], length), b_copy.template fetch<false>(Bs[0], length);
   commit();
-  for (int next = 1; next < STAGES - 1; ++next) {
-    if (first + next < end) a_copy.template fetch<true>(As[next]), b_copy.template fetch<true>(Bs[next]);
+  auto fetch = [&](int tile, int stage) {
+    if (tile < end) a_copy.template fetch<true>(As[stage]), b_copy.template fetch<true>(Bs[stage]);
     commit();  // of nothing, too: then the newest STAGES - 2 groups are those behind the next tile
-  }
+  };
+  for (int next = 1; next < STAGES - 1; ++next) fetch(first + next, next);
   wait<STAGES - 2>();
   __syncthreads();  // wait: the first tile must be complete before any thread reads it
   read(0, 0);
   int tile = first, stage = 0;
   do {
     // Into the stage of the tile before, which every thread has left at the last barrier.
-    const int free = (stage + STAGES - 1) % STAGES;
-    if (tile + STAGES - 1 < end) a_copy.template fetch<true>(As[free]), b_copy.template fetch<true>(Bs[free]);
-    commit();
+    fetch(tile + STAGES - 1, (stage + STAGES - 1) % STAGES);
 
 #pragma unroll  // else ptxas unrolls this loop only in part
     for (int k = 0; k < BK; ++k) {
@@ -187,8 +188,8 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
     if (WIDTH == 1) {
-      // A lane holds four neighbours of every 16 columns. By way of shared memory, neighbouring lanes
-      // store neighbours. The padding keeps two rows of 16 floats in different banks.
+      // A lane holds four neighbours of every 16 columns. By way of shared memory, neighbouring
+      // lanes store neighbours. The padding keeps two rows of 16 floats in different banks.
       constexpr int PITCH = WN % 32 == 0 ? WN + 16 : WN;
       static_assert(BM * BN / (WM * WN) * ROWS * PITCH <= sizeof(As) / 4, "the sums fit into As");
       float* sums = &As[0][0][0] + warp * ROWS * PITCH;
@@ -228,7 +229,7 @@ template <int PARTS, int WIDTH>
 __global__ void __launch_bounds__(256)
     sgemm_best_sum(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                    float* C, void* workspace) {
-  constexpr int AT_ONCE = PARTS <= 32 ? PARTS : 32;  // loads on their way
+  constexpr int AT_ONCE = PARTS < 32 ? PARTS : 32;  // loads on their way
   static_assert(PARTS % AT_ONCE == 0, "each round adds the same number of parts");
   const size_t size = (size_t)M * N, step = (size_t)gridDim.x * 256 * WIDTH;
   for (size_t i = ((size_t)blockIdx.x * 256 + threadIdx.x) * WIDTH; i < size; i += step) {

@@ -8,18 +8,21 @@ import pytest
 from tests.emulator.helpers import kernel, run
 
 
-def test_a_copy_fills_up_with_zeros() -> None:
+@pytest.mark.parametrize(("held", "lines"), [(121, []), (120, [7])])
+def test_a_copy_reads_no_more_than_its_size_and_fills_up_with_zeros(held: int, lines: list[int]) -> None:
     body = """
   __shared__ __align__(16) float tile[128];
-  unsigned to = (unsigned)__cvta_generic_to_shared(&tile[4 * threadIdx.x]);
+  unsigned to = (unsigned)__cvta_generic_to_shared(&tile[4 * threadIdx.x]), bytes = (31 - threadIdx.x) % 5 * 4;
   const float* from = in + 4 * threadIdx.x;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(threadIdx.x % 5 * 4));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes));
   asm volatile("cp.async.wait_all;" ::: "memory");
   for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = tile[4 * threadIdx.x + i];
 """
     out = np.full(128, 9, np.float32)
-    assert run(kernel(body, "const float* in, float* out"), [np.ones(128, np.float32), out]).findings == ()
-    assert out.reshape(32, 4).sum(axis=1).tolist() == [t % 5 for t in range(32)]
+    result = run(kernel(body, "const float* in, float* out"), [np.ones(held, np.float32), out])
+    assert [(f.kind, f.line) for f in result.findings] == [("global-out-of-bounds", line) for line in lines]
+    if not lines:
+        assert out.reshape(32, 4).sum(axis=1).tolist() == [(31 - t) % 5 for t in range(32)]
 
 
 EXCHANGE = """

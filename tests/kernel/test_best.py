@@ -24,8 +24,8 @@ from worklog.emulator.predict import predict
 from worklog.errors import BadRunFile
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gpu.device import Gpu
-from worklog.kernel import resources
-from worklog.kernel.best import BULK, FILE, RAGGED, Table, Tile, choose, kernel_of, read, shares_of, table
+from worklog.kernel import best, resources
+from worklog.kernel.best import BULK, FILE, Table, choose, kernel_of, read, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import filled
 from worklog.problem.gemm import Domain, Shape
@@ -39,9 +39,9 @@ DEVICE = EmulatedDevice()
 GPU = Gpu.of(recorded_run().device)
 LOADED = {
     (index, parts): kernel_of(tuned.TEMPLATES[index], parts).load(DEVICE)
-    for index in (5, 10)  # the smallest tiles, which have the same code as the others
+    for index in (7, 16)  # the smallest tiles of each width, which have the same code as the others
     for parts in (1, 3)
-} | {(10, 96): kernel_of(tuned.TEMPLATES[10], 96).load(DEVICE)}
+} | {(16, 64): kernel_of(tuned.TEMPLATES[16], 64).load(DEVICE)}
 
 
 @settings(max_examples=20, deadline=None)
@@ -61,7 +61,7 @@ def test_every_shape_is_right_with_every_width_and_any_parts(m: int, n: int, k: 
 def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts: int) -> None:
     shape, nothing = Shape(5, 6, 7), np.full((5, 7), np.nan, np.float32)
     buffers = Buffers(Memory(DEVICE, np.random.default_rng(0)), nothing, np.full((7, 6), np.nan, np.float32))
-    subject = LOADED[10, parts]
+    subject = LOADED[16, parts]
     assert (buffers.run(subject, 0.0, 2.0, 3.0).c == 6).all()
     assert (buffers.run(subject, 0.0, 0.0, np.full((shape.m, shape.n), np.nan, np.float32)).c == 0).all()
 
@@ -78,16 +78,16 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers() -> None:
 
 def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered() -> None:
     """The last block reads and writes inside matrices of more than 2^31 elements."""
-    kernel = kernel_of(tuned.TEMPLATES[10])
+    kernel = kernel_of(tuned.TEMPLATES[14])
     out = compile_cuda(kernel.program)
     parsed = load(out.ptx, out.symbol, out.shared_accesses)
     for shape in (Shape(5_000_001, 65, 513), Shape(65, 5_000_001, 513)):
         x, y, z = kernel.blocks(shape)
-        rows, columns = -(-shape.m // 64), -(-shape.n // 16)
+        rows, columns = -(-shape.m // 64), -(-shape.n // 32)
         assert y <= 65535 and z == 1 and x * y >= rows * columns
         last = ((rows - 1) % y) * x + (rows - 1) // y * columns + columns - 1
         counts = predict(parsed, kernel, shape, blocks={last: 1}).counts
-        tall, wide = shape.m - (rows - 1) * 64, shape.n - (columns - 1) * 16
+        tall, wide = shape.m - (rows - 1) * 64, shape.n - (columns - 1) * 32
         assert counts.global_store.bytes == 4 * tall * wide
 
 
@@ -105,35 +105,29 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
     assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))
 
 
-def test_on_compute_capability_9_0_bulk_copies_and_ragged_are_among_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """bulk_copies at shapes of whole tiles, ragged at any; their code runs on no other GPU."""
-    monkeypatch.setattr("worklog.kernel.best.EQUAL", 1e9)  # the largest tile that may be taken
-    shape, odd, hopper = Shape.of(4096), Shape(133, 257, 30), partial(choose.__wrapped__, arch="sm_90")
+def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At aligned shapes of its whole tiles; its code runs on no other GPU."""
+    at_once = [replace(tile, alone_us=0.0, shared_us=0.0) for tile in table().tiles if tile.kernel == BULK.name]
+    monkeypatch.setattr(best, "table", partial(replace, table(), tiles=(*table().tiles[:-1], *at_once)))
+    monkeypatch.setattr(best, "_fastest", best._fastest.__wrapped__)
+    shape, any_gpu = Shape(128, 256, 24), choose.__wrapped__
+    hopper = partial(any_gpu, arch="sm_90")
     assert hopper(shape) == BULK and BULK.only_on_9_0
-    for at in (partial(hopper, shape, aligned=False), partial(hopper, odd)):
-        ragged = at()
-        assert ragged.file == "19_ragged.cu" and [one.function for one in ragged.before] == ["copy_rows"]
-        assert ragged.after == ()  # each block has the same number of whole tiles
-        assert at(most_workspace=0).workspace == "" and at(most_workspace=0).file == BEST.file
-    for other in (choose(shape), choose(shape, arch="sm_80"), hopper(shape, a_by_columns=True)):
+    for other in (
+        any_gpu(shape),
+        any_gpu(shape, arch="sm_80"),
+        hopper(shape, aligned=False),
+        hopper(shape, a_by_columns=True),
+        hopper(Shape(133, 257, 30)),
+    ):
         assert other.file == BEST.file
-    anew = replace(BEST, choose=choose.__wrapped__)  # not what is kept for this shape
-    for shape, file, name in ((Shape(128, 256, 24), BULK.file, "sgemm_bulk_copies<"), (odd, ragged.file, "copy_rows")):
-        subject, rng = anew.load(DEVICE, fresh=True), np.random.default_rng(0)
-        assert DEVICE.arch == "sm_90" and subject.kernel.at(shape, DEVICE.arch).file == file
-        a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
-        given = [DEVICE.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32))]
-        subject.enqueue(shape, 1.0, *given[:2], 0.0, given[2])
-        assert (DEVICE.download(given[2]).reshape(shape.m, shape.n) == a @ b).all()
-        assert anew.describe(subject)["choices"][str(shape)][0]["entry"].startswith(name)
-
-
-def test_ragged_gets_as_many_blocks_as_the_gpu_holds_or_whole_parts_of_each_tile() -> None:
-    (tile,) = (one for one in table().tiles if one.kernel == "ragged" and one.template["BN"] == 256)
-    assert shares_of(tile, Shape.of(4096), 132) == [128, 132]
-    assert shares_of(tile, Shape(128, 512, 64), 132) == [2, 4, 6, 8, 132]  # each part has two tiles of K at least
-    assert table().us(tile, 132, Shape.of(4095)) > table().us(tile, 132, Shape.of(4096))  # copies cost time
-    assert table().us(tile, 132, Shape.of(4096), aligned=False) > table().us(tile, 132, Shape.of(4096))
+    anew, rng = replace(BEST, choose=any_gpu), np.random.default_rng(0)
+    subject: Any = anew.load(DEVICE, fresh=True)
+    a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
+    given = [DEVICE.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32))]
+    subject.enqueue(shape, 1.0, *given[:2], 0.0, given[2])
+    assert (DEVICE.download(given[2]).reshape(shape.m, shape.n) == a @ b).all()
+    assert anew.describe(subject)["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
 
 
 def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
@@ -149,27 +143,15 @@ def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
 def test_the_table_names_each_tile_once_and_says_whether_it_was_measured() -> None:
     found = read(json.loads(FILE.read_text()))
     assert found == table() and found.label.startswith(("estimated for an ", "measured on an "))
-    known = [*tuned.TEMPLATES, BULK.template, *RAGGED]
-    assert [tile.template for tile in found.tiles] == [
-        one for one in known if any(one == t.template for t in found.tiles)
-    ]
-    assert len(found.tiles) >= 16
+    assert [tile.template for tile in found.tiles] == [*tuned.TEMPLATES, BULK.template]
     assert filled("WIDTH", tuned.TEMPLATES[0]) == "4"
-
-
-def with_every_tile(found: Table) -> Table:
-    """An older sweep has fewer tiles."""
-    held = {tuned.name_of(tile.template, 1): tile for tile in found.tiles}
-    ours = [held.get(tuned.name_of(one, 1), Tile(one, 4, 2.0, 1.0, 0.5)) for one in tuned.TEMPLATES]
-    return replace(found, tiles=(*ours, *(tile for tile in found.tiles if tile.kernel != "best")))
 
 
 def swept(true: Table) -> list[Measurement]:
     """What a sweep would measure if these were the true times."""
-    kinds = {tuned.name_of(tile.template, n): (tile, n) for tile in true.tiles for n in (1, tuned.MANY)}
-    for tile in (one for one in true.tiles if one.kernel == "ragged"):
-        kinds |= {tuned.name_of(tile.template, n): (tile, n * true.multiprocessors) for n in (1, tile.resident)}
-    kinds[BULK.name] = next((tile, 1) for tile in true.tiles if tile.kernel == BULK.name)
+    counts = (1, tuned.SEVERAL, tuned.MANY)
+    kinds = {tuned.name_of(one.template, n): (one, n) for one in true.tiles[:-1] for n in counts}
+    kinds[BULK.name] = true.tiles[-1], 1
     return [
         Measurement(
             name,
@@ -182,8 +164,8 @@ def swept(true: Table) -> list[Measurement]:
 
 
 def test_a_sweep_gives_back_the_times_that_made_it() -> None:
-    new = {"launch_us": 3.0, "sum_us": 4.0, "sum_gbs": 2000.0, "copy_us": 5.0, "copy_gbs": 3000.0}
-    run, true = recorded_run(), replace(with_every_tile(table()), **new, split_launch_us=9.0)
+    new = {"launch_us": 3.0, "sum_us": 4.0, "sum_gbs": 2000.0}
+    run, true = recorded_run(), replace(table(), **new, split_launch_us=9.0)
     alone = [1.0 if t.resident == 1 else 1.5 for t in true.tiles]
     tiles = tuple(
         replace(t, alone_us=ratio * t.shared_us, block_us=0.5) for t, ratio in zip(true.tiles, alone, strict=True)
@@ -198,23 +180,18 @@ def test_a_sweep_gives_back_the_times_that_made_it() -> None:
         assert asdict(other) == asdict(tile) | {
             name: pytest.approx(getattr(tile, name), rel=0.05) for name in ("alone_us", "shared_us", "block_us")
         }
-    without = [m for m in swept(true) if "WIDTH" in m.kernel or m.kernel == BULK.name]
-    older = tuned.fitted(replace(run, measurements=without))
-    assert older.label.endswith("; of ragged estimated; of split estimated") and len(older.tiles) == len(tiles)
-    cut = tuned.fitted(replace(run, measurements=[m for m in swept(true) if m.problem not in tuned.COPIED]))
-    assert cut.label.endswith("; of ragged's copies as in the table before") and cut.copy_us == table().copy_us
+    older = tuned.fitted(replace(run, measurements=[m for m in swept(true) if "WIDTH" in m.kernel]))
+    assert older.label.endswith("; of split estimated") and len(older.tiles) == len(tiles) - 1
     with pytest.raises(BadRunFile, match="measure: worklog sweep best"):
         tuned.fitted(run)
 
 
 def test_a_sweep_measures_what_its_kernels_are_and_every_tile() -> None:
     points = tuned.points(GPU)
-    assert len({*points}) == len(points) <= 300  # about 0.8 s each
-    assert {kernel.name for kernel in tuned.kernels(GPU)} == {name for name, _ in points} - {BULK.name, "split"}
+    assert len({*points}) == len(points) <= 330  # about 0.6 s each
+    assert {kernel.name for kernel in tuned.kernels()} == {name for name, _ in points} - {BULK.name, "split"}
     older = replace(GPU, compute_capability=(8, 0))
-    assert {name for name, _ in tuned.points(older)} == {kernel.name for kernel in tuned.kernels(older)}
-    ragged = pickle.loads(pickle.dumps(tuned.kernels(GPU)[-1]))
-    assert ragged.at(Shape(999, 999, 999)).template == RAGGED[-1]
+    assert {name for name, _ in tuned.points(older)} == {kernel.name for kernel in tuned.kernels()}
 
 
 def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
@@ -227,9 +204,9 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
         assert typed("sweep", *words).exit_code == 2
     monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
     path = tmp_path / "run.json"
-    replace(recorded_run(), measurements=swept(with_every_tile(table()))).save(path)
+    replace(recorded_run(), measurements=swept(table())).save(path)
     done = typed("sweep", "best", "--from", str(path))
     assert done.exit_code == 0, done.output
     written = read(json.loads((tmp_path / "best.json").read_text()))
     assert written.label.startswith("measured on an NVIDIA H200")
-    assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template, *RAGGED]
+    assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template]

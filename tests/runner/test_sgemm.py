@@ -189,7 +189,7 @@ class Place(OnGpu):
         self.launch(chosen if kernel is None else [kernel], shape, 1.0, a, b, 0.0, c)
 
 
-DEEP, DEEPER = Shape(128, 128, 16384), Shape(256, 128, 16384)  # in parts of K
+DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
 
 
 def test_a_workspace_belongs_to_a_stream_and_grows() -> None:
@@ -213,7 +213,7 @@ def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured() -> None:
     place.multiply(DEEP)
     place.capturing = True
     place.multiply(DEEP)
-    with pytest.raises(BadSetting, match="256x128x16384 is new: call sgemm once"):
+    with pytest.raises(BadSetting, match=f"{DEEPER} is new: call sgemm once"):
         place.multiply(DEEPER)
     place.stream = 8
     with pytest.raises(BadSetting, match=r"needs .* MiB of workspace: call sgemm once"):

@@ -1,5 +1,5 @@
 """The rung `best`, for any shape: a tile and a number of parts of K per shape, by a table of what each tile takes. On
-compute capability 9.0 the rung `bulk_copies` and the tiles of `ragged` are among them.
+compute capability 9.0 the rung `bulk_copies` is among the tiles.
 
 The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
 blocks that the busiest multiprocessor gets. `worklog sweep best` measures it; until a GPU has, it is an estimate, and
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from worklog.errors import WorklogError
-from worklog.kernel.fp32 import FP32, RAGGED_TILES, ragged_at
+from worklog.kernel.fp32 import FP32
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
 from worklog.kernel.signature import LADDER
@@ -25,12 +25,11 @@ from worklog.kernel.splitting import added, column_stages, split_tile
 from worklog.problem import FLOAT_BYTES, Shape
 
 BULK = next(one for one in FP32 if one.name == "bulk_copies")
-RAGGED: list[Mapping[str, int]] = list(RAGGED_TILES)
 FILE = Path(__file__).with_name("best.json")
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96)
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 2  # of K per part: the first one of a part is not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
-EQUAL = 1.01  # times the fastest
 ROWS = "(M + BM - 1) / BM"
 
 
@@ -38,7 +37,7 @@ ROWS = "(M + BM - 1) / BM"
 class Tile:
     """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
     has one block; shared_us: per block while it has as many as it holds. block_us: of blocks that a multiprocessor has
-    at a time, whatever K is. kernel: best, or the rung with this template.
+    at a time, whatever K is. kernel: best, or bulk_copies.
     """
 
     template: Mapping[str, int]
@@ -52,14 +51,14 @@ class Tile:
 @dataclass(frozen=True)
 class Work:
     """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, and the tiles of K of each;
-    waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of their sums;
-    None for whole tiles. copied: bytes read and written by the pass before.
+    waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of their sums.
+    sums: rounds of loads in the launch that adds them; 0 for whole tiles.
     """
 
     rounds: tuple[tuple[int, int], ...]
     waves: int
-    moved: int | None = None
-    copied: int = 0
+    moved: int = 0
+    sums: int = 0
 
     def steps_us(self, alone_us: float, shared_us: float) -> float:
         """Microseconds of the tiles of K."""
@@ -69,9 +68,9 @@ class Work:
 @dataclass(frozen=True)
 class Table:
     """label: measured or estimated, and where. gpu, driver: of the measurement. launch_us: of a launch without work;
-    sum_us, sum_gbs: of the launch that adds the parts, and the rate at which it does. copy_us, copy_gbs: of the launch
-    before ragged. split_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32; split_gbs: the
-    rate of its first pass.
+    sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
+    split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
+    split_gbs: the rate of its first pass.
     """
 
     label: str
@@ -81,8 +80,6 @@ class Table:
     launch_us: float
     sum_us: float
     sum_gbs: float
-    copy_us: float
-    copy_gbs: float
     split_launch_us: float
     split_tile_us: float
     split_gbs: float
@@ -99,7 +96,7 @@ class Table:
 
     def split_pays(self, shape: Shape) -> bool:
         """Whether the rung split is expected to be faster than best."""
-        return self.split_us(shape) < min(us for us, _, _ in _candidates(shape, arch="sm_90"))
+        return self.split_us(shape) < _fastest(shape, True, MOST_WORKSPACE, False, False, "sm_90")[0]
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
@@ -107,33 +104,21 @@ class Table:
         found = self.split_launch_us + stages * self.split_tile_us + lines / self.split_gbs / 1e3
         return found + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
-    def us(self, tile: Tile, parts: int, shape: Shape, aligned: bool = True) -> float:
-        """Expected microseconds of a launch. parts: of K; for ragged, its blocks. aligned: as for choose."""
-        work = work_of(tile, parts, shape, self.multiprocessors, aligned)
+    def us(self, tile: Tile, parts: int, shape: Shape) -> float:
+        """Expected microseconds of a tile's launches. parts: of K."""
+        work = work_of(tile, parts, shape, self.multiprocessors)
         found = self.launch_us + work.steps_us(tile.alone_us, tile.shared_us) + work.waves * tile.block_us
-        if work.moved is not None:
-            found += self.sum_us + work.moved / self.sum_gbs / 1e3
-        return found + (self.copy_us + work.copied / self.copy_gbs / 1e3 if work.copied else 0.0)
+        return found + work.sums * self.sum_us + work.moved / self.sum_gbs / 1e3
 
 
-def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int, aligned: bool = True) -> Work:
-    """Of a launch with this tile. parts, aligned: as for Table.us."""
+def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
+    """Of a tile's launches. parts: of K."""
     of = tile.template
     tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    steps = math.ceil(shape.k / of["BK"])
-    if tile.kernel == "ragged":
-        shares = min(parts, tiles * steps)
-        rounds = ((math.ceil(shares / multiprocessors), math.ceil(tiles * steps / shares)),)
-        sums = 2 * (shares if shares % tiles == 0 else min(2 * shares, shares + tiles)) * of["BM"] * of["BN"]
-        copied = sum(
-            rows * columns for rows, columns in ((shape.m, shape.k), (shape.k, shape.n)) if columns % 4 or not aligned
-        )
-        moved = FLOAT_BYTES * sums if tiles % shares else None
-        return Work(rounds, math.ceil(tiles / shares), moved, 2 * FLOAT_BYTES * copied)
-    busiest, each = math.ceil(tiles * parts / multiprocessors), math.ceil(steps / parts)
+    busiest, each = math.ceil(tiles * parts / multiprocessors), math.ceil(math.ceil(shape.k / of["BK"]) / parts)
     full, left = divmod(busiest, tile.resident)
-    moved = FLOAT_BYTES * (2 * parts + 1) * shape.m * shape.n if parts > 1 else None
-    return Work(((tile.resident, full * each), (left, each * (left > 0))), full + (left > 0), moved)
+    rounds, waves = ((tile.resident, full * each), (left, each * (left > 0))), full + (left > 0)
+    return Work(rounds, waves, added(shape, parts), math.ceil(parts / ADDED) if parts > 1 else 0)
 
 
 def kernel_of(
@@ -193,68 +178,27 @@ def choose(
 ) -> Kernel:
     """The kernel that the table expects to be the fastest at a shape. aligned: whether A, B and C are at multiples of
     16 bytes. most_workspace: bytes that it may need; 0 for a kernel of one launch. a_by_columns, b_by_columns: whether
-    A and B are in column-major order. arch: as "sm_90", where `bulk_copies` and `ragged` run.
+    A and B are in column-major order. arch: as "sm_90", where `bulk_copies` runs.
     """
-    candidates = _candidates(shape, aligned, most_workspace, a_by_columns, b_by_columns, arch)
-    fastest = min(us for us, _, _ in candidates)
-    # The table leaves out L2: of equals, the largest tile reads the least from it.
-    equals = ((tile, parts) for us, tile, parts in candidates if us <= EQUAL * fastest)
-    tile, parts = min(equals, key=lambda one: (-_outputs(one[0]), one[1]))
-    if tile.kernel == "ragged":
-        return ragged_at(shape, aligned=aligned, blocks=parts, tile=RAGGED.index(tile.template))
+    _, tile, parts = _fastest(shape, aligned, most_workspace, a_by_columns, b_by_columns, arch)
     return BULK if tile.kernel != "best" else kernel_of(tile.template, parts, a_by_columns, b_by_columns)
 
 
 @lru_cache(maxsize=4096)
-def _candidates(
-    shape: Shape,
-    aligned: bool = True,
-    most_workspace: int = MOST_WORKSPACE,
-    a_by_columns: bool = False,
-    b_by_columns: bool = False,
-    arch: str = "",
-) -> Sequence[tuple[float, Tile, int]]:
-    """Expected microseconds, tile and parts (of ragged: blocks) of what may be launched at a shape, as choose takes
-    it.
-    """
+def _fastest(
+    shape: Shape, aligned: bool, most_workspace: int, a_by_columns: bool, b_by_columns: bool, arch: str
+) -> tuple[float, Tile, int]:
+    """Expected microseconds, tile and parts of the fastest that may be launched, as choose takes it."""
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns, b_by_columns))
-    rungs = arch == "sm_90" and not (a_by_columns or b_by_columns)
+    bulk = arch == "sm_90" and aligned and not (a_by_columns or b_by_columns) and shape in BULK.domain
     found: list[tuple[float, Tile, int]] = []
     for tile in table().tiles:
-        if tile.kernel == "best":
-            fits = tile.template["WIDTH"] == (4 if wide else 1)
-            parts = [n for n in PARTS if n == 1 or n * LEAST_TILES * tile.template["BK"] <= shape.k]
-            needed = [FLOAT_BYTES * n * shape.m * shape.n * (n > 1) for n in parts]
-        elif tile.kernel == "ragged":
-            fits, parts = rungs, shares_of(tile, shape, table().multiprocessors)
-            copies = work_of(tile, 1, shape, 1, aligned).copied // 2
-            tiles = math.ceil(shape.m / tile.template["BM"]) * math.ceil(shape.n / tile.template["BN"])
-            needed = [2 * FLOAT_BYTES * n * _outputs(tile) * (tiles % n > 0) + copies for n in parts]
-        else:
-            fits, parts, needed = rungs and aligned and shape in BULK.domain, [1], [0]
-        if fits:
-            found += [
-                (table().us(tile, n, shape, aligned), tile, n)
-                for n, size in zip(parts, needed, strict=True)
-                if size <= most_workspace
-            ]
-    return found
-
-
-def shares_of(tile: Tile, shape: Shape, multiprocessors: int) -> list[int]:
-    """Numbers of blocks for ragged: as many as the GPU holds, those that give each tile some whole parts, and the one
-    that gives each block the same number of whole tiles, if there is one.
-    """
-    of, most = tile.template, multiprocessors * tile.resident
-    tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    found = {most, *(tiles * n for n in PARTS if tiles * n < most and n * LEAST_TILES * of["BK"] <= shape.k)}
-    waves = math.ceil(tiles / most)
-    return sorted(found | ({tiles // waves} if tiles % waves == 0 else set()))
-
-
-def _outputs(tile: Tile) -> int:
-    return tile.template["BM"] * tile.template["BN"]
+        if bulk if tile.kernel != "best" else tile.template["WIDTH"] == (4 if wide else 1):
+            most = shape.k // (LEAST_TILES * tile.template["BK"]) if tile.kernel == "best" else 1
+            fits = (n for n in PARTS if n == 1 or (n <= most and FLOAT_BYTES * n * shape.m * shape.n <= most_workspace))
+            found += [(table().us(tile, n, shape), tile, n) for n in fits]
+    return min(found, key=lambda one: one[0])
 
 
 def _contiguous(a_by_columns: bool, b_by_columns: bool) -> list[str]:
@@ -263,5 +207,5 @@ def _contiguous(a_by_columns: bool, b_by_columns: bool) -> list[str]:
 
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, STAGES=3, MIN_BLOCKS=4, ORDER=0x0123)
+ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, STAGES=3, MIN_BLOCKS=4, ORDER=0x2310)
 BEST = replace(kernel_of(ANY), choose=choose)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,18 +17,9 @@ WARP_TILES = "BM * BN / (WM * WN) * 32"  # threads per block
 STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=1)
 SPECIAL = dict(BM=128, BN=256, BK=8, WM=64, WN=64, STAGES=8, COPY_REGISTERS=104, MULTIPLY_REGISTERS=200)
 SMEM_OF_SPECIAL = SPECIAL["STAGES"] * 8 * (128 + 4 + 256) * 4
-# The registers fill the multiprocessor with MIN_BLOCKS blocks. With these numbers, ptxas spills none, and 1 to 3 % of
-# the main loop's multiply-adds have a register-bank conflict in the code of NVRTC 13.0.
-RAGGED_TILES = tuple(
-    dict(zip((*SPECIAL, "GROUP", "MIN_BLOCKS"), sizes, strict=True))
-    for sizes in (
-        (128, 256, 8, 64, 64, 8, 104, 200, 8, 1),
-        (128, 128, 8, 64, 64, 8, 64, 192, 8, 2),
-        (256, 64, 8, 64, 64, 8, 64, 192, 8, 2),
-        (64, 128, 8, 64, 32, 8, 96, 160, 8, 2),
-        (64, 64, 8, 32, 32, 8, 64, 96, 8, 3),
-    )
-)
+# The registers fill the multiprocessor. With these numbers, ptxas spills none, and at most 3 % of the main loop's
+# multiply-adds have a register-bank conflict in the code of NVRTC 13.0.
+RAGGED = {**SPECIAL, "GROUP": 8, "MIN_BLOCKS": 1}
 TILES = "(M + BM - 1) / BM * ((N + BN - 1) / BN)"
 SLICES = f"min(BM * BN / 1024, max(4, 512 / ({TILES})))"  # blocks that add the parts of a tile
 FP32_ROWS = (
@@ -62,16 +52,10 @@ def equal_shares(blocks: int = 132) -> Kernel:
     )
 
 
-def ragged(
-    a_copied: bool = False,
-    b_copied: bool = False,
-    blocks: int = 132,
-    tile: Mapping[str, int] = RAGGED_TILES[0],
-    whole: bool = False,
-) -> Kernel:
+def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = 132, whole: bool = False) -> Kernel:
     """Rung 19: rung 18 for any shape. a_copied, b_copied: whether a pass before copies A, and B, so that rows begin at
-    multiples of 16 bytes; needed where they don't. tile: one of RAGGED_TILES. whole: for shapes whose number of tiles
-    is a multiple of `blocks`, so that no tile has parts.
+    multiples of 16 bytes; needed where they don't. whole: for shapes whose number of tiles is a multiple of `blocks`,
+    so that no tile has parts.
     """
     sizes = [("M", "K")] * a_copied + [("K", "N")] * b_copied
     copied = " + ".join(f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes)
@@ -84,11 +68,11 @@ def ragged(
         function="sgemm_ragged",
         grid=str(blocks),
         block=f"{WARP_TILES} + 128",
-        template=tile,
+        template=RAGGED,
         number=19,
         idea="any shape at no cost in the main loop",
         arguments=(*signature.LADDER, "workspace"),
-        shared=tile["STAGES"] * tile["BK"] * (tile["BM"] + 4 + tile["BN"]) * 4,
+        shared=SMEM_OF_SPECIAL,
         before=(Pass("copy_rows", copied, "256"),) if sizes else (),
         after=() if whole or blocks == 1 else (adding,),
         workspace=f"4 * (4 + {' + '.join(workspace)})" if workspace else "",
@@ -96,13 +80,11 @@ def ragged(
 
 
 @lru_cache(maxsize=4096)
-def ragged_at(shape: Shape, arch: str = "", aligned: bool = True, blocks: int = 132, tile: int = 0) -> Kernel:
-    """Rung 19 for a shape, the same on any architecture. aligned: whether A and B are at multiples of 16 bytes. tile:
-    its place in RAGGED_TILES.
-    """
-    of = RAGGED_TILES[tile]
-    whole = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"]) % blocks == 0
-    return ragged(not aligned or shape.k % 4 != 0, not aligned or shape.n % 4 != 0, blocks, of, whole)
+def ragged_at(shape: Shape, arch: str = "", aligned: bool = True) -> Kernel:
+    """Rung 19 for a shape, the same on any architecture. aligned: whether A and B are at multiples of 16 bytes."""
+    blocks = 132
+    whole = math.ceil(shape.m / RAGGED["BM"]) * math.ceil(shape.n / RAGGED["BN"]) % blocks == 0
+    return ragged(not aligned or shape.k % 4 != 0, not aligned or shape.n % 4 != 0, blocks, whole)
 
 
 FP32 = (

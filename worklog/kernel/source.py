@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,15 +95,16 @@ def source_folder(packaged: str, checkout: str) -> Path:
     """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
     it is missing.
     """
-    return _existing(Path(__file__).parents[1], packaged, checkout)
+    return _existing(__file__, packaged, checkout)
 
 
 @cache
-def _existing(package: Path, packaged: str, checkout: str) -> Path:
+def _existing(module: str, packaged: str, checkout: str) -> Path:
+    package = Path(module).resolve().parents[1]
     folders = package / packaged, package.parent / checkout
     for folder in folders:
         if folder.is_dir():
-            return folder.resolve()
+            return folder
     missing = f"neither {folders[0]} nor {folders[1]} exists"
     raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
 
@@ -114,13 +116,16 @@ def kernels_dir() -> Path:
 
 def rung_source(file: str) -> str:
     """CUDA C++ of a rung's file, read again once it has changed."""
-    path = kernels_dir() / file
-    return _read(path, path.stat().st_mtime_ns)
+    path = _path(str(kernels_dir()), file)
+    return _read(path, os.stat(path).st_mtime_ns)
+
+
+_path = cache(os.path.join)
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, changed: int) -> str:
-    return path.read_text(encoding="utf-8")
+def _read(path: str, changed: int) -> str:
+    return Path(path).read_text(encoding="utf-8")
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:

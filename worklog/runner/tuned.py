@@ -3,16 +3,14 @@
 `worklog sweep best` measures every tile at SHAPES, in one part and in several, and fits the table's microseconds to the
 times; `worklog sweep best --from RUN` fits them to a run that was measured before. Without a GPU the command writes an
 estimate: what a tile of K takes by its lower bound (worklog.analysis.prediction), and assumed times for what that
-leaves out. Where a run doesn't hold `ragged` or `split`, their times are estimates, and the label says so.
+leaves out. Where a run doesn't hold `split`, its times are estimates, and the label says so.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,7 @@ from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu import Gpu, Peaks
 from worklog.harness import Harness
 from worklog.kernel import Kernel, occupancy
-from worklog.kernel.best import BULK, FILE, RAGGED, Table, Tile, kernel_of, split_work, table, work_of
-from worklog.kernel.fp32 import ragged, ragged_at
+from worklog.kernel.best import BULK, FILE, Table, Tile, kernel_of, split_work, table, work_of
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Shape
 from worklog.runner.measure import carry_out
@@ -34,37 +31,40 @@ from worklog.runs import Run, write_text
 from worklog.runs import Table as Rows
 
 SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "STAGES", "MIN_BLOCKS", "ORDER")
-# ORDER: of the 24 orders, the one whose main loop has the fewest register-bank conflicts, 1 to 19 % of its FFMAs,
-# as `resources.bank_conflicts` counts them in the code of NVRTC 13.0.
+# ORDER: of the 24 orders, the one whose main loop has the fewest register-bank conflicts, 2 to 8 % of its FFMAs
+# (for 32 x 64 x 16 by single floats 20 %), as `resources.bank_conflicts` counts them in the code of NVRTC 13.0.
 TILES = (
-    (128, 128, 16, 64, 64, 4, 2, 0x2031),
-    (128, 64, 16, 64, 32, 4, 3, 0x2130),
-    (64, 64, 16, 32, 32, 4, 4, 0x0123),
-    (64, 64, 32, 32, 32, 4, 4, 0x1230),
-    (32, 64, 16, 32, 16, 4, 6, 0x1203),
-    (64, 16, 32, 32, 16, 4, 4, 0x1203),
-    (32, 32, 64, 32, 16, 4, 4, 0x1203),
-    (128, 64, 16, 64, 32, 1, 2, 0x2130),
-    (64, 64, 16, 32, 32, 1, 4, 0x0123),
-    (32, 64, 16, 32, 16, 1, 6, 0x1203),
-    (64, 16, 32, 32, 16, 1, 8, 0x1203),
-    (32, 32, 64, 32, 16, 1, 4, 0x1203),
+    (128, 128, 8, 64, 64, 4, 5, 2, 0x1320),
+    (128, 64, 16, 64, 32, 4, 3, 3, 0x2013),
+    (64, 128, 8, 32, 64, 4, 5, 3, 0x0231),
+    (128, 32, 16, 32, 32, 4, 3, 4, 0x1023),
+    (32, 128, 16, 32, 32, 4, 4, 3, 0x3201),
+    (32, 64, 16, 32, 16, 4, 5, 6, 0x0132),
+    (32, 32, 32, 32, 16, 4, 4, 6, 0x3201),
+    (32, 32, 16, 32, 16, 4, 8, 6, 0x3201),
+    (64, 16, 32, 32, 16, 4, 4, 4, 0x0132),
+    (128, 128, 8, 64, 64, 1, 5, 2, 0x1320),
+    (128, 64, 16, 64, 32, 1, 3, 3, 0x0213),
+    (64, 128, 8, 32, 64, 1, 5, 3, 0x2013),
+    (64, 64, 16, 32, 32, 1, 3, 4, 0x2310),
+    (32, 128, 16, 32, 32, 1, 4, 3, 0x0123),
+    (64, 32, 16, 32, 16, 1, 6, 5, 0x2310),
+    (32, 64, 16, 32, 16, 1, 5, 6, 0x1032),
+    (32, 32, 16, 32, 16, 1, 8, 6, 0x3201),
 )
 TEMPLATES = tuple(dict(zip(SIZES, tile, strict=True)) for tile in TILES)
 LEAST_POINTS = 7  # that a fit needs
 Row = tuple[int, Shape, float]
 COLUMNS = {"µs per tile of K, alone": "alone_us", "shared": "shared_us", "µs per block": "block_us"}
-MANY = 6  # parts, beside one
-# One block per multiprocessor of an H200 and many, short and long K, tall, flat and small. The first ones are measured
-# in parts, too.
+SEVERAL, MANY = 6, 64  # parts, beside one
+# One block per multiprocessor of an H200 and many, short and long K, tall, flat and small. Those of IN_PARTS are
+# measured in SEVERAL parts, too, and DEEP in MANY. Tiles for single floats are measured at one row, column and k less.
 IN_PARTS = [Shape(*sizes) for sizes in ((256, 256, 512), (256, 256, 4096), (512, 512, 512), (512, 512, 4096))]
 IN_PARTS += [Shape(*sizes) for sizes in ((1024, 1024, 4096), (64, 8192, 1024))]
-SHAPES = (
-    *IN_PARTS,
-    *(Shape(side, side, k) for side, k in ((1024, 512), (2048, 512), (3072, 1024))),
-    *(Shape(*sizes) for sizes in ((1408, 1536, 2048), (8192, 64, 1024), (128, 384, 128), (384, 2048, 128))),
-)
-COPIED = tuple(Shape(*sizes) for sizes in ((255, 511, 257), (1023, 1021, 1023), (2047, 2053, 1021)))  # by ragged
+WHOLE = [*IN_PARTS, *(Shape(side, side, k) for side, k in ((1024, 512), (2048, 512), (3072, 1024)))]
+WHOLE += [Shape(*sizes) for sizes in ((1408, 1536, 2048), (8192, 64, 1024), (128, 384, 128), (384, 2048, 128))]
+DEEP = [Shape(*sizes) for sizes in ((64, 64, 16384), (128, 256, 32768))]
+SHAPES = [Shape(one.m - less, one.n - less, one.k - less) for one in (*WHOLE, *DEEP) for less in (0, 1)]
 LATENCY_US, BLOCK_US, LAUNCH_US, SUM_US = 0.5, 1.0, 2.0, 2.5
 ASSUMED = (
     f"assumed {LATENCY_US} µs for a tile of K that nothing hides, {BLOCK_US} per block, {LAUNCH_US} per launch, "
@@ -72,55 +72,41 @@ ASSUMED = (
 )
 
 
-def kernels(gpu: Gpu) -> list[Kernel]:
-    """What is measured beside bulk_copies and split: every tile, for K in one part and in many; and on compute
-    capability 9.0 those of ragged, with one block per multiprocessor and with as many as it holds.
-    """
-    found = [(name_of(template, parts), kernel_of(template, parts)) for template in TEMPLATES for parts in (1, MANY)]
-    for place, template in enumerate(RAGGED if gpu.compute_capability == (9, 0) else ()):
-        for n in sorted({1, template["MIN_BLOCKS"]}):
-            blocks = n * gpu.multiprocessors
-            at = partial(ragged_at, blocks=blocks, tile=place)
-            found.append((name_of(template, n), replace(ragged(blocks=blocks, tile=template), choose=at)))
-    return [replace(kernel, name=name, number=None, idea="") for name, kernel in found]
+def kernels() -> list[Kernel]:
+    """What is measured beside bulk_copies and split: every tile, for K in one part and in more."""
+    return [
+        replace(kernel_of(template, parts), name=name_of(template, parts), number=None, idea="")
+        for template in TEMPLATES
+        for parts in (1, SEVERAL, MANY)
+    ]
 
 
 def points(gpu: Gpu) -> list[tuple[str, Shape]]:
-    """The names of what is measured, and where: small tiles at small shapes, tiles of ragged at shapes that fill one,
-    and one of them also where it copies its factors.
+    """The names of what is measured, and where: small tiles at small shapes, and tiles for single floats where rows
+    begin anywhere.
     """
-    found = [(name_of(one, 1), shape) for one in TEMPLATES for shape in SHAPES if _may_suit(one, shape)]
-    found += [
-        (name_of(one, MANY), shape)
-        for one in TEMPLATES
-        for shape in IN_PARTS[: 6 if one["WIDTH"] == 4 else 3]
-        if _may_suit(one, shape)
-    ]
+    found = []
+    for template in TEMPLATES:
+        less = 0 if template["WIDTH"] == 4 else 1
+        for parts, shapes in ((1, WHOLE), (SEVERAL, IN_PARTS[: 3 if less else None]), (MANY, DEEP)):
+            at = (Shape(shape.m - less, shape.n - less, shape.k - less) for shape in shapes)
+            found += [(name_of(template, parts), shape) for shape in at if _may_suit(template, shape)]
     if gpu.compute_capability == (9, 0):
-        found += [(BULK.name, shape) for shape in SHAPES if shape in BULK.domain]
-        found += [("split", shape) for shape in SHAPES[::2]]
-        for template in RAGGED:
-            most = template["MIN_BLOCKS"]
-            found += [
-                (name_of(template, most), shape)
-                for shape in (*SHAPES, *(COPIED if template == RAGGED[1] else ()))
-                if shape.m >= template["BM"] and shape.n >= template["BN"] and _may_suit(template, shape)
-            ]
-            found += [(name_of(template, 1), shape) for shape in IN_PARTS[1:4] if most > 1]
+        found += [(BULK.name, shape) for shape in WHOLE if shape in BULK.domain]
+        found += [("split", shape) for shape in WHOLE[::2]]
     return found
 
 
 def _may_suit(template: Mapping[str, int], shape: Shape) -> bool:
     """Whether a tile isn't too small for the shape."""
-    small = template["BM"] * template["BN"] <= (1024 if "WIDTH" in template else 4096)
-    return not small or shape.m * shape.n < 2**20
+    return template["BM"] * template["BN"] > 2048 or shape.m * shape.n < 2**20
 
 
 def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -> Run:
     """The sweep that fitted() takes. Raises as worklog.measure."""
-    own, wanted = kernels(gpu), points(gpu)
+    own, wanted = kernels(), points(gpu)
     rungs = sorted({name for name, _ in wanted} - {kernel.name for kernel in own})
-    tasks, tiles = tasks_of([*own, *rungs], [*SHAPES, *COPIED])
+    tasks, tiles = tasks_of([*own, *rungs], sorted({shape for _, shape in wanted}))
     at = {*wanted}
     return carry_out(
         [task for task in tasks if (task.kernel, task.problem) in at],
@@ -132,9 +118,9 @@ def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -
 
 
 def name_of(template: Mapping[str, int], parts: int) -> str:
-    """In a sweep's run, of a tile for K in some parts; of ragged, for this number of blocks per multiprocessor."""
-    own = f"WIDTH={template['WIDTH']} parts={parts}" if "WIDTH" in template else f"blocks={parts}"
-    return f"BM={template['BM']} BN={template['BN']} BK={template['BK']} {own}"
+    """In a sweep's run, of a tile for K in some parts."""
+    of = template
+    return f"BM={of['BM']} BN={of['BN']} BK={of['BK']} WIDTH={of['WIDTH']} STAGES={of['STAGES']} parts={parts}"
 
 
 def estimated(gpu: Gpu) -> Table:
@@ -146,24 +132,11 @@ def estimated(gpu: Gpu) -> Table:
         short, long = (max(ms for name, ms in each.items() if name != DRAM) for each in limits)
         shared_us = 1e3 * (long - short) / (steps[1] - steps[0])
         tiles.append(Tile(template, _resident(kernel), max(LATENCY_US, shared_us), shared_us, BLOCK_US, kernel.name))
-    tiles += _of_ragged(tiles)
     label = f"estimated for an {gpu.name}, not measured: lower bounds by counts on the emulator; {ASSUMED}"
-    sizes = gpu.multiprocessors, LAUNCH_US, *(SUM_US, gpu.memory_peak_gbs) * 2
+    sizes = gpu.multiprocessors, LAUNCH_US, SUM_US, gpu.memory_peak_gbs
     per_sm = Peaks(gpu, gpu.sm_clock_mhz).get("fp16", gpu.fp32_peak_tflops) / gpu.multiprocessors
     split = 2 * LAUNCH_US, round(3 * 2 * 128 * 128 * 32 / per_sm / 1e6, 4), gpu.memory_peak_gbs
     return Table(label, gpu.name, gpu.driver, *sizes, *split, tuple(map(_rounded, tiles)))
-
-
-def _of_ragged(tiles: Sequence[Tile]) -> list[Tile]:
-    """The tiles of ragged, if a multiply-add takes as long as in the last one of these with the same warp tile."""
-    found = []
-    for template in RAGGED:
-        like = next(one for one in reversed(tiles) if all(one.template[n] == template[n] for n in ("WM", "WN")))
-        work, other = (math.prod(of[name] for name in ("BM", "BN", "BK")) for of in (template, like.template))
-        shared_us = like.shared_us * work / other
-        alone_us = max(LATENCY_US, shared_us)
-        found.append(Tile(template, template["MIN_BLOCKS"], alone_us, shared_us, tiles[-1].block_us, "ragged"))
-    return found
 
 
 def fitted(run: Run) -> Table:
@@ -175,53 +148,26 @@ def fitted(run: Run) -> Table:
 
     def rows(tile: Tile) -> list[Row]:
         """What was measured of a tile: parts, shape and microseconds."""
-        names = {1: BULK.name} if tile.kernel == BULK.name else {n: name_of(tile.template, n) for n in (1, MANY)}
-        if tile.kernel == "ragged":
-            names = {sms * n: name_of(tile.template, n) for n in (1, tile.resident)}
+        counts = (1, SEVERAL, MANY) if tile.kernel == "best" else (1,)
+        names = {n: name_of(tile.template, n) if tile.kernel == "best" else tile.kernel for n in counts}
         return [
             (n, shape, times[name, shape]) for n, name in names.items() for shape in shapes if (name, shape) in times
         ]
 
     held = {name_of(tile.template, 1): tile.resident for tile in table().tiles if tile.kernel == "best"}
     ours = [Tile(one, held.get(name_of(one, 1)) or _resident(kernel_of(one)), 0, 0, 0) for one in TEMPLATES]
-    ours = [tile for tile in ours if rows(tile)] or ours  # an older sweep has fewer tiles
     for tile in ours:
         if len({parts for parts, _, _ in rows(tile)}) < 2 or len(rows(tile)) < LEAST_POINTS:
             found = f"{name_of(tile.template, 1)} at {len(rows(tile))} points"
-            raise BadRunFile(f"the run holds {found}, with {MANY} parts or without: measure: worklog sweep best")
+            raise BadRunFile(f"the run holds {found}, with several parts or without: measure: worklog sweep best")
     # At first each tile has its own times of a launch and of adding the parts. Their medians are the table's.
-    launch_us, sum_us, per_kb = np.median([_fit(tile, rows(tile), sms)[1] for tile in ours], axis=0)
+    launch_us, sum_us, per_kb = common = np.median([_fit(tile, rows(tile), sms)[1] for tile in ours], axis=0)
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
     words: dict[str, Any] = {"gpu": gpu.name, "driver": gpu.driver, "multiprocessors": sms}
-    words |= {
-        "launch_us": launch_us,
-        "sum_us": sum_us,
-        "sum_gbs": _rate(per_kb, gpu),
-        "copy_us": 0,
-        "copy_gbs": math.inf,
-    }
-    common = np.array([launch_us, sum_us, per_kb])
+    words |= {"launch_us": launch_us, "sum_us": sum_us, "sum_gbs": _rate(per_kb, gpu)}
     tiles = [_fit(tile, rows(tile), sms, common)[0] for tile in ours]
     bulk = Tile(BULK.template, 1, 0, 0, 0, BULK.name)
     tiles += [_fit(bulk, rows(bulk), sms, common)[0]] if len(rows(bulk)) >= LEAST_POINTS else []
-    of_ragged = [Tile(one, one["MIN_BLOCKS"], 0, 0, 0, "ragged") for one in RAGGED]
-    own = {n: [row for row in rows(tile) if row[1] not in COPIED] for n, tile in enumerate(of_ragged)}
-    if min(map(len, own.values())) >= LEAST_POINTS:
-        tiles += (of_ragged := [_fit(tile, own[n], sms, common)[0] for n, tile in enumerate(of_ragged)])
-        plain = replace(table(), **words)
-        copies = [(tile, row) for tile in of_ragged for row in rows(tile) if row[1] in COPIED]
-        if len(copies) < 2:
-            words |= {"copy_us": table().copy_us, "copy_gbs": table().copy_gbs}
-            label += "; of ragged's copies as in the table before"
-        else:
-            columns = np.array([[1, work_of(tile, n, shape, sms).copied / 1e3] for tile, (n, shape, _) in copies])
-            left = np.array([us - plain.us(tile, n, shape) for tile, (n, shape, us) in copies])
-            copy_us, per_kb = _least_squares(columns, left, np.array([us for _, (_, _, us) in copies]))
-            words |= {"copy_us": copy_us, "copy_gbs": _rate(per_kb, gpu)}
-    elif len(tiles) > len(ours):
-        tiles += _of_ragged(tiles)
-        words |= {"copy_us": launch_us, "copy_gbs": gpu.memory_peak_gbs}
-        label += "; of ragged estimated"
     of_split = [(shape, us) for shape in shapes if (us := times.get(("split", shape))) is not None]
     if len(of_split) < 4:
         label += "; of split estimated"
@@ -250,7 +196,7 @@ def _fit(
     """
     work = [work_of(tile, parts, shape, sms) for parts, shape, _ in rows]
     times = np.array([us for _, _, us in rows])
-    shared = np.array([[1, one.moved is not None, (one.moved or 0) / 1e3] for one in work])
+    shared = np.array([[1, one.sums, one.moved / 1e3] for one in work])
     best: tuple[float, Tile, NDArray[np.float64]] | None = None
     for ratio in np.arange(1, tile.resident + 1 / 32, 1 / 16):
         own = np.array([[one.steps_us(float(ratio), 1.0), one.waves] for one in work])
