@@ -268,7 +268,7 @@ print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µ
 #   change, and zeros still hide wrong results.
 
 # %%
-from worklog.runs.ablation import effects, percent
+from worklog.runs.ablation import effect_in_words, effects
 
 ablation = worklog.ablate("warptiled", [256, 1024, 4096])
 found = effects(ablation, "warptiled")
@@ -276,7 +276,7 @@ found = effects(ablation, "warptiled")
 
 def show(*settings):
     for pitfall in (p for p in worklog.Harness.fixes() if p.setting in settings):
-        cells = [f"{e.shape[0]}: {percent(e):8}" for e in found if e.setting == pitfall.setting]
+        cells = [f"{e.shape[0]}: {effect_in_words(e):8}" for e in found if e.setting == pitfall.setting]
         print(f"{pitfall.title:38} {pitfall.corrupts:11}", *(cells or ["not in this run"]))
 
 

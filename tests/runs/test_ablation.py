@@ -11,7 +11,7 @@ from pytest import approx
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.tasks import ablation_tasks
-from worklog.runs.ablation import effects, percent, text
+from worklog.runs.ablation import effect_in_words, effects, text
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS
@@ -50,7 +50,7 @@ def effect_of(setting: str, *biased: Measurement) -> Any:
 def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
     effect = effect_of("l2", measurement(UNBIASED_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
-    assert (effect.value, effect.corrupts, effect.article, percent(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
+    assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
     other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, ratio=0.1, ratio_low=0.1, ratio_high=0.1)
     effect = effect_of("baseline", other_baseline)
     assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))
@@ -85,7 +85,7 @@ def test_a_combination_without_a_name_is_no_row() -> None:
 @pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %"), (1.004, "0")])
 def test_an_effect_in_words(factor: float, words: str) -> None:
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
-    assert percent(effect) == words and effect.visible == (words != "0")
+    assert effect_in_words(effect) == words and effect.visible == (words != "0")
 
 
 @pytest.mark.parametrize("impossible", [None, 0.0, -2.0, math.inf])

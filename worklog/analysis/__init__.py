@@ -1,1 +1,1 @@
-"""What is known of a kernel without timing it: memory counts, access pattern, instruction mix, resources."""
+"""What is known of a kernel without timing it: memory counts, access pattern, resources by line, a lower bound."""

@@ -22,8 +22,7 @@ from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
-from worklog.runs import Run, in_steps, open_run, recorded_run
-from worklog.runs.comparison import open_comparison
+from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"

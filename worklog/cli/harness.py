@@ -21,9 +21,8 @@ from worklog.runner import measure as bench
 from worklog.runner.declare import at, declared
 from worklog.runner.session import calibrated
 from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
-from worklog.runs import open_run, read_part
+from worklog.runs import open_comparison, open_run, read_part
 from worklog.runs.ablation import effects, frame, text
-from worklog.runs.comparison import open_comparison
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 

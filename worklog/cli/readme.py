@@ -16,8 +16,7 @@ from worklog.kernel.ladder import TENSOR
 from worklog.plots.accuracy import error_of
 from worklog.plots.ladders import leaders
 from worklog.problem import Shape
-from worklog.runs import Measurement, Run, Table, cells, write_text
-from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
+from worklog.runs import CUBLAS, KNOWN, Comparison, Measurement, Run, Table, cells, write_text
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"

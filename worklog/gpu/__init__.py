@@ -1,7 +1,22 @@
 """The live GPU: CUDA through CuPy, device facts from NVML, and the clock lock."""
 
-from worklog.gpu.clock_lock import clocks_as_requested
-from worklog.gpu.device import Gpu, gpu, require_gpu, software, tool
+from worklog.gpu.clock_lock import clocks_as_requested, switchable_clocks
+from worklog.gpu.device import (
+    THROTTLING,
+    ClockWatch,
+    Gpu,
+    bus_id,
+    gpu,
+    gpu_reason,
+    reason_names,
+    require_gpu,
+    software,
+    tool,
+    visible_to_a_child,
+)
 from worklog.gpu.peaks import DATAPATHS, Peaks
 
-__all__ = ["DATAPATHS", "Gpu", "Peaks", "clocks_as_requested", "gpu", "require_gpu", "software", "tool"]
+__all__ = [
+    "DATAPATHS", "THROTTLING", "ClockWatch", "Gpu", "Peaks", "bus_id", "clocks_as_requested", "gpu", "gpu_reason",
+    "reason_names", "require_gpu", "software", "switchable_clocks", "tool", "visible_to_a_child",
+]  # fmt: skip

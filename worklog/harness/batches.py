@@ -220,7 +220,7 @@ def hot(
     counts = [
         int(
             np.clip(
-                min(1e3 * harness.hot_ms / max(one, 1.0), QUEUED_US / _host_us(timeline, launch)), 1, MOST_IN_A_BATCH
+                min(1e3 * harness.hot_ms / max(one, 1.0), QUEUED_US / host_us_of(timeline, launch)), 1, MOST_IN_A_BATCH
             )
         )
         for launch, one in zip(bare, us, strict=True)
@@ -241,8 +241,8 @@ def hot(
     return found
 
 
-def _host_us(timeline: CudaTimeline, launch: Launch) -> float:
-    """Host time of one launch."""
+def host_us_of(timeline: CudaTimeline, launch: Launch) -> float:
+    """Microseconds of host time for one launch, alone on an idle stream; 1 at least."""
     timeline.synchronize()
     started = timeline.host_us()
     launch()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, install_command
-from worklog.harness.batches import LONGEST_BATCH, bubble_us, take_batch
+from worklog.harness.batches import LONGEST_BATCH, bubble_us, host_us_of, take_batch
 from worklog.harness.launch import Launch, as_graphs, blocked
 from worklog.settings import Harness
 
@@ -101,7 +101,7 @@ def cross_check(
     if events_us - bubble < HOST_BOUND * launch_us:
         absent[WALL_CLOCK] = f"a kernel of {events_us - bubble:.1f} µs is hidden by its launch of {launch_us:.1f} µs"
     else:
-        host_us = _host_us(timeline, launch) if queue else 0.0
+        host_us = host_us_of(timeline, launch) if queue else 0.0
         others[WALL_CLOCK] = _wall_us(timeline, launch, events_us)
     return CrossCheck(events_us, others, absent, bubble, limit, host_us)
 
@@ -114,16 +114,6 @@ def _median_us(timeline: CudaTimeline, launch: Launch, harness: Harness) -> floa
 
     count = int(np.clip(WARM_US / max(batch(1)[0], 1.0), 1, LONGEST_BATCH))
     return float(np.median([us for _ in range(BATCHES) for us in batch(count)]))
-
-
-def _host_us(timeline: CudaTimeline, launch: Launch) -> float:
-    """Host time of one launch that doesn't wait for the GPU; of one only, since the stream's queue may hold no more."""
-    with blocked(timeline):
-        started = timeline.host_us()
-        launch()
-        host_us = timeline.host_us() - started
-    timeline.synchronize()
-    return host_us
 
 
 def _wall_us(timeline: CudaTimeline, launch: Launch, events_us: float) -> float:

@@ -17,8 +17,8 @@ import cupy
 import numpy as np
 
 from worklog.errors import LaunchFailed
+from worklog.gpu import ClockWatch, gpu
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
-from worklog.gpu.device import ClockWatch, gpu
 from worklog.harness.launch import Launch
 from worklog.kernel.nvrtc import nvidia_library
 

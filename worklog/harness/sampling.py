@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.gpu.device import THROTTLING, reason_names
+from worklog.gpu import THROTTLING, reason_names
 from worklog.harness.batches import (
     BATCH_US,
     LONGEST_BATCH,

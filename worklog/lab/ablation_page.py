@@ -13,8 +13,7 @@ from worklog.lab.controls import Page, Shown
 from worklog.plots import Chart, ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.problem import Shape
-from worklog.runs import Bar, Cell, Run, Table
-from worklog.runs.ablation import Effect
+from worklog.runs import Bar, Cell, Effect, Run, Table
 
 COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise")
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadRunFile, WorklogError
-from worklog.gpu.device import gpu_reason
+from worklog.gpu import gpu_reason
 from worklog.kernel import rung
 from worklog.plots import Chart
 from worklog.problem import Shape
 from worklog.runs import (
+    PRECISION,
     Estimate,
     Measurement,
     Run,
@@ -32,7 +33,6 @@ from worklog.runs import (
     summarize,
 )
 from worklog.runs import Reading as Samples
-from worklog.runs.ablation import PRECISION
 from worklog.settings import PITFALLS, Pitfall, Value, rule
 
 GRID = "h200_grid"

@@ -30,8 +30,7 @@ from worklog.runner.check import check
 from worklog.runner.measure import results
 from worklog.runner.problems import check as check_solution
 from worklog.runner.tasks import BASELINE
-from worklog.runs import LEAST_SAMPLES, median, open_run
-from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs import KNOWN, LEAST_SAMPLES, median, open_comparison, open_run
 from worklog.settings import PITFALLS
 
 CLOSE = 0.01  # a number may differ by this share: it was rounded

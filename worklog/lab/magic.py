@@ -24,7 +24,7 @@ from IPython.display import clear_output, display
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
-from worklog.gpu.device import Gpu, gpu_reason, require_gpu
+from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.nvrtc import UnknownEntry
 from worklog.lab.time_magic import TimeMagics

@@ -22,8 +22,7 @@ from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, 
 from worklog.plots.page import a_few, beside, page, right_of, ticks
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.problem import Shape
-from worklog.runs import Run
-from worklog.runs.ablation import TOGETHER, Effect, effects, percent
+from worklog.runs import TOGETHER, Effect, Run, effect_in_words, effects
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
@@ -187,7 +186,7 @@ def _shows(effect: Effect) -> bool:
 
 def in_words(effect: Effect) -> str:
     """The effect as it is written in a cell, with a minus sign."""
-    return percent(effect).replace("-", "−")
+    return effect_in_words(effect).replace("-", "−")
 
 
 def _cell(axes: Axes, x: float, y: float, effect: Effect | None, most: float) -> None:

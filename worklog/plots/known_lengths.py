@@ -14,8 +14,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.page import beside, name_points, page, ticks
-from worklog.runs import Bar, Run, Table, bound
-from worklog.runs.comparison import Comparison, Points, open_comparison
+from worklog.runs import Bar, Comparison, Points, Run, Table, bound, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US
 
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"

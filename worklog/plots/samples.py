@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
-from worklog.gpu.device import THROTTLING, reason_names
+from worklog.gpu import THROTTLING, reason_names
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.page import a_few, beside, page, ticks
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw

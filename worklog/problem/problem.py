@@ -26,37 +26,23 @@ import numpy as np
 from worklog.errors import BadProblem, WorklogError, meant
 from worklog.problem.arrays import each, excess, is_array, itemsize, nbytes
 
-# C++ types of parameters and the elements that they stand for. The first name of a type is what starter code writes.
-TYPES = {
-    "float": "float32",
-    "double": "float64",
-    "__half": "float16",
-    "half": "float16",
-    "__nv_bfloat16": "bfloat16",
-    "int": "int32",
-    "size_t": "uint64",
-    "long long": "int64",
-    "unsigned int": "uint32",
-    "short": "int16",
-    "unsigned short": "uint16",
-    "int8_t": "int8",
-    "uint8_t": "uint8",
-    "bool": "bool",
-    "int32_t": "int32",
-    "int64_t": "int64",
-    "long": "int64",
-    "unsigned": "uint32",
-    "uint32_t": "uint32",
-    "unsigned long long": "uint64",
-    "unsigned long": "uint64",
-    "uint64_t": "uint64",
-    "char": "int8",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "float8": "uint8",
+# C++ types of parameters by the elements that they stand for. The first of each is what starter code writes.
+NAMES = {
+    "float32": ("float",),
+    "float64": ("double",),
+    "float16": ("__half", "half", "float16"),
+    "bfloat16": ("__nv_bfloat16", "bfloat16"),
+    "int32": ("int", "int32_t"),
+    "uint64": ("size_t", "unsigned long long", "unsigned long", "uint64_t"),
+    "int64": ("long long", "int64_t", "long"),
+    "uint32": ("unsigned int", "unsigned", "uint32_t"),
+    "int16": ("short",),
+    "uint16": ("unsigned short",),
+    "int8": ("int8_t", "char", "signed char"),
+    "uint8": ("uint8_t", "unsigned char", "float8"),
+    "bool": ("bool",),
 }
+TYPES = {name: dtype for dtype, names in NAMES.items() for name in names}
 OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the problem is solved
 BYTES = {dtype: 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize for dtype in TYPES.values()}
 Words = dict[str, Any]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
@@ -239,7 +225,7 @@ class Problem:
         found = []
         for words in self.parameters:
             given = str(words.get("type", "")).strip()
-            kind = next(name for name, of in TYPES.items() if of == dtype) if given in OF_DTYPE else given
+            kind = NAMES[dtype][0] if given in OF_DTYPE else given
             if kind not in TYPES:
                 raise BadProblem(
                     f"{self.name}: parameter {words.get('name')!r} has type {given!r}{meant(given, TYPES)}: give T for "
@@ -371,7 +357,7 @@ def _of_ctypes(problem: Problem) -> tuple[Parameter, ...]:
         pointer = hasattr(kind, "contents")
         element = kind._type_ if pointer else kind
         dtype = np.dtype(element).name
-        name = next(name for name, of in TYPES.items() if of == dtype)
+        name = NAMES[dtype][0]
         found.append(Parameter(f"p{number}", name, dtype, pointer))
     return tuple(found)
 

@@ -18,13 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from worklog.analysis.mix import instruction_mix, tensor_operands
 from worklog.emulator import ARCH, EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import SEED_BITS, Checker, Verdict, edge_shapes, passed
-from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel import LABEL, Device, Kernel, Subject
+from worklog.gpu import gpu, gpu_reason, require_gpu
+from worklog.kernel import LABEL, Device, Kernel, Subject, instruction_mix, tensor_operands
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
@@ -52,7 +51,7 @@ class Checked:
 
     shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
     or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
-    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.analysis.mix). warnings:
+    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.mix). warnings:
     where the code contradicts the claimed class.
     """
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import ChildFailed, LaunchFailed, OutOfMemory, WorklogError
 from worklog.gate import Stage, failed
-from worklog.gpu.device import visible_to_a_child
+from worklog.gpu import visible_to_a_child
 from worklog.runner.tasks import Progress
 
 if TYPE_CHECKING:

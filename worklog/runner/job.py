@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import GpuBusy, LaunchFailed, WorklogError, memory_is_full
-from worklog.gpu.device import bus_id, gpu_reason
+from worklog.gpu import bus_id, gpu_reason, switchable_clocks
 
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
@@ -97,7 +97,6 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
     with the measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
-    from worklog.gpu.clock_lock import switchable_clocks
     from worklog.runner import point, solved
     from worklog.runner.session import Session, attempt
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Verdict
-from worklog.gpu.device import gpu_reason, require_gpu
+from worklog.gpu import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.runner.child import Answer, run_child

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from worklog.errors import BadSetting, NoGpu, WorklogError
 from worklog.gate import Stage, failed, passed
-from worklog.gpu.device import gpu_reason
+from worklog.gpu import gpu_reason
 from worklog.kernel import Kernel
 from worklog.runner.child import environment
 

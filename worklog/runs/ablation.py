@@ -162,7 +162,7 @@ def _noise(corrupts: str, *measured: Measurement) -> float:
     return noise
 
 
-def percent(effect: Effect) -> str:
+def effect_in_words(effect: Effect) -> str:
     """The effect in words that fit a cell: "+9.0 %", "× 195", or "0" when it is not visible."""
     if not effect.visible or abs(effect.factor - 1) < 5e-4:
         return "0"
@@ -187,7 +187,7 @@ def text(run: Run, kernel: str) -> str:
     for e in found:
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
         name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
-        lines.setdefault((name, e.corrupts), {})[e.problem] = percent(e)
+        lines.setdefault((name, e.corrupts), {})[e.problem] = effect_in_words(e)
     rows = [(*names, *(cells.get(size, "–") for size in sizes)) for names, cells in lines.items()]
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number (0: not visible above the noise)"
     return Table(title, ("  pitfall", "number", *map(str, sizes)), rows).text()

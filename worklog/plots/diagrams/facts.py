@@ -17,8 +17,7 @@ from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
 from worklog.problem import FLOAT_BYTES
-from worklog.runs import Measurement, Run, duration
-from worklog.runs.ablation import Effect
+from worklog.runs import Effect, Measurement, Run, duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 FAVOURITE = "warptiled"

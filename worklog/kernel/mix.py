@@ -11,9 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.resources import disassemble, disassembler, instructions
+
+if TYPE_CHECKING:
+    from worklog.kernel.nvrtc import Compiled
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")

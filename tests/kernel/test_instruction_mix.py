@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers import SIGNATURE
-from worklog.analysis import mix as module
-from worklog.analysis.mix import (
+from worklog.kernel import mix as module
+from worklog.kernel.device import Program
+from worklog.kernel.ladder import LADDER
+from worklog.kernel.mix import (
     APPROXIMATE,
     DOUBLE,
     FLUSHED,
@@ -19,8 +21,6 @@ from worklog.analysis.mix import (
     InstructionMix,
     instruction_mix,
 )
-from worklog.kernel.device import Program
-from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.resources import disassembler
 
