@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.helpers import typed
+from tests.helpers import RACY, typed
 from worklog.analysis import inspection
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
 from worklog.emulator import device
@@ -20,21 +20,7 @@ from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.kernel.resources import bank_conflicts, main_loop, no_sass, register_reads
 from worklog.problem.gemm import Shape
 
-RACY = """// A user kernel.
-__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
-  __shared__ float As[16][16], Bs[16][16];
-  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
-  float acc = 0;
-  for (int k0 = 0; k0 < K; k0 += 16) {
-    As[threadIdx.y][threadIdx.x] = A[row * K + k0 + threadIdx.x];
-    Bs[threadIdx.y][threadIdx.x] = B[(k0 + threadIdx.y) * N + col];
-    for (int k = 0; k < 16; ++k) acc += As[threadIdx.y][k] * Bs[k][threadIdx.x];
-    __syncthreads();
-  }
-  C[row * N + col] = alpha * acc + (beta == 0 ? 0 : beta * C[row * N + col]);
-}
-"""
-LAUNCH = ("--block", "16,16", "--grid", "N // 16, M // 16", "--domain", "M % 16 == 0, N % 16 == 0, K % 16 == 0")
+LAUNCH = ("--block", "8,8", "--grid", "N // 8, M // 8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
 
 
 def run(*words: str) -> Result:
@@ -70,18 +56,18 @@ def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
     done = run(racy, *LAUNCH)
     assert done.exit_code == 0
     assert (
-        "mine.cu:9: shared-race: thread 0 of block (0, 0, 0) writes (line 7) and thread 1 reads (line 9)" in done.stdout
+        "mine.cu:8: shared-race: thread 0 of block (0, 0, 0) writes (line 6) and thread 1 reads (line 8)" in done.stdout
     )
     assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in done.stdout
     document = json.loads(run(racy, *LAUNCH, "--size", "32x64x16", "--json").stdout)
     assert document["shape"] == [32, 64, 16]
     assert document["counts"]["thread_fma"] >= 32 * 64 * 16
-    assert {finding["other_line"] for finding in document["findings"]} == {7, 8}
+    assert {finding["other_line"] for finding in document["findings"]} == {6, 7}
     bound = document["prediction"]["bound"]
     assert bound["shape"] == [32, 64, 16] and bound["counts"]["wavefronts"] > 0 and bound["limit"] in bound["limits"]
     assert "at least " in done.stdout and " at 4096 on an NVIDIA H200, bound by shared-memory wavefronts" in done.stdout
-    nine = next(line for line in document["lines"] if line["line"] == 9)
-    assert nine["shared_load"]["requests"] > 0 and nine["text"].startswith("    for (int k = 0")
+    products = next(line for line in document["lines"] if line["line"] == 8)
+    assert products["shared_load"]["requests"] > 0 and products["text"].startswith("    for (int k = 0")
 
 
 def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
@@ -99,10 +85,10 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
     monkeypatch.setattr(inspection, "TRIAL", Shape(96, 96, 64))
     document = json.loads(run(racy, *LAUNCH, "--size", "2048", "--json").stdout)
     assert document["label"].endswith("predicted from 9 blocks, as a full run confirmed at 96x96x64")
-    tiles = 2048**3 // 16**3
-    assert document["counts"]["global_load"]["bytes"] == tiles * 256 * 2 * 4
-    assert document["shape"] == [2048] * 3 and {f["line"] for f in document["findings"]} >= {9}
-    uneven = RACY.replace("K; k0", "K - blockIdx.x % 4 * 16; k0")
+    tiles = 2048**3 // 8**3
+    assert document["counts"]["global_load"]["bytes"] == tiles * 64 * 2 * 4
+    assert document["shape"] == [2048] * 3 and {f["line"] for f in document["findings"]} >= {8}
+    uneven = RACY.replace("K; k0", "K - blockIdx.x % 4 * 8; k0")
     Path(racy).write_text(uneven, encoding="utf-8")
     done = run(racy, *LAUNCH, "--size", "2048")
     assert done.exit_code == 2 and "cannot be predicted" in done.stderr and "a size of up to 512" in done.stderr
@@ -139,7 +125,7 @@ def test_every_architecture_at_once(racy: str) -> None:
         (["none.cu"], "cannot read none.cu"),
         (["mine.cu", "--entry", "other"], "mine.cu: there is no kernel other; its kernels are mine"),
         (["mine.cu", "--grid", "1"], "--grid needs --block"),
-        (["mine.cu", *LAUNCH, "--size", "100"], "pad to 112"),
+        (["mine.cu", *LAUNCH, "--size", "100"], "pad to 104"),
         (["shared", "--size", "100"], "outside shared's domain"),
         (["naive", "--arch", "sm_1"], "cannot compile for 'sm_1'"),
         (["naive", "--grid", "1"], "--grid is for a .cu file"),
@@ -251,7 +237,7 @@ def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> N
     done = run(racy, *LAUNCH)
     assert done.exit_code == 0
     assert "registers" in done.stdout and "main loop, SASS" in done.stdout
-    assert "memory requests not counted: mine.cu:10: add.rz.f64 (add.rz.f64 d, d, d): " in done.stdout
+    assert "memory requests not counted: mine.cu:9: add.rz.f64 (add.rz.f64 d, d, d): " in done.stdout
 
 
 @pytest.mark.parametrize(("archs", "entry"), [(["sm_90"], "sgemm_bulk_copies<"), (["sm_80", "sm_90"], "sgemm_best<")])

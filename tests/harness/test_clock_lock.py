@@ -81,19 +81,27 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> Non
     assert clocks() == AS_FOUND | {"persistence": 1}, "as it was before"
 
 
-def test_without_permission_nothing_is_changed_and_the_remedy_is_said(capfd: pytest.CaptureFixture[str]) -> None:
-    fake_nvml.write(refuses=["lock sm", "lock memory", "persistence", "reset sm", "reset memory"])
-    name, (reason,) = held("locked")
-    assert name == "watched" and "Insufficient Permissions" in reason and "run as root" in reason
+REFUSED = ["lock sm", "lock memory", "persistence", "reset sm", "reset memory"]
+
+
+@pytest.mark.parametrize(
+    ("state", "holds", "words"),
+    [
+        ({"refuses": REFUSED}, "watched", "Insufficient Permissions"),
+        ({"refuses": REFUSED}, "watched", "run as root"),
+        ({"refuses": ["lock memory", "reset memory"]}, "locked:1770", "memory clock not locked"),
+        ({"memories": []}, "watched", "no supported clocks"),
+        ({"clocks": []}, "watched", "no supported clocks"),
+    ],
+)
+def test_clocks_that_cannot_be_locked_stay_and_the_reason_is_said(
+    state: dict[str, Any], holds: str, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_nvml.write(**state)
+    name, remarks = held("locked")
+    assert name == holds and words in remarks[-1]
     assert clocks() == AS_FOUND
     assert capfd.readouterr().err == "", "what was never locked need not be given back"
-
-
-def test_a_memory_clock_that_cannot_be_locked_is_said() -> None:
-    fake_nvml.write(refuses=["lock memory", "reset memory"])
-    name, (_, remark) = held("locked")
-    assert name == "locked:1770" and "memory clock not locked" in remark
-    assert clocks() == AS_FOUND
 
 
 @pytest.mark.parametrize("asked", ["watched", "locked", "ignored"])
@@ -138,13 +146,6 @@ def test_a_lock_that_the_gpu_ignores_is_not_called_one(monkeypatch: pytest.Monke
     name, (reason,) = held("locked")
     assert name == "watched" and "runs at 1980 MHz" in reason
     assert clocks() == AS_FOUND
-
-
-@pytest.mark.parametrize("lacks", ["memories", "clocks"])
-def test_a_gpu_without_supported_clocks_is_watched(lacks: str) -> None:
-    fake_nvml.write(**{lacks: []})
-    name, (reason,) = held("locked")
-    assert name == "watched" and "no supported clocks" in reason
 
 
 def test_a_clock_that_the_gpu_lacks_is_a_mistake() -> None:

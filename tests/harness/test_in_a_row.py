@@ -61,14 +61,6 @@ def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
     assert found.host_us == approx(kernels * gpu.enqueue_us)
 
 
-def test_what_could_not_be_done_is_said_of_that_measurement_only() -> None:
-    gpu = VirtualGpu(temperature=lambda now: 80.0 if now < 50e6 else 40.0, watts=None)
-    assert timed(gpu, Harness().but(cool_c=60.0)).reading.degradations == []
-    gpu = VirtualGpu(watts=None)
-    assert timed(gpu, Harness().but(energy_s=0.1)).reading.degradations != []
-    assert timed(gpu).reading.degradations == []
-
-
 def test_the_energy_of_a_launch_is_the_power_over_its_time() -> None:
     gpu = VirtualGpu(watts=500.0, temperature=lambda now: 61.0, warm_speedup=1.0, enqueue_us=0.0)
     reading = timed(gpu, Harness().but(energy_s=1.0), us=100.0).reading
@@ -85,6 +77,7 @@ def test_a_gpu_without_an_energy_counter_or_a_temperature_is_named() -> None:
     ).reading
     assert reading.energy is None
     assert [said.partition(":")[0] for said in reading.degradations] == ["cool_c", "energy"]
+    assert timed(VirtualGpu(watts=None)).reading.degradations == [], "only of a measurement that asks for it"
 
 
 def test_it_waits_until_the_gpu_is_cool_but_not_for_ever() -> None:

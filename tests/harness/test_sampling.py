@@ -18,7 +18,7 @@ from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
 from worklog.harness.rules import WINDOW_US
 from worklog.harness.sampling import WARMUP_LIMIT_US
-from worklog.runs.samples import Estimate, paired_ratio
+from worklog.runs.samples import paired_ratio
 
 
 def kernels_only(log: list[str]) -> list[str]:
@@ -109,14 +109,10 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
 RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
 
 
-def ratio_to_itself(gpu: VirtualGpu) -> Estimate:
-    reading = time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), Harness().but(most_samples=1000, precision=1e-6))
-    return paired_ratio(*reading.comparisons())
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
-    found = ratio_to_itself(VirtualGpu(ring_us=RING, noise=0.01, seed=seed))
+    gpu, harness = VirtualGpu(ring_us=RING, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
+    found = paired_ratio(*time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), harness).comparisons())
     assert found.value == approx(1.0, abs=0.01)
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
 

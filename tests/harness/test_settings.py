@@ -31,11 +31,7 @@ def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described() 
     assert Harness.fixes() is PITFALLS
     assert named[:4] == ["clocks", "timer", "l2", "warmup"]
     assert [g.article for g in PITFALLS] == [1, 2, 3, 4, *[None] * (len(PITFALLS) - 4)]
-
-
-def test_the_default_is_unbiased_and_naive_is_biased_everywhere() -> None:
-    assert Harness().biased() == {}
-    assert set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
+    assert Harness().biased() == {} and set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
 
 
 def test_the_other_timers_rotation_and_every_named_rule_are_unbiased() -> None:

@@ -201,6 +201,8 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     held = [{"work": "cuBLAS", "of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2}]
     held[0] |= {"sm_mhz": [[1980.0] * 2] * 2, "wall_s": 0.1}
     monkeypatch.setattr(peers, "coverage", lambda: held)
+    for name, fewer in (("KNOWN_US", (1, 100)), ("SIZES", (512, 4096)), ("PROMISED_SIZES", (512, 4096))):
+        monkeypatch.setattr(peers, name, fewer)
     ours = open_comparison(peers.compare(tmp_path / "ours.json", only="intervals"))
     assert not ours.harnesses and ours.document["complete"]
     assert ours.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(ours)

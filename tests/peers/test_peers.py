@@ -39,25 +39,30 @@ def test_marks_and_names_are_unique() -> None:
 
 
 def test_tolerances_without_a_scale_fail_a_right_kernel() -> None:
-    assert set(BY_NAME) - passed_by(sequential) == {"kernelbot", "robust-kbench"}
+    assert passed_by(sequential) == ALL
     assert set(BY_NAME) - passed_by(in_double) <= {"kernelbot"}
 
 
-def test_zeros_in_c_or_a_beta_that_is_never_0_pass_a_kernel_that_adds_to_c() -> None:
-    assert passed_by(wrong("adds_to_c")) == {"Tensara", "SOL-ExecBench", "CUDA-L2"} | {"SGEMM_CUDA", "sgemm.cu"}
+ALL = set(BY_NAME) - {"kernelbot", "robust-kbench"}  # that pass a right kernel
+OF_OTHER_SIZES = ALL - {"BackendBench", "sgemm.cu", "netlib"}
 
 
-def test_multiples_of_the_tile_pass_a_grid_that_is_rounded_down() -> None:
-    expected = set(BY_NAME) - {"kernelbot", "robust-kbench", "BackendBench", "sgemm.cu", "netlib"}
-    assert passed_by(wrong("grid_rounded_down")) == passed_by(wrong("k_tail_dropped")) == expected
-
-
-def test_alpha_1_passes_a_kernel_that_ignores_alpha() -> None:
-    assert passed_by(sequential) - passed_by(wrong("alpha_ignored")) == {"SGEMM_CUDA", "sgemm.cu", "netlib"}
-
-
-def test_a_difference_that_is_nan_is_not_above_a_limit() -> None:
-    assert passed_by(wrong("not_a_number")) == {"SGEMM_CUDA"}
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("adds_to_c", {"Tensara", "SOL-ExecBench", "CUDA-L2", "SGEMM_CUDA", "sgemm.cu"}),  # zeros, or never beta = 0
+        ("grid_rounded_down", OF_OTHER_SIZES),
+        ("k_tail_dropped", OF_OTHER_SIZES),
+        ("alpha_ignored", ALL - {"SGEMM_CUDA", "sgemm.cu", "netlib"}),  # alpha = 1
+        ("not_a_number", {"SGEMM_CUDA"}),  # a difference that is NaN isn't above a limit
+        ("last_row_unwritten", {"SOL-ExecBench"}),  # 99 % of 160 rows
+        ("writes_past_c", ALL - {"CUDA-L2", "netlib"}),  # only these look behind C
+        ("faults", set()),
+        ("does_nothing", set()),
+    ],
+)
+def test_a_wrong_kernel_passes_where_its_mistake_is_not_looked_for(name: str, passes: set[str]) -> None:
+    assert passed_by(wrong(name)) == passes
 
 
 def test_short_formats_pass_a_hundredth() -> None:
@@ -65,14 +70,6 @@ def test_short_formats_pass_a_hundredth() -> None:
     assert {"Vizuara", "KernelBench v0", "CUDA-L2"} <= passed_by(wrong("bf16_inputs"))
     assert {"Vizuara", "KernelBench v0", "SOL-ExecBench"} <= passed_by(wrong("scaled_by_1_001"))
     assert not {"netlib", "kernelbot", "sgemm.cu"} & passed_by(wrong("tf32_rounded"))
-
-
-def test_99_percent_misses_a_row_of_160() -> None:
-    assert passed_by(wrong("last_row_unwritten")) == {"SOL-ExecBench"}
-
-
-def test_only_two_peers_look_behind_c() -> None:
-    assert passed_by(sequential) - passed_by(wrong("writes_past_c")) == {"CUDA-L2", "netlib"}
 
 
 def test_a_reference_from_changed_inputs_passes_a_kernel_that_zeroes_everything() -> None:
@@ -83,13 +80,9 @@ def test_a_reference_from_changed_inputs_passes_a_kernel_that_zeroes_everything(
     assert "robust-kbench" not in passed_by(wrong("clobbers_a"))
 
 
-def test_all_fail_a_kernel_that_does_not_launch_or_does_nothing() -> None:
-    assert passed_by(wrong("faults")) == passed_by(wrong("does_nothing")) == set()
+def test_a_launch_that_fails_and_a_size_outside_the_domain_are_reasons() -> None:
     expected = "the launch failed: running a kernel: an illegal memory access was encountered"
     assert failure("Vizuara", wrong("faults")) == expected
-
-
-def test_a_fixed_list_of_sizes_fails_a_kernel_with_a_domain() -> None:
     expected = "uses 160x160x1024, which is outside the kernel's domain (M % 3 == 0, N % 5 == 0)"
     assert failure("Vizuara", sequential, Domain(m=3, n=5)) == expected
 

@@ -77,21 +77,22 @@ def test_biased_settings_that_were_measured_together_have_a_row() -> None:
     assert effect_of("all", measurement(5.0, every)).factor == approx(12.0)
 
 
-def test_a_combination_without_a_name_is_no_row() -> None:
-    some = measurement(5.0, {"l2": "warm", "queue": False})
-    assert {e.setting for e in effects(run(some), "warptiled")} == {"offset", "statistic", "roof"}  # the computed ones
-
-
 @pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %"), (1.004, "0")])
 def test_an_effect_in_words(factor: float, words: str) -> None:
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
     assert effect_in_words(effect) == words and effect.visible == (words != "0")
 
 
-@pytest.mark.parametrize("impossible", [None, 0.0, -2.0, math.inf])
-def test_an_impossible_reading_is_no_effect(impossible: float | None) -> None:
-    warm = measurement(UNBIASED_US, {"l2": "warm"}, tflops=impossible)
-    assert {e.setting for e in effects(run(warm), "warptiled")} == {"offset", "statistic", "roof"}
+@pytest.mark.parametrize(
+    "biased",
+    [
+        measurement(5.0, {"l2": "warm", "queue": False}),  # a combination without a name
+        *(measurement(UNBIASED_US, {"l2": "warm"}, tflops=tflops) for tflops in (None, 0.0, -2.0, math.inf)),
+    ],
+)
+def test_another_combination_and_an_impossible_reading_are_no_effect(biased: Measurement) -> None:
+    found = {effect.setting for effect in effects(run(biased), "warptiled")}
+    assert found == {"offset", "statistic", "roof"}, "those that are computed"
 
 
 def test_a_run_without_an_ablation_is_an_error_with_the_command() -> None:

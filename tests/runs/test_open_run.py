@@ -30,16 +30,13 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_runs_are_kept_in_worklog_home(home: Path) -> None:
-    assert runs_dir() == home / "runs"
+def test_runs_are_kept_in_worklog_home_or_with_the_users_data(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = new_path("NVIDIA H200", "2026-11-21T03:12:44+00:00", "4f2c")
     assert path == home / "runs" / "2026-11-21T03-12-44Z-h200-4f2c.json"
-
-
-def test_without_worklog_home_runs_are_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    platformdirs = pytest.importorskip("platformdirs")
     monkeypatch.delenv("WORKLOG_HOME")
-    monkeypatch.setattr(platformdirs, "user_data_dir", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda *_, **__: str(tmp_path))
     assert runs_dir() == tmp_path / "runs"
 
 

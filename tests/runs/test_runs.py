@@ -43,7 +43,7 @@ measurements = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(
     made=st.lists(measurements, max_size=4),
     device=st.dictionaries(st.text(), values, max_size=3),
