@@ -9,12 +9,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import pickle
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
@@ -62,53 +61,58 @@ def replays(here: dict[str, int], there: dict[str, int]) -> int:
     return max(0, there["shared_store.conflicts"] - here["shared_store.conflicts"])
 
 
-def profiled() -> dict[str, dict[str, int]]:
-    """Nsight Compute's counts of every rung, by our names."""
-    ncu = shutil.which("ncu")
-    if ncu is None:
+def ncu(*arguments: str) -> str:
+    """What Nsight Compute prints."""
+    found = shutil.which("ncu")
+    if found is None:
         sys.exit("ncu is not on PATH: it comes with the CUDA toolkit (nsight-compute)")
-    command = [ncu, "--clock-control", "none", "--csv", "--print-units", "base", "--print-kernel-base", "function"]
-    command += ["--kernel-name", "regex:^sgemm_", "--metrics", ",".join(METRICS)]
-    with tempfile.TemporaryDirectory() as folder:
-        ready = Path(folder) / "compiled.pickle"
-        ready.write_bytes(pickle.dumps(compile_all()))
-        command += [sys.executable, "-m", "tests.gpu.ncu_counts", "--launch", str(ready)]
-        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run([found, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"ncu left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    return read_csv(done.stdout)
+    return done.stdout
 
 
-def read_csv(text: str) -> dict[str, dict[str, int]]:
-    """Counts by rung out of what `ncu --csv` prints: its own messages, then a table with a row for each metric."""
+def profiled(metrics: Mapping[str, str], rungs: Iterable[str], *python: str) -> dict[str, dict[str, float]]:
+    """Nsight Compute's values of each rung's own kernel, by our names of the metrics. python: arguments of a Python
+    that launches the rungs.
+    """
+    command = ["--clock-control", "none", "--csv", "--print-units", "base", "--print-kernel-base", "function"]
+    command += ["--kernel-name", "regex:^sgemm_", "--metrics", ",".join(metrics), sys.executable, *python]
+    return read_csv(ncu(*command), metrics, rungs)
+
+
+def read_csv(text: str, metrics: Mapping[str, str], rungs: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Values by rung out of what `ncu --csv` prints: its own messages, then a table with a row for each metric."""
     start = text.find('"ID"')
     if start < 0:
         sys.exit(f"ncu printed no table:\n{text}")
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, float]] = {}
     for row in csv.DictReader(io.StringIO(text[start:])):
         kernel = re.search(r"sgemm_(\w+)", row["Kernel Name"] or "")
-        if kernel and row["Metric Name"] in METRICS:
+        if kernel and row["Metric Name"] in metrics:
             value = float(row["Metric Value"].replace(",", ""))
-            found.setdefault(kernel[1], {})[METRICS[row["Metric Name"]]] = round(value)
-    missing = [r.name for r in LADDER if len(found.get(r.name, {})) != len(METRICS)]
+            found.setdefault(kernel[1], {})[metrics[row["Metric Name"]]] = value
+    missing = [name for name in rungs if len(found.get(name, {})) != len(metrics)]
     if missing:
         sys.exit(f"ncu has no complete counts of {', '.join(missing)}:\n{text}")
     return found
 
 
 def compile_all() -> list[Compiled]:
-    """Each rung for this GPU. Under ncu NVRTC keeps its assembler's report to itself, so this comes before."""
+    """Each rung for this GPU. Under ncu NVRTC keeps its assembler's report to itself, so they are compiled before, and
+    then taken from the disk cache.
+    """
     from tests.gpu import same_ptx
 
     return [compile_cuda(record.program, same_ptx.architecture()) for record in LADDER]
 
 
-def launch_all(ready: Path) -> None:
+def launch_all() -> None:
     """Launch each rung once, under ncu."""
     from tests.gpu import same_ptx
 
     device = same_ptx.CudaDevice()
-    for record, out in zip(LADDER, pickle.loads(ready.read_bytes()), strict=True):
+    for record, out in zip(LADDER, compile_all(), strict=True):
         kernel = same_ptx.load(out, out.cubin)
         same_ptx.run_on_gpu(device, record, kernel, SHAPE, ALPHA, BETA, same_ptx.matrices(SHAPE, 0))
 
@@ -117,7 +121,7 @@ def provenance() -> dict[str, Any]:
     from tests.gpu import same_ptx
     from worklog.gpu.device import gpu
 
-    version = subprocess.run(["ncu", "--version"], capture_output=True, text=True).stdout
+    version = ncu("--version")
     return {
         "device": gpu().name,
         "arch": same_ptx.architecture(),
@@ -134,7 +138,9 @@ def provenance() -> dict[str, Any]:
 def main(out: Path) -> int:
     """Profile, emulate, compare, write. Returns 1 if any count differs."""
     record = provenance()
-    there = profiled()
+    compile_all()
+    found = profiled(METRICS, [record.name for record in LADDER], "-m", "tests.gpu.ncu_counts", "--launch")
+    there = {name: {what: round(value) for what, value in counts.items()} for name, counts in found.items()}
     kernels, differing = {}, 0
     for name, counted in there.items():
         here = emulated(rung(name), SHAPE, ALPHA, BETA, record["arch"])
@@ -153,8 +159,8 @@ def main(out: Path) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--launch"]:
-        launch_all(Path(sys.argv[2]))
+    if sys.argv[1:] == ["--launch"]:
+        launch_all()
     elif len(sys.argv) == 2:
         sys.exit(main(Path(sys.argv[1])))
     else:

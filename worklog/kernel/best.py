@@ -70,7 +70,7 @@ class Table:
     """label: measured or estimated, and where. gpu, driver: of the measurement. launch_us: of a launch without work;
     sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
     split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
-    split_gbs: the rate of its first pass.
+    split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
     """
 
     label: str
@@ -83,6 +83,7 @@ class Table:
     split_launch_us: float
     split_tile_us: float
     split_gbs: float
+    split_float_gbs: float
     tiles: tuple[Tile, ...]
 
     def stale(self, gpu: str, driver: str) -> str:
@@ -100,8 +101,9 @@ class Table:
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
-        stages, lines, moved = split_work(shape, self.multiprocessors)
-        found = self.split_launch_us + stages * self.split_tile_us + lines / self.split_gbs / 1e3
+        stages, lines, stored, moved = split_work(shape, self.multiprocessors)
+        found = self.split_launch_us + stages * self.split_tile_us
+        found += lines / self.split_gbs / 1e3 + stored / self.split_float_gbs / 1e3
         return found + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
@@ -144,13 +146,15 @@ def kernel_of(
     )
 
 
-def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int]:
-    """Of the rung split: stages of tiles with 128 columns on the busiest multiprocessor, and bytes that the first pass
-    and the last one move.
+def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int, int]:
+    """Of the rung split: stages of tiles with 128 columns on the busiest multiprocessor, and bytes: those that the
+    first pass moves, those that are stored float by float, since rows begin anywhere, and those that the last pass
+    moves.
     """
     bn, parts = split_tile(shape, multiprocessors)
     stages = column_stages(shape, bn, parts, multiprocessors) / 128
-    return stages, 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n), added(shape, parts)
+    stored = FLOAT_BYTES * parts * shape.m * shape.n if shape.n % 4 else 0
+    return stages, 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n), stored, added(shape, parts)
 
 
 @cache

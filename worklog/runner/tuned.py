@@ -93,7 +93,7 @@ def points(gpu: Gpu) -> list[tuple[str, Shape]]:
             found += [(name_of(template, parts), shape) for shape in at if _may_suit(template, shape)]
     if gpu.compute_capability == (9, 0):
         found += [(BULK.name, shape) for shape in WHOLE if shape in BULK.domain]
-        found += [("split", shape) for shape in WHOLE[::2]]
+        found += [("split", shape) for shape in SHAPES]
     return found
 
 
@@ -135,7 +135,7 @@ def estimated(gpu: Gpu) -> Table:
     label = f"estimated for an {gpu.name}, not measured: lower bounds by counts on the emulator; {ASSUMED}"
     sizes = gpu.multiprocessors, LAUNCH_US, SUM_US, gpu.memory_peak_gbs
     per_sm = Peaks(gpu, gpu.sm_clock_mhz).get("fp16", gpu.fp32_peak_tflops) / gpu.multiprocessors
-    split = 2 * LAUNCH_US, round(3 * 2 * 128 * 128 * 32 / per_sm / 1e6, 4), gpu.memory_peak_gbs
+    split = 2 * LAUNCH_US, round(3 * 2 * 128 * 128 * 32 / per_sm / 1e6, 4), *(gpu.memory_peak_gbs,) * 2
     return Table(label, gpu.name, gpu.driver, *sizes, *split, tuple(map(_rounded, tiles)))
 
 
@@ -173,11 +173,12 @@ def fitted(run: Run) -> Table:
         label += "; of split estimated"
     else:
         work = np.array([split_work(shape, sms) for shape, _ in of_split], float)
-        columns = np.array([np.ones(len(of_split)), work[:, 0], work[:, 1] / 1e3]).T
-        taken, moved = np.array([us for _, us in of_split]), work[:, 2]
+        columns = np.array([np.ones(len(of_split)), work[:, 0], work[:, 1] / 1e3, work[:, 2] / 1e3]).T
+        taken, moved = np.array([us for _, us in of_split]), work[:, 3]
         adding = np.where(moved > 0, words["sum_us"] + moved / words["sum_gbs"] / 1e3, 0.0)
-        launch, each, per_kb = _least_squares(columns, taken - adding, taken)
-        words |= {"split_launch_us": launch, "split_tile_us": each, "split_gbs": _rate(per_kb, gpu)}
+        launch, each, *per_kb = _least_squares(columns, taken - adding, taken)
+        words |= {"split_launch_us": launch, "split_tile_us": each}
+        words |= {name: _rate(of, gpu) for name, of in zip(("split_gbs", "split_float_gbs"), per_kb, strict=True)}
     words = {name: round(float(value), 5) if isinstance(value, float) else value for name, value in words.items()}
     return replace(table(), label=label, tiles=tuple(map(_rounded, tiles)), **words)
 

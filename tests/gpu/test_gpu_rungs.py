@@ -1,0 +1,77 @@
+"""Rungs on a Hopper GPU: those through tensor cores have the emulator's bits, and those whose warps hand over stages
+the same bits in each launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worklog.emulator import EmulatedDevice
+from worklog.kernel import Kernel
+from worklog.kernel.best import kernel_of
+from worklog.kernel.fp32 import FP32
+from worklog.kernel.ladder import TENSOR
+from worklog.kernel.splitting import SPLIT_TILES, split
+from worklog.problem.gemm import Float32, Shape, random_inputs
+from worklog.runner import tuned
+
+LAUNCHES = 1000
+RECORDS = [*TENSOR[:-1], *map(split, SPLIT_TILES), split(64, 3, 160)]
+HANDED_OVER = [
+    *(record for record in FP32 if record.number is not None and record.number >= 14),
+    kernel_of(tuned.TEMPLATES[0]),
+    kernel_of(tuned.TEMPLATES[9], 3),
+    *(record for record in RECORDS if record.name in ("wgmma", "split")),
+]
+each = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.entry)
+
+
+def gpu() -> Any:
+    from worklog.gpu.cuda import CudaDevice
+
+    return CudaDevice()
+
+
+def product(device: Any, record: Kernel, a: Float32, b: Float32) -> Float32:
+    """C, with NaN in it before."""
+    shape, subject = Shape(a.shape[0], b.shape[1], a.shape[1]), record.load(device)
+    of_a, of_b, c = (device.upload(x) for x in (a, b, np.full((shape.m, shape.n), np.nan, np.float32)))
+    subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
+    found: Float32 = device.download(c)
+    return found
+
+
+@each
+def test_every_bit_is_the_gpus(record: Kernel) -> None:
+    """Also of rows with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
+    rng = np.random.default_rng(0)
+    a, b = random_inputs(record.domain.padded(Shape(130, 200, 160)), rng)
+    if record.name in ("wgmma", "split"):
+        a[0] *= np.float32(2.0**100)
+        a[1, 1:] *= np.float32(2.0**-60)
+        a[2] *= np.float32(2.0**-140)
+        a[3, 5], a[4, 5] = np.inf, np.nan
+    np.testing.assert_array_equal(product(gpu(), record, a, b), product(EmulatedDevice(), record, a, b))
+
+
+@pytest.mark.parametrize("record", HANDED_OVER, ids=lambda record: record.entry)
+def test_a_thousand_launches_give_the_same_bits(record: Kernel) -> None:
+    """A hand-over between warps that is wrong shows rarely. Every element of each C is compared."""
+    shape = Shape.of(1536)
+    device, a, b = gpu(), *random_inputs(shape, np.random.default_rng(1))
+    subject = record.load(device)
+    of_a, of_b, c = (device.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32)))
+    subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
+    first = device.download(c).reshape(shape.m, shape.n)
+    assert np.abs(first - a.astype(np.float64) @ b).max() < 0.01 * np.sqrt(shape.k)
+    bits, others = device.upload(first).view(np.int32), 0
+    for _ in range(LAUNCHES):
+        device.fill(c, np.nan)
+        subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
+        with device.stream:
+            others += (c.view(np.int32) != bits).any()
+    device.synchronize()
+    assert int(others) == 0
