@@ -42,13 +42,10 @@ def test_the_tick_is_the_smallest_step() -> None:
     assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
 
 
-def test_a_kernel_against_itself_is_as_noisy_as_the_gpu() -> None:
+def test_a_kernel_against_itself_is_as_noisy_as_the_gpu_and_a_launch_costs_what_the_host_takes() -> None:
     quiet, noisy = (harness.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
     assert quiet.low <= 1.0 <= quiet.high
     assert noisy.relative_half_width == approx(40 * quiet.relative_half_width, rel=0.5)
-
-
-def test_a_launch_costs_the_host_what_it_costs() -> None:
     assert harness.launch_cost_us(VirtualGpu(enqueue_us=5.5)) == approx(5.5)
 
 

@@ -51,15 +51,11 @@ def test_inputs_that_rotate_are_as_cold_as_after_a_flush_for_both_kernels() -> N
     assert "flush" not in gpu.log
 
 
-def test_a_rotation_that_comes_round_too_soon_is_refused_and_would_have_been_warm() -> None:
+def test_what_cannot_rotate_is_refused_and_would_have_been_warm() -> None:
     gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
     with pytest.raises(BadSetting, match=r"3 sets of 16\.00 MiB .* L2 of 64 MiB: give 12"):
         read(gpu, ROTATE, sets=3)
     assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4)
-
-
-def test_what_has_one_set_of_inputs_or_inputs_without_a_byte_cannot_rotate() -> None:
-    gpu = VirtualGpu()
     with pytest.raises(BadSetting, match="take l2 = flush"):
         time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), ROTATE)
     with pytest.raises(BadSetting, match="without a byte"):
@@ -147,15 +143,11 @@ def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() ->
     assert gpu.cupti.registered == 1, "CUPTI takes callbacks once"
 
 
-def test_the_tracer_is_switched_off_after_a_failure_and_a_launch_without_a_kernel_has_no_time() -> None:
+def test_a_launch_without_a_kernel_and_a_second_tracer_are_errors_and_the_tracer_is_switched_off() -> None:
     gpu = VirtualGpu()
     with pytest.raises(LaunchFailed, match="saw no kernel"), gpu.tracer(queued=True) as traced:
         traced(lambda: None, ())
     assert not gpu.cupti.enabled
-
-
-def test_a_second_tracer_in_the_process_is_an_error() -> None:
-    gpu = VirtualGpu()
     gpu.cupti.refuses = True
     with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"):
         time_pair(gpu, gpu.kernel(50.0), None, Harness().but(timer="cupti"))

@@ -13,8 +13,8 @@ from worklog.problem.problem import Problem, Words
 Array = NDArray[Any]
 
 
-def _array(name: str, const: bool, kind: str = "T") -> dict[str, Any]:
-    return {"name": name, "type": kind, "pointer": True, "const": const}
+def _array(name: str, const: bool) -> dict[str, Any]:
+    return {"name": name, "type": "T", "pointer": True, "const": const}
 
 
 def _number(name: str, kind: str = "int") -> dict[str, Any]:

@@ -122,19 +122,8 @@ def effects(run: Run, kernel: str) -> list[Effect]:
 def _effect(of: Measurement, pitfall: Pitfall, value: Value, biased: float | None, noise: float) -> Effect:
     """An effect on the unbiased measurement `of`."""
     unbiased = {"of cuBLAS": of.ratio, "of the roof": of.of_roof}.get(pitfall.corrupts, of.tflops)
-    return Effect(
-        of.kernel,
-        astuple(of.problem),
-        pitfall.setting,
-        pitfall.title,
-        pitfall.article,
-        str(value),
-        pitfall.corrupts,
-        unbiased or 0.0,
-        biased or 0.0,
-        noise,
-        of.label,
-    )
+    words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
+    return Effect(of.kernel, astuple(of.problem), *words, unbiased or 0.0, biased or 0.0, noise, of.label)
 
 
 def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> list[Effect]:
