@@ -31,7 +31,7 @@ from worklog.runner import job, timing
 from worklog.runner import measure as bench
 from worklog.runner.tasks import BASELINE, Task
 
-SHORT = {"most_samples": 16, "least_samples": 8, "budget_s": 1.0, "precision": 0.2}
+SHORT = {"most_samples": 4, "least_samples": 2, "budget_s": 1.0, "precision": 0.2, "warmup": "count:1"}
 QUICK = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
 SHAPE = Shape.of(64)
 
