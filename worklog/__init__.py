@@ -41,13 +41,10 @@ _NAMES = {
     "gpu.device": ("require_gpu",),
     "gpu.peaks": ("peaks",),
     "harness": ("Harness",),
-    "kernel.kernel": ("Kernel",),
-    "kernel.ladder": ("LADDER", "rung"),
+    "kernel": ("LADDER", "Kernel", "rung"),
     "lab.magic": ("Trial", "try_kernel"),
-    "problem.gemm": ("Shape",),
-    "problem.problem": ("Problem",),
-    "runs.measurement": ("Measurement",),
-    "runs.run": ("Run", "open_run"),
+    "problem": ("Problem", "Shape"),
+    "runs": ("Measurement", "Run", "open_run"),
 }
 _ROOMS = ("plots", "lab", "gate", "harness", "runner", "kernel", "gpu", "problem", "runs", "analysis", "settings")
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -23,6 +23,11 @@ TOLERANCE_US, TOLERANCE = 0.1, 0.002
 MOST_IN_A_GRAPH = 10_000
 
 
+def allowed_us(known_us: float) -> float:
+    """The error in microseconds that is allowed on a kernel of this known length."""
+    return max(TOLERANCE_US, TOLERANCE * known_us)
+
+
 @dataclass(frozen=True)
 class Pitfall:
     """One way to get a wrong number. setting: its name in Harness. unbiased, biased: the values of the setting; also:

@@ -26,11 +26,11 @@ def calibration(**changes: Any) -> Calibration:
 @pytest.mark.parametrize(("slope", "within"), [(1.0, True), (1.001, True), (1.01, False)])
 def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope: float, within: bool) -> None:
     found = harness.read_known_lengths(VirtualGpu(offset_us=2.8, event_slope=slope))
-    assert (min(found.known_us), max(found.known_us)) == (1.0, 1000.0)
-    assert found.by_length_us == approx([2.8 + (slope - 1) * known for known in found.known_us], abs=1e-6)
+    assert (min(found.over_us), max(found.over_us)) == (1.0, 1000.0)
+    assert found.over_us == approx({known: 2.8 + (slope - 1) * known for known in found.over_us}, abs=1e-6)
     assert found.offset_us == approx(2.8 + (slope - 1) * 20), "halfway between 10 and 30 µs"
     assert found.slope == approx(slope, rel=1e-5)
-    assert found.error_us[-1] == approx(1000 * (slope - 1), rel=0.1, abs=1e-6)
+    assert found.error_us[1000.0] == approx(1000 * (slope - 1), rel=0.1, abs=1e-6)
     assert found.within_tolerance is within
 
 

@@ -20,7 +20,7 @@ from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, 
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import CHAPTERS, Run, open_run, recordings
-from worklog.settings import PITFALLS, TOLERANCE, TOLERANCE_US
+from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = next(iter(recordings().values())).parent
@@ -125,7 +125,7 @@ def test_the_comparison_holds_what_the_harness_promises() -> None:
     read, promises = comparison.errors()["worklog"], comparison.document["promises"]
     assert {1, 2, 5, 10, 30, 100, 1000} <= {length for length, _ in read}
     for length, error in read:
-        assert abs(error) <= max(TOLERANCE_US, TOLERANCE * length), f"{length} µs"
+        assert abs(error) <= allowed_us(length), f"{length} µs"
     assert promises["aa"]["pairs"] >= 50 and promises["aa"]["agree"] >= 0.9 * promises["aa"]["pairs"]
     assert [point["of"] for point in promises["wall_s"]] == [512, 1024, 2048, 4096]
     for point in promises["wall_s"]:

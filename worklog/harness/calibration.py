@@ -17,12 +17,12 @@ from worklog.gpu import Gpu
 from worklog.harness.batches import LONGEST_BATCH, take_batch
 from worklog.harness.launch import Launch
 from worklog.runs import Estimate, Reading, Sample, median, paired_ratio
-from worklog.settings import TOLERANCE, TOLERANCE_US, Harness
+from worklog.settings import TOLERANCE, TOLERANCE_US, Harness, allowed_us
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
-KNOWN_US = (1, 2, 5, 10, 30, 100, 300, 1000)
+KNOWN_US = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SAMPLES = 256  # single readings scatter much more than the tolerance, which is for their median
 AA_FLOPS = 3e9  # tens of microseconds: long beside the event overhead, short enough for many pairs
 AA_PAIRS = 128
@@ -37,39 +37,38 @@ BAR = 24  # characters for the largest allowed error
 
 @dataclass(frozen=True)
 class KnownLengths:
-    """What the median readings of kernels of known length exceed these lengths by, and the smallest step between two
+    """Of kernels of known length, what their median readings exceed each length by, and the smallest step between two
     readings. Microseconds.
     """
 
-    known_us: tuple[float, ...]
-    by_length_us: tuple[float, ...]
+    over_us: dict[float, float]
     tick_us: float = 0.0
 
     @property
     def offset_us(self) -> float:
         """The event overhead: the median over the lengths."""
-        return float(np.median(self.by_length_us))
+        return float(np.median([*self.over_us.values()]))
 
     @property
     def slope(self) -> float:
         """Microseconds read per true microsecond beyond the overhead. Errors are assumed to grow with the length."""
-        read_us = np.add(self.known_us, self.by_length_us)
-        return float(np.polyfit(self.known_us, read_us, 1, w=1 / self.allowed_us)[0])
+        known, over = np.array([*self.over_us.items()]).T
+        return float(np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0])
 
     @property
-    def error_us(self) -> tuple[float, ...]:
+    def error_us(self) -> dict[float, float]:
         """The error at each length after the overhead is subtracted."""
-        return tuple(over - self.offset_us for over in self.by_length_us)
+        return {known: over - self.offset_us for known, over in self.over_us.items()}
 
     @property
-    def allowed_us(self) -> np.ndarray[Any, Any]:
-        """The allowed error at each length: 0.1 µs or 0.2 %, whichever is larger."""
-        return np.maximum(TOLERANCE_US, TOLERANCE * np.array(self.known_us))
+    def worst_us(self) -> float:
+        """The largest error, with its sign."""
+        return max(self.error_us.values(), key=abs)
 
     @property
     def within_tolerance(self) -> bool:
         """Whether the error at every length is allowed."""
-        return bool((np.abs(self.error_us) <= self.allowed_us).all())
+        return all(abs(error) <= allowed_us(known) for known, error in self.error_us.items())
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,7 @@ class Calibration:
         """What a result must state about the harness: tolerances that it exceeds on this machine."""
         found = []
         if not self.lengths.within_tolerance:
-            worst = max(self.lengths.error_us, key=abs)
-            found.append(f"harness: kernels of known length are read up to {worst:+.2f} µs wrong")
+            found.append(f"harness: kernels of known length are read up to {self.lengths.worst_us:+.2f} µs wrong")
         if not self.flush_evicts:
             found.append(f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2")
         return found
@@ -124,8 +122,7 @@ class Calibration:
     @property
     def lengths(self) -> KnownLengths:
         """The readings of known lengths."""
-        known = tuple(map(float, self.offset_by_length_us))
-        return KnownLengths(known, tuple(self.offset_by_length_us.values()), self.tick_us)
+        return KnownLengths({float(known): over for known, over in self.offset_by_length_us.items()}, self.tick_us)
 
 
 def calibrate(timeline: CudaTimeline) -> Calibration:
@@ -135,10 +132,8 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     fp32_tflops, sm_mhz = fp32_ceiling(timeline)
     return Calibration(
         offset_us=lengths.offset_us,
-        offset_spread_us=max(lengths.by_length_us) - min(lengths.by_length_us),
-        offset_by_length_us={
-            f"{known:g}": round(over, 4) for known, over in zip(lengths.known_us, lengths.by_length_us, strict=True)
-        },
+        offset_spread_us=max(lengths.over_us.values()) - min(lengths.over_us.values()),
+        offset_by_length_us={f"{known:g}": round(over, 4) for known, over in lengths.over_us.items()},
         tick_us=lengths.tick_us,
         fp32_tflops=fp32_tflops,
         copy_gbs=copy_ceiling(timeline),
@@ -157,13 +152,12 @@ def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
     """Read kernels of 1 µs to 1 ms with the unbiased harness."""
     _samples(timeline, partial(timeline.spin, 1_000_000), LONGEST_BATCH)  # wakes the clocks
     taken = [
-        [sample.us for sample in _samples(timeline, partial(timeline.spin, 1000 * known), SAMPLES)]
+        [sample.us for sample in _samples(timeline, partial(timeline.spin, round(1000 * known)), SAMPLES)]
         for known in KNOWN_US
     ]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
-    over = tuple(float(np.median(times)) - known for times, known in zip(taken, KNOWN_US, strict=True))
-    return KnownLengths(tuple(map(float, KNOWN_US)), over, tick)
+    return KnownLengths({known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)}, tick)
 
 
 def _samples(timeline: CudaTimeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
@@ -260,7 +254,7 @@ def certificate(found: Calibration, on: Gpu, label: str) -> str:
         "event overhead": f"{found.offset_us:.2f} µs, removed from every result",
         "slope": f"{found.slope:.5f} µs read per true µs",
         "tick": f"{found.tick_us:.3f} µs",
-        "known lengths": f"{within}; largest error {max(lengths.error_us, key=abs):+.3f} µs",
+        "known lengths": f"{within}; largest error {lengths.worst_us:+.3f} µs",
         "same twice": f"ratio {100 * found.aa_ratio:.2f} % ±{half:.2f} of a kernel to itself, interleaved",
         "launch": f"{found.launch_us:.1f} µs of host time",
         "L2 flush": f"{'evicts' if found.flush_evicts else 'DOES NOT EVICT'}: a read takes {found.warm_cycles:.0f} "
@@ -273,8 +267,8 @@ def certificate(found: Calibration, on: Gpu, label: str) -> str:
     lines = [f"{label} · driver {on.driver}", *(f"  {name:16}{words}" for name, words in rows.items()), ""]
     allowed = f"±{TOLERANCE_US:g} µs or ±{_percent(TOLERANCE)}"
     lines.append(f"{'true length':>14}  error without the event overhead, to {allowed}")
-    for known, error, most in zip(lengths.known_us, lengths.error_us, lengths.allowed_us, strict=True):
-        bar = "█" * min(BAR, round(BAR * abs(error) / most))
+    for known, error in lengths.error_us.items():
+        bar = "█" * min(BAR, round(BAR * abs(error) / allowed_us(known)))
         left, right = (bar, "") if error < 0 else ("", bar)
         lines.append(f"{known:>11g} µs  {left:>{BAR}}│{right:{BAR}} {error:+.3f} µs")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.page import beside, name_points, page, ticks
 from worklog.runs import Bar, Comparison, Points, Run, Table, bound, open_comparison
-from worklog.settings import TOLERANCE, TOLERANCE_US
+from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"
 HEIGHT, BELOW, ABOVE = 2.2, 0.42, 0.1  # inches
@@ -48,9 +48,9 @@ def calibration(run: Run) -> Chart:
     new.lines(left, bottom - BELOW, proofs, color=MUTED)
     length_axes(axes, sorted(errors), 0.7, 1.45)
     knots = np.geomspace(*axes.get_xlim(), 400).tolist()
-    axes.fill_between(knots, [-promised(x) for x in knots], [promised(x) for x in knots], color=figure.FAINT, lw=0)
+    axes.fill_between(knots, [-allowed_us(x) for x in knots], [allowed_us(x) for x in knots], color=figure.FAINT, lw=0)
     for length, error in errors.items():
-        colour = ACCENT if abs(error) <= promised(length) else ALERT
+        colour = ACCENT if abs(error) <= allowed_us(length) else ALERT
         axes.plot([length] * 2, [0, error], color=colour, linewidth=1.6)
         axes.plot([length], [error], "o", color=colour, markersize=4)
         beside(axes, _signed(error), (length, error), 0, 7 if error >= 0 else -7, va="center")
@@ -64,7 +64,7 @@ def certificate(run: Run) -> Table:
     proved. Raises NothingToDraw for a run without a calibration by length.
     """
     errors = errors_left(run.calibration)
-    shares = {length: abs(error) / promised(length) for length, error in errors.items()}
+    shares = {length: abs(error) / allowed_us(length) for length, error in errors.items()}
     rows = [
         (f"{length:g} µs", Bar(f"{_signed(errors[length])} µs", share, beyond=share > 1))
         for length, share in shares.items()
@@ -77,11 +77,6 @@ def errors_left(found: dict[str, Any]) -> dict[float, float]:
     """Microseconds wrong at each known length with the event overhead removed."""
     by_length = found.get("offset_by_length_us") or {}
     return {float(length): over - found["offset_us"] for length, over in by_length.items()}
-
-
-def promised(length_us: float) -> float:
-    """The error that is promised at a length, in microseconds."""
-    return max(TOLERANCE_US, TOLERANCE * length_us)
 
 
 def length_axes(axes: Axes, lengths: Sequence[float], left: float, right: float) -> None:
@@ -97,7 +92,7 @@ def _finding(errors: dict[float, float]) -> str:
     """Whether the promise is kept. Raises NothingToDraw for no error at all."""
     if not errors:
         raise NothingToDraw("the run has no calibration on known lengths: measure again")
-    broken = [f"{length:g}" for length, error in sorted(errors.items()) if abs(error) > promised(length)]
+    broken = [f"{length:g}" for length, error in sorted(errors.items()) if abs(error) > allowed_us(length)]
     if broken:
         return f"The harness breaks its promise at {', '.join(broken)} µs"
     worst = max(map(abs, errors.values()))
