@@ -107,7 +107,9 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
 
 def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """At aligned shapes of its whole tiles; its code runs on no other GPU."""
-    at_once = [replace(tile, alone_us=0.0, shared_us=0.0) for tile in table().tiles if tile.kernel == BULK.name]
+    at_once = [
+        replace(tile, alone_us=0.0, shared_us=0.0, block_us=0.0) for tile in table().tiles if tile.kernel == BULK.name
+    ]
     monkeypatch.setattr(best, "table", partial(replace, table(), tiles=(*table().tiles[:-1], *at_once)))
     monkeypatch.setattr(best, "_fastest", best._fastest.__wrapped__)
     shape, any_gpu = Shape(128, 256, 24), choose.__wrapped__
@@ -188,7 +190,7 @@ def test_a_sweep_gives_back_the_times_that_made_it() -> None:
 
 def test_a_sweep_measures_what_its_kernels_are_and_every_tile() -> None:
     points = tuned.points(GPU)
-    assert len({*points}) == len(points) <= 330  # about 0.6 s each
+    assert len({*points}) == len(points) <= 360  # about 0.8 s each
     assert {kernel.name for kernel in tuned.kernels()} == {name for name, _ in points} - {BULK.name, "split"}
     older = replace(GPU, compute_capability=(8, 0))
     assert {name for name, _ in tuned.points(older)} == {kernel.name for kernel in tuned.kernels()}

@@ -28,7 +28,7 @@ BULK = next(one for one in FP32 if one.name == "bulk_copies")
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
-LEAST_TILES = 2  # of K per part: the first one of a part is not overlapped with anything
+LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
 ROWS = "(M + BM - 1) / BM"
 
@@ -50,12 +50,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class Work:
-    """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, and the tiles of K of each;
-    waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of their sums.
+    """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, on average, and the tiles of K
+    of each; waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of their sums.
     sums: rounds of loads in the launch that adds them; 0 for whole tiles.
     """
 
-    rounds: tuple[tuple[int, int], ...]
+    rounds: tuple[tuple[float, int], ...]
     waves: int
     moved: int = 0
     sums: int = 0
@@ -117,9 +117,15 @@ def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
     """Of a tile's launches. parts: of K."""
     of = tile.template
     tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    busiest, each = math.ceil(tiles * parts / multiprocessors), math.ceil(math.ceil(shape.k / of["BK"]) / parts)
-    full, left = divmod(busiest, tile.resident)
-    rounds, waves = ((tile.resident, full * each), (left, each * (left > 0))), full + (left > 0)
+    each = math.ceil(math.ceil(shape.k / of["BK"]) / parts)
+    full, left = divmod(tiles * parts, multiprocessors * tile.resident)
+    last: float = math.ceil(left / multiprocessors)
+    if full:
+        # Blocks that run together end together, and as many new ones take their place. The more blocks a multiprocessor
+        # holds, the less this is so: in sweeps on an H200, the last wave is packed for 2 of them, and even for 4.
+        packed = max(0.0, 2 - tile.resident / 2)
+        last += packed * (min(left, tile.resident) - last)
+    rounds, waves = ((tile.resident, full * each), (last, each * (left > 0))), full + (left > 0)
     return Work(rounds, waves, added(shape, parts), math.ceil(parts / ADDED) if parts > 1 else 0)
 
 
