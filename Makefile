@@ -19,7 +19,7 @@ usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" 
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
 # Tests on a GPU that time nothing, so they can run beside each other.
-UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator instructions sanitizer tensor tensor_rungs)
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator instructions sanitizer tensor rungs)
 
 .PHONY: help article test gpu lab check notebooks ptx clean again
 
