@@ -15,9 +15,7 @@ from worklog.cli import output
 from worklog.cli import readme as tables
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import RUNGS, Kernel
-from worklog.kernel.fp32 import FP32
-from worklog.kernel.ladder import TENSOR
+from worklog.kernel import FP32, RUNGS, TENSOR, Kernel
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks

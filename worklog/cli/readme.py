@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from worklog.errors import WorklogError
-from worklog.kernel import Kernel
-from worklog.kernel.fp32 import FP32
-from worklog.kernel.ladder import TENSOR
+from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.accuracy import error_of
 from worklog.plots.ladders import leaders
 from worklog.problem import Shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import TENSOR
+from worklog.kernel import TENSOR
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, MARGIN_IN, PAPER, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import page, right_of
