@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import worklog
 from tests.helpers import typed
-from worklog.emulator import EmulatedDevice
-from worklog.emulator.launch import load
+from worklog.emulator import EmulatedDevice, load
 from worklog.emulator.predict import predict
 from worklog.errors import BadRunFile
 from worklog.gate.guarded_buffer import Buffers, Memory

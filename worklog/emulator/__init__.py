@@ -18,16 +18,16 @@ from worklog.emulator.findings import (
     plain_name,
 )
 from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING, Pointer
-from worklog.emulator.launch import Result, launch, load
+from worklog.emulator.launch import Result, launch
 from worklog.emulator.predict import SHORTEST, STRETCH, count_all, predict
 from worklog.emulator.ptx import Kernel
-from worklog.emulator.reader import parse
+from worklog.emulator.reader import load
 from worklog.emulator.tensor import multiply_add, to_tf32, truncated
 
 __all__ = [
     "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SHORTEST", "SPACING", "STRETCH", "WARP", "Access",
     "BadLaunch", "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable",
     "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
-    "count_all", "launch", "load", "multiply_add", "naming", "parse", "plain_name", "predict", "sectors", "tensor_map",
+    "count_all", "launch", "load", "multiply_add", "naming", "plain_name", "predict", "sectors", "tensor_map",
     "to_tf32", "total", "truncated", "wavefronts",
 ]  # fmt: skip

@@ -9,10 +9,8 @@ only those that tensor_map() describes.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,11 +26,8 @@ if TYPE_CHECKING:
 # starts at a multiple of 16 bytes along dimension 0: an H200 ends another copy with an illegal instruction.
 GRAIN, LINES = 16, 128
 BEFORE = "a store of a box that begins before its tensor"
-
-
 SIZE = 128  # bytes of a CUtensorMap
-_MAGIC = b"worklog"
-_FORMAT = "<7s4BQ5I4Q5H5B"  # the sizes of the tensor less 1
+_MAGIC = b"worklog "
 # Bits of a byte's address in shared memory that each swizzle xors with the bits three higher (as CUTLASS's Swizzle).
 SWIZZLES = {0: 0, 32: 1 << 4, 64: 3 << 4, 128: 7 << 4}
 
@@ -46,11 +41,10 @@ class TensorMap:
 
     def encoded(self, address: int) -> bytes:
         """The parameter's bytes for a tensor at this address."""
-        shape, strides, box, steps = (tuple(each) for each in self.layout[:4])
-        head = (self.layout.item, self.layout.swizzle, self.layout.fill)
-        sizes = [size - 1 for size in shape]
-        numbers = (*_five(sizes, 0), *_five(strides, 0)[:4], *_five(box, 1), *_five(steps, 1))
-        return struct.pack(_FORMAT, _MAGIC, len(shape), *head, address, *numbers).ljust(SIZE, b"\0")
+        if self.layout not in LAYOUTS:
+            LAYOUTS.append(self.layout)
+        numbers = (address, LAYOUTS.index(self.layout))
+        return b"".join((_MAGIC, *(number.to_bytes(8, "little") for number in numbers))).ljust(SIZE, b"\0")
 
 
 class Layout(NamedTuple):
@@ -95,8 +89,7 @@ class Layout(NamedTuple):
         return out
 
 
-def _five(values: Sequence[int], rest: int) -> tuple[int, ...]:
-    return (*values, *[rest] * (5 - len(values)))
+LAYOUTS: list[Layout] = []  # of this process's tensor maps, whose bytes give the number of one of these
 
 
 def tensor_map(
@@ -148,15 +141,12 @@ def tensor_map(
     return TensorMap(pointer, layout)
 
 
-@lru_cache(maxsize=64)
 def decoded(data: bytes) -> tuple[int, Layout] | None:
     """The tensor's address and layout; None if the bytes are not the emulator's."""
     if len(data) != SIZE or not data.startswith(_MAGIC):
         return None
-    _, rank, item, swizzle, fill, address, *numbers = struct.unpack_from(_FORMAT, data)
-    shape = tuple(size + 1 for size in numbers[:rank])
-    strides, box, steps = (tuple(numbers[k:][:count]) for k, count in ((5, rank - 1), (9, rank), (14, rank)))
-    return address, Layout(shape, strides, box, steps, item, swizzle, bool(fill))
+    address, number = (int.from_bytes(data[start:][:8], "little") for start in (8, 16))
+    return address, LAYOUTS[number]
 
 
 class Box(NamedTuple):
@@ -271,30 +261,20 @@ class BulkCopies:
         values = np.array([lanes // self.machine.batch.block_lanes, *rest]).T
         order = np.lexsort(values.T[::-1]) if len(lanes) > 1 and not tensor else np.arange(len(lanes))
         changes = np.flatnonzero((np.diff(values[order], axis=0) != 0).any(axis=1) | tensor) + 1
-        for own in np.split(order, changes) if len(lanes) else ():
-            given, place = values[own[0], 1:], np.sort(starts[own])
-            together = self._box(
-                site, lanes[own], tensor, starts[own], addresses[own], given[:-1].tolist(), len(own) == 1
-            )
-            if len(own) > 1 and (together is None or (np.diff(place) < together.layout.bytes).any()):
-                alone = (
-                    self._box(site, lanes[[k]], tensor, starts[[k]], addresses[[k]], given[:-1].tolist()) for k in own
-                )
-                yield from ((box, given) for box in alone if box is not None)
-            elif together is not None:
-                yield together, given
+        groups: list[Array] = np.split(order, changes) if len(lanes) else []
+        for own in groups:
+            given, box = values[own[0], 1:], None
+            if len(own) == 1 or (np.diff(np.sort(starts[own])) >= given[0]).all():
+                box = self._box(site, lanes[own], tensor, starts[own], addresses[own], given[:-1].tolist())
+            if box is not None:
+                yield box, given
+            elif len(own) > 1:
+                groups.extend(own[:, None])  # each alone
 
     def _box(
-        self,
-        site: Site,
-        lanes: Array,
-        tensor: bool,
-        starts: Array,
-        addresses: Array,
-        which: Sequence[int],
-        tell: bool = True,
+        self, site: Site, lanes: Array, tensor: bool, starts: Array, addresses: Array, which: Sequence[int]
     ) -> Box | None:
-        """Copies whose places are valid; None, after a finding if `tell`, where some are not. Raises
+        """Copies whose places are valid; None, after a finding if it is a single one, where some are not. Raises
         UnsupportedInstruction for a tensor map that is not the emulator's.
         """
         machine, unit = self.machine, LINES if tensor else GRAIN
@@ -328,7 +308,7 @@ class BulkCopies:
                 what += f": these must be multiples of {unit}, 16 and 16"
             elif kind == BEFORE:
                 kind, what = "global-out-of-bounds", f"{what}: an H200 ends {BEFORE} with an illegal instruction"
-            if tell:
+            if len(lanes) == 1:
                 machine.batch.tell(kind, site, int(lanes[0]), what)
             return None
         if site.source is not None and machine.batch.counting:

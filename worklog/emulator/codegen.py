@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -355,16 +355,11 @@ class Program:
     flow: Flow
     addresses: dict[str, int]
     sites: dict[int, Any]
-    functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
     # The counters of the access sites belong to the program: one launch at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def function(self, block: int, merge: bool) -> BlockFunction:
-        """The code of a block; merge: keep the registers of lanes outside the mask."""
-        key = (block, merge)
-        if key not in self.functions:
-            self.functions[key] = generate(self, block, merge)
-        return self.functions[key]
+    def __post_init__(self) -> None:
+        self.function = cache(partial(generate, self))
 
     @cached_property
     def returns(self) -> set[int]:
@@ -372,15 +367,6 @@ class Program:
         code = self.kernel.instructions
         ends = (block for block in self.flow.blocks if block.stop == block.start + 1)
         return {block.index for block in ends if code[block.start].parts[0] in EXITS and not code[block.start].guard}
-
-    @cached_property
-    def live_in(self) -> dict[int, set[str]]:
-        """By block, registers that are live before it."""
-        out: dict[int, set[str]] = {}
-        for block in self.flow.blocks:
-            for follower in block.successors:
-                out.setdefault(follower, set()).update(self.flow.live_out[block.index])
-        return out
 
     @cached_property
     def initial_registers(self) -> dict[str, Any]:

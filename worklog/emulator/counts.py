@@ -103,13 +103,14 @@ class Site:
 
     array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
     ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
-    of the whole width. caller: as an instruction's. costs: requests, sectors, wavefronts, conflicts and bytes, summed
-    over the launch, and lines of L1.
+    of the whole width. text, parts, caller: as an instruction's. costs: requests, sectors, wavefronts, conflicts and
+    bytes, summed over the launch, and lines of L1.
     """
 
     pc: int
     line: int
     text: str
+    parts: tuple[str, ...]
     op: str
     space: str
     dtype: str
@@ -137,7 +138,7 @@ class Site:
     @property
     def strong(self) -> bool:
         """Whether it races with no other strong access. PTX ISA, "Memory Consistency Model": volatile is relaxed."""
-        return self.op == "atom" or not ORDERED.isdisjoint(self.text.split(maxsplit=1)[0].split("."))
+        return self.op == "atom" or not ORDERED.isdisjoint(self.parts)
 
     @property
     def verb(self) -> str:
@@ -157,8 +158,9 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
     """The site of each instruction that accesses memory, by pc. addresses: of variables."""
     groups, out = merged_accesses(kernel, basic_blocks(kernel)), {}
     for i in kernel.instructions:
+        named = "param" in i.parts and not any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in i.operands)
         if (
-            (i.parts[0] in ("ld", "st", "atom", "red") and ("param" not in i.parts or _through_register(i)))
+            (i.parts[0] in ("ld", "st", "atom", "red") and not named)
             or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
             or i.parts[0] in ("ldmatrix", "stmatrix")
             or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
@@ -170,10 +172,6 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
     return out
 
 
-def _through_register(i: Instruction) -> bool:
-    return any(isinstance(operand, Mem) and isinstance(operand.base, Reg) for operand in i.operands)
-
-
 def with_sources(sites: Iterable[Site]) -> list[Site]:
     """The sites, and the global sides of asynchronous copies."""
     return [side for site in sites for side in (site, site.source) if side]
@@ -181,7 +179,7 @@ def with_sources(sites: Iterable[Site]) -> list[Site]:
 
 def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], groups: tuple[Group, ...]) -> Site:
     places = [operand.offset for operand in i.operands if isinstance(operand, Mem)]
-    site, start = partial(Site, i.pc, i.line, i.text, caller=i.caller), addresses[array.name] if array else 0
+    site, start = partial(Site, i.pc, i.line, i.text, i.parts, caller=i.caller), addresses[array.name] if array else 0
     if "bulk" in i.parts:
         own, other = ("ld", "st") if "bulk_group" in i.parts else ("cp", "ld")
         source = site(other, "global", "u4", 4, 4, 0)

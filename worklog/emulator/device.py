@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge, UnsupportedInstruction
 from worklog.emulator.globalmem import Pointer
-from worklog.emulator.launch import Result, launch, load, load_variables
+from worklog.emulator.launch import Result, launch, load_variables
 from worklog.emulator.ptx import Kernel
+from worklog.emulator.reader import load
 from worklog.errors import LaunchFailed, WorklogError
 from worklog.kernel import Block, Program, Resources
 from worklog.kernel.nvrtc import Compiled, NvrtcMissing, compile_cuda

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.emulator.findings import Mask
-from worklog.emulator.floats import float_max, float_min
+from worklog.emulator.floats import Array, float_max, float_min
 from worklog.emulator.ptx import Imm, Reg
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-Array = Any  # an NDArray: NumPy types the results of its operators as Any
 LANES = np.arange(32)
 BITS = np.uint32(1) << LANES.astype(np.uint32)
 REDUCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum}

@@ -70,6 +70,9 @@ HINTS = {
 UNSUPPORTED = "the emulator doesn't support it: check this kernel on a GPU, or write it without this instruction"
 
 
+ONE_STORE = "different values with one store"  # of a race
+
+
 def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
     """The error for an unsupported instruction, with what to do instead."""
     op = instruction.op
@@ -133,23 +136,11 @@ class Batch:
         lines = self.source.splitlines()
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
-    def add(
-        self,
-        kind: str,
-        line: int,
-        message: str,
-        block: tuple[int, int, int],
-        threads: Sequence[int],
-        other_line: int | None = None,
-        count: int = 1,
-        callers: tuple[int, ...] = (),
-    ) -> None:
+    def add(self, finding: Finding) -> None:
         """Record a finding, or count it where one of its kind and place has been recorded."""
-        callers, numbers = tuple(filter(None, callers)), tuple(map(int, threads))
-        key = (kind, line, other_line, callers)
+        key = (finding.kind, finding.line, finding.other_line, finding.callers)
         known = self.found.get(key)
-        known = known or Finding(kind, line, self.text(line), message, block, numbers, other_line, 0, callers)
-        self.found[key] = replace(known, count=known.count + count)
+        self.found[key] = replace(known, count=known.count + finding.count) if known else finding
 
     def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 1) -> None:
         """Record what a lane of the batch, or those of a bool array, did wrong: "thread 3 of block (0, 0, 0) <what>".
@@ -160,9 +151,10 @@ class Batch:
         if not isinstance(lanes, int):
             threads = np.flatnonzero(lanes[first - thread :][: self.block_lanes])[:32].tolist()
             count = int(lanes.sum())
-        callers = (place.caller, other.caller if other else 0)
-        message = f"thread {thread} of block {block} {what}{called(place)}"
-        self.add(kind, place.line, message, block, threads, other.line if other else None, count, callers)
+        callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
+        message, text = f"thread {thread} of block {block} {what}{called(place)}", self.text(place.line)
+        line = other.line if other else None
+        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers))
 
     def tell_race(self, kind: str, sites: tuple[Site, Site], threads: Sequence[Thread], what: str, count: int) -> None:
         """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""
@@ -170,15 +162,9 @@ class Batch:
         text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
         owner = "" if block == earlier else f" of block {block}"
         message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}"
-        concerned, callers = (two,) if owner else (one, two), (second.caller, first.caller)
-        self.add(kind, second.line, message, block, concerned, first.line, count, callers)
-
-    def tell_twice(self, kind: str, site: Site, threads: Sequence[Thread], where: str, count: int) -> None:
-        """Record two threads of a block that write different values to the same bytes with one store."""
-        (block, one), (_, two) = threads
-        message = f"threads {one} and {two} of block {block} write different values to {where} with one store"
-        message += called(site)
-        self.add(kind, site.line, message, block, (one, two), site.line, count, (site.caller,))
+        concerned, callers = (two,) if owner else (one, two), tuple(filter(None, (second.caller, first.caller)))
+        line = second.line
+        self.add(Finding(kind, line, self.text(line), message, block, concerned, first.line, count, callers))
 
     @property
     def failed(self) -> bool:

@@ -47,9 +47,7 @@ def _fma_f32_exact(a: Array, b: Array, c: Array, ftz: bool) -> Array:
 def round_to_odd(x: Array, y: Array) -> Array:
     """x + y in float64, truncated, with the last bit set where the sum is inexact (Boldo and Melquiond's RO)."""
     x, y = np.broadcast_arrays(x, y)
-    total = x + y
-    back = total - x
-    error = (x - (total - back)) + (y - back)
+    total, error = _two_sum(x, y)
     inexact = np.isfinite(total) & (error != 0) & ((total.view(np.int64) & 1) == 0)
     toward = np.where(error > 0, np.inf, -np.inf)
     return np.where(inexact, np.nextafter(total, toward), total)

@@ -35,12 +35,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Flow:
-    """live_out: names of registers, by block. symbols: the shared array of an access, by pc. data_dependent: the line
-    of the first address or branch that depends on loaded values, or None. shuffled: registers whose values may come
-    from a shuffle, and so be undefined. meetings: by block, its first instruction, where lanes of a warp wait there.
+    """live_in, live_out: names of registers, by block. symbols: the shared array of an access, by pc. data_dependent:
+    the line of the first address or branch that depends on loaded values, or None. shuffled: registers whose values may
+    come from a shuffle, and so be undefined. meetings: by block, its first instruction, where lanes of a warp wait
+    there.
     """
 
     blocks: tuple[Block, ...]
+    live_in: tuple[frozenset[str], ...]
     live_out: tuple[frozenset[str], ...]
     symbols: dict[int, Variable] = field(hash=False)
     data_dependent: int | None
@@ -52,12 +54,13 @@ def analyse(kernel: Kernel) -> Flow:
     """Raises PtxError for a branch to an unknown label."""
     blocks = basic_blocks(kernel, at_meetings=True)
     sources = _origins(kernel)
-    live, arrays, dependent = _liveness(kernel, blocks), _provenance(kernel, sources), _data_dependent(kernel, sources)
+    before, after = _liveness(kernel, blocks)
+    arrays, dependent = _provenance(kernel, sources), _data_dependent(kernel, sources)
     first = {block.index: kernel.instructions[block.start] for block in blocks}
     meetings = {number: instruction for number, instruction in first.items() if is_meeting(instruction)}
     found = origins(kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
     shuffled = frozenset(name for name, shuffles in found.items() if shuffles)
-    return Flow(blocks, live, arrays, dependent, shuffled, meetings)
+    return Flow(blocks, before, after, arrays, dependent, shuffled, meetings)
 
 
 def is_barrier(instruction: Instruction) -> bool:
@@ -139,7 +142,8 @@ def branch_target(kernel: Kernel, instruction: Instruction) -> int:
     return kernel.labels[target.name]
 
 
-def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str], ...]:
+def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> Iterator[tuple[frozenset[str], ...]]:
+    """Before and after each block."""
     gen: list[set[str]] = [set() for _ in blocks]
     kill: list[set[str]] = [set() for _ in blocks]
     for block in blocks:
@@ -156,7 +160,7 @@ def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str]
             new = gen[block.index] | (out - kill[block.index])
             if new != live_in[block.index] or out != live_out[block.index]:
                 live_in[block.index], live_out[block.index], changed = new, out, True
-    return tuple(frozenset(out) for out in live_out)
+    return (tuple(map(frozenset, live)) for live in (live_in, live_out))
 
 
 def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[str], bool]]) -> dict[str, set[str]]:

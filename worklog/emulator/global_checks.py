@@ -28,7 +28,7 @@ import numpy as np
 
 from worklog.emulator.counts import ORDERED, Site
 from worklog.emulator.exchange import turns
-from worklog.emulator.findings import Array, Batch, Mask, plain_name
+from worklog.emulator.findings import ONE_STORE, Array, Batch, Mask, plain_name
 from worklog.emulator.flow import defined, origins, reads
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Reg, Sym
 
@@ -180,14 +180,14 @@ class GlobalChecks:
         size = self.batch.block_lanes
         same_block = thread // size == self.threads[lanes] // size
         if site.strong:
-            clash &= (before >> self.bits & STRONG == 0) | (~same_block if "cta" in _modifiers(site) else False)
+            clash &= (before >> self.bits & STRONG == 0) | (~same_block if "cta" in site.parts else False)
         clash &= ~(same_block & (time < self.barriers[lanes]))
         clash &= ~((thread // 32 == self.threads[lanes] // 32) & (time < self.warps[lanes]))
         if not clash.any():
             return None
         if self.handover is not None:
             left = np.flatnonzero(clash)
-            lenient = same_block[left] | site.strong | (not _modifiers(site).isdisjoint(("cg", "cv")))
+            lenient = same_block[left] | site.strong | bool({"cg", "cv"} & {*site.parts})
             ordered = self.handover.ordered(thread[left], time[left], lanes[left], same_block[left], lenient)
             clash[left[ordered]] = False
         return clash if clash.any() else None
@@ -203,15 +203,14 @@ class GlobalChecks:
         words: of all lanes.
         """
         assert self.handover is not None
-        modifiers = _modifiers(site)
         for turn in turns(words, lanes) if site.op == "atom" else [lanes]:
             mask = np.isin(self.lanes, turn)
-            if not modifiers.isdisjoint(("release", "acq_rel")):
-                self.fence(mask, "cta" not in modifiers)
+            if {"release", "acq_rel"} & {*site.parts}:
+                self.fence(mask, "cta" not in site.parts)
             if site.op != "st":
                 self.handover.see(base, words[turn], turn)
-            if not modifiers.isdisjoint(("acquire", "acq_rel")):
-                self.fence(mask, "cta" not in modifiers)
+            if {"acquire", "acq_rel"} & {*site.parts}:
+                self.fence(mask, "cta" not in site.parts)
             if site.writes:
                 self.handover.release(base, words[turn], turn, site.op != "st")
 
@@ -222,18 +221,17 @@ class GlobalChecks:
         stamp, size = int(before[first]), self.batch.block_lanes
         thread, time, other = stamp & self.thread, stamp >> self.bits + 2, self.sites[stamp >> self.bits + 2]
         assert other is not None
-        threads = [
-            (self.batch.place(self.numbers[thread // size]), thread % size),
-            self.batch.locate(int(lanes[first])),
-        ]
-        where, fix = f"the same bytes of {plain_name(shadow.name)}", "no __syncthreads() between them"
+        threads = [(self.batch.place(self.numbers[thread // size]), thread % size)]
+        threads.append(self.batch.locate(int(lanes[first])))
+        fix = "with no __syncthreads() between them"
         if threads[0][0] != threads[1][0]:
-            fix = "nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and "
-            fix += "after it is seen"
+            fix = "with nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set "
+            fix += "and after it is seen"
         elif time == len(self.sites) - 1:
-            self.batch.tell_twice("global-race", site, sorted(threads), where, int(clash.sum()))
-            return
-        self.batch.tell_race("global-race", (other, site), threads, f"{where}, with {fix}", int(clash.sum()))
+            fix = ONE_STORE
+            threads.sort()
+        what = f"the same bytes of {plain_name(shadow.name)}, {fix}"
+        self.batch.tell_race("global-race", (other, site), threads, what, int(clash.sum()))
 
 
 class Handover:
@@ -362,10 +360,6 @@ def _runs(*values: Array) -> zip[tuple[int, int]]:
     """Where runs of equal values start and stop."""
     changes = np.flatnonzero(np.logical_or.reduce([each[1:] != each[:-1] for each in values])) + 1
     return zip([0, *changes.tolist()], [*changes.tolist(), len(values[0])], strict=True)
-
-
-def _modifiers(site: Site) -> set[str]:
-    return set(site.text.split(maxsplit=1)[0].split("."))
 
 
 @lru_cache(maxsize=64)

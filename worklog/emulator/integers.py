@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # an NDArray: NumPy types the results of its operators as Any
+from worklog.emulator.floats import Array
 
 
 def mul_hi(a: Array, b: Array) -> Array:

@@ -7,7 +7,7 @@ none either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from worklog.emulator.findings import Array
@@ -37,16 +37,6 @@ class Access(NamedTuple):
         return self._replace(lanes=lanes & (self.visit.places.active if self.lanes is None else self.lanes))
 
 
-class Event(NamedTuple):
-    """Lanes of a warp, or at a barrier of a block. What the lanes in `arrived` did before comes before what those in
-    `released` do next, at this event and later ones of the barrier, which has this number.
-    """
-
-    arrived: Array
-    released: Array
-    number: int | None
-
-
 class Interval:
     """Accesses since the last barrier of a whole block, and the events among them that order some lanes."""
 
@@ -58,7 +48,7 @@ class Interval:
     def start(self) -> None:
         """Begin a new batch."""
         self.log: list[Access] = []
-        self.events: list[Event] = []
+        self.events: list[Callable[[Ordering], None]] = []
 
     def add(self, visit: Visit, lanes: Array | None) -> None:
         """Log an access of these lanes."""
@@ -66,14 +56,14 @@ class Interval:
 
     def synchronise_warps(self, lanes: Array) -> None:
         """__syncwarp of these lanes of each warp."""
-        self.events.append(Event(lanes, lanes, None))
+        self.events.append(lambda order: order.synchronise_warps(lanes))
 
     def between_threads(self, lanes: Array) -> None:
         """A fence of these lanes; it orders nothing where no flags are read."""
 
     def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
         """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
-        self.events.append(Event(arrived, released, number))
+        self.events.append(lambda order: order.synchronise_blocks(number, arrived, released))
 
     def close(self, lanes: Array | None, flying: Sequence[tuple[Visit, Array]]) -> None:
         """A barrier of all blocks (lanes None) or of the blocks of these lanes. flying: copies in flight."""
@@ -100,11 +90,8 @@ class Interval:
             return False
         order, passed = Ordering(self.shared, replayed=True), 0
         for access in accesses:
-            for arrived, released, number in self.events[passed : access.before]:
-                if number is None:
-                    order.synchronise_warps(arrived)
-                else:
-                    order.synchronise_blocks(number, arrived, released)
+            for event in self.events[passed : access.before]:
+                event(order)
             passed = max(passed, access.before)
             order.add(access.visit, access.lanes)
         return order.report()

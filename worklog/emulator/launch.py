@@ -8,32 +8,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import gt, index
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator.assembled import as_assembled
 from worklog.emulator.async_copies import SIZE, TensorMap
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, Watch, build_sites, tally, total, with_sources
-from worklog.emulator.findings import (
-    Aborted,
-    Array,
-    BadLaunch,
-    Batch,
-    Finding,
-    PtxError,
-    TooLarge,
-    UnsupportedInstruction,
-)
+from worklog.emulator.findings import Aborted, Array, BadLaunch, Batch, Finding, TooLarge, UnsupportedInstruction
 from worklog.emulator.flow import analyse
 from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
-from worklog.emulator.reader import parse
 from worklog.emulator.waiting import RESIDENT, SMS, may_wait
-from worklog.kernel.resources import LIMITS, MAX_THREADS, Widths
+from worklog.kernel.resources import LIMITS, MAX_THREADS
 from worklog.problem import Shape
 
 LANES = 8192
@@ -74,22 +64,6 @@ class Result:
     def counts(self) -> Counts:
         """All lines together."""
         return total(self.lines)
-
-
-@lru_cache(maxsize=64)
-def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -> Kernel:
-    """A kernel of a PTX module by its symbol, or the only one. Raises PtxError.
-
-    assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
-    are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
-    """
-    kernels = parse(ptx, symbol)
-    if symbol is None and len(kernels) == 1:
-        symbol = next(iter(kernels))
-    if symbol is None or symbol not in kernels:
-        names = re.findall(r"\.entry\s+([\w$]+)", ptx)
-        raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(names) or 'none'}")
-    return kernels[symbol] if assembled is None else as_assembled(kernels[symbol], assembled)
 
 
 def launch(
@@ -141,7 +115,7 @@ def launch(
     if shared_bytes < 0:
         raise BadLaunch(f"{INVALID}: {shared_bytes} bytes of dynamic shared memory")
     program = _program(kernel, shared_bytes)
-    addresses, static, local = _layout(kernel, shared_bytes)
+    _, static, local = _layout(kernel, shared_bytes)
     named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
@@ -170,7 +144,7 @@ def launch(
     if named & {*RESERVED_OFFSETS}:
         static = -(-static // SMEM_UNIT) * SMEM_UNIT + RESERVED
     variables = load_variables(kernel) if variables is None else variables
-    _place_variables(kernel, addresses, memory, variables, params)
+    _place_variables(program, memory, variables, params)
     sites: dict[int, Site] = program.sites
     if races and values:
         memory.checks = _global_checks(program, numbers, memory, params)
@@ -206,13 +180,17 @@ def _note_approximations(program: Program, executed: Sequence[Sequence[int]], ba
     """Report the executed instructions whose last bits may differ on a GPU, and reads of a clock."""
     for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
+            notes = []
             if not {"approx", "full"}.isdisjoint(instruction.parts):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
-                batch.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
+                notes.append(("approximation", message))
             for operand in instruction.operands:
                 if isinstance(operand, Special) and operand.name in TIMES:
                     message = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
-                    batch.add("no-time", instruction.line, message, (0, 0, 0), (), count=threads)
+                    notes.append(("no-time", message))
+            for kind, message in notes:
+                text = batch.text(instruction.line)
+                batch.add(Finding(kind, instruction.line, text, message, (0, 0, 0), (), count=threads))
 
 
 def require_matrices(shape: Shape, copies: int) -> None:
@@ -223,19 +201,11 @@ def require_matrices(shape: Shape, copies: int) -> None:
 
 def _require_memory(needed: int, what: str, advice: str) -> None:
     """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
-    free = _free_memory()
-    if free is not None and needed > free:
+    system = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if system.exists() else None
+    free = int(found[1]) * 1024 if found else needed
+    if needed > free:
         raise TooLarge(f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}")
-
-
-def _free_memory() -> int | None:
-    """Free bytes of the system, None where it does not report them."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = [line for line in file if line.startswith("MemAvailable")]
-        return int(found[0].split()[1]) * 1024
-    except (OSError, IndexError):
-        return None
 
 
 def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
@@ -277,18 +247,15 @@ def load_variables(kernel: Kernel) -> dict[str, Array]:
 
 
 def _place_variables(
-    kernel: Kernel,
-    addresses: Mapping[str, int],
-    memory: GlobalMemory,
-    variables: Mapping[str, Array],
-    params: Mapping[str, bytes],
+    program: Program, memory: GlobalMemory, variables: Mapping[str, Array], params: Mapping[str, bytes]
 ) -> None:
     """Make __device__ and __constant__ variables accessible, and parameters that are structs, by their address."""
-    for variable in kernel.variables:
+    addresses = program.addresses
+    for variable in program.kernel.variables:
         if variable.name in variables:
             base, writable = addresses[variable.name], variable.space == "global"
             memory.add(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
-    for param in kernel.params:
+    for param in program.kernel.params:
         if param.name in addresses:
             data = np.frombuffer(params[param.name], np.uint8)
             memory.add(Buffer(param.name, addresses[param.name], param.size, data, writable=False))

@@ -60,12 +60,12 @@ class Machine:
         self.groups, self.steps = {0: self.live}, 0
         if self.memory.checks is not None:
             self.memory.checks.start()
+        self.shared.start()
+        self.local_memory.start()
         self.copies, self.exchange, self.wgmma = Copies(self), Exchange(self), Wgmma(self)
         self.barriers, self.bulk, self.block = Barriers(self), BulkCopies(self), BlockBarriers(self)
         self.spinning = Waiting(self)
         self.shared.unwritten = self.unwritten = Unwritten(self.program, batch)
-        self.shared.start()
-        self.local_memory.start()
         self.held: dict[int, Array] = {}
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self.registers: dict[str, Array] = dict(self.program.initial_registers)

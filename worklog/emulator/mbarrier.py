@@ -97,7 +97,7 @@ class Barriers:
             new = Barrier(start, lane, number, self.made[block], pc, 0, pending=number)
             self.made[block] += 1
             if self.order is not None:
-                self.order.prepare(self.made[block])
+                self.order.make_room(self.made[block])
                 new.clock = self.order.clock
             self.known[block, start] = new
         self._progress()
@@ -138,7 +138,7 @@ class Barriers:
                 out[group] = barrier.phase << PENDING_BITS | np.maximum(barrier.pending - before, 0)
                 self._count_down(barrier, pc, group, int(counts[group].sum()), how)
         if self.order is not None:
-            self.order.released()
+            self.order.tick()
         self._progress()
         return out
 
@@ -193,7 +193,7 @@ class Barriers:
             row = None if self.order is None else self.order.joined(lanes)
             self.tracked.append(Tracked(barrier, pc, lanes, copies, row))
         if self.order is not None:
-            self.order.released()
+            self.order.tick()
         self._progress()
 
     def fence(self, mask: Mask, init_only: bool) -> None:

@@ -34,39 +34,36 @@ class Race(NamedTuple):
 
 
 class Ordering:
-    """The accesses of a batch; arrays follow at the first use, when its memory has its size. replayed: these are of one
+    """The accesses of a batch, whose memory has its size. replayed: these are of one
     interval of an Interval; else the kernel has mbarriers, bulk copies or loops that wait for a shared flag, and each
     access is checked when it runs. Of a block with n threads, number i < n is thread i, and n + k its mbarrier k.
     """
 
     def __init__(self, shared: SharedMemory, replayed: bool = False) -> None:
         self.batch, self.shared, self.replayed = shared.batch, shared, replayed
-        self.known: Array = np.zeros((0, 0), np.int32)
+        lanes, self.size = self.batch.lanes, self.batch.block_lanes
+        cells, self.warps = len(shared.bytes) // shared.grain, self.size // 32
+        self.known: Array = np.zeros((lanes, self.size + 8), np.int32)
+        self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int16)
+        self.written = np.zeros(cells, np.int32)
+        shape = (cells, self.warps)
+        self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
+        self.read_site = np.zeros(shape, np.int16)
+        self.leaving: Array = np.zeros(cells, np.int32)  # copies that still read a cell, and the site of one
+        self.leaving_site = np.zeros(cells, np.int16)
         self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
         # What strong writes of each cell released, what strong reads have shown to a lane, and when it last fenced.
         self.flags: dict[int, Array] = {}
         self.shown: dict[int, Array] = {}
-        self.fences: Array = np.zeros(self.batch.lanes, np.int32)
+        self.fences, self.fenced = np.zeros((2, lanes), np.int32)  # the latter: fence.proxy.async
         self.clock = 1
         self.sites: list[Site] = []
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
         self.repeated: set[int] = set()
         self.races: list[Race] = []
 
-    def prepare(self, barriers: int = 0) -> None:
-        """Make room for mbarriers of each block."""
-        lanes, self.size = self.batch.lanes, self.batch.block_lanes
-        if len(self.known) != lanes:
-            cells, self.warps = len(self.shared.bytes) // self.shared.grain, self.size // 32
-            self.known = np.zeros((lanes, self.size + 8), np.int32)
-            self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int16)
-            self.written = np.zeros(cells, np.int32)
-            shape = (cells, self.warps)
-            self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
-            self.read_site = np.zeros(shape, np.int16)
-            self.fenced = np.zeros(lanes, np.int32)
-            self.leaving: Array = np.zeros(cells, np.int32)  # copies that still read a cell, and the site of one
-            self.leaving_site = np.zeros(cells, np.int16)
+    def make_room(self, barriers: int) -> None:
+        """For this number of mbarriers per block."""
         missing = self.size + barriers - self.known.shape[1]
         if missing > 0:
             self.known = np.pad(self.known, ((0, 0), (0, missing + 8)))
@@ -75,42 +72,35 @@ class Ordering:
 
     def close(self, lanes: Array | None, flying: Sequence[tuple[Visit, Array]]) -> None:
         """__syncthreads of all blocks (lanes None) or of the blocks of these lanes."""
-        self.prepare()
         rows = self.known.reshape(-1, self.size, self.known.shape[1])
         blocks = np.arange(len(rows)) if lanes is None else np.flatnonzero(lanes.reshape(-1, self.size).any(axis=1))
         joined = rows[blocks].max(axis=1)
         joined[:, : self.size] = self.clock
         rows[blocks] = joined[:, None]
-        self._tick()
+        self.tick()
 
     def synchronise_warps(self, lanes: Array) -> None:
         """__syncwarp of these lanes."""
-        self.prepare()
         groups = lanes.reshape(-1, 32)
         for warp in np.flatnonzero(groups.any(axis=1)):
             own = warp * 32 + np.flatnonzero(groups[warp])
             self.known[own] = self.joined(own)
-        self._tick()
+        self.tick()
 
     def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
         """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
-        self.prepare()
         for block in np.flatnonzero(arrived.reshape(-1, self.size).any(axis=1)).tolist():
             lanes, before = slice(block * self.size, (block + 1) * self.size), self.named.get((block, number))
             row = self.joined(block * self.size + np.flatnonzero(arrived[lanes]))
             self.named[block, number] = row = row if before is None else latest(row, before)
             self.acquire(block * self.size + np.flatnonzero(released[lanes]), row)
-        self._tick()
+        self.tick()
 
     def joined(self, lanes: Array) -> Array:
         """What these lanes of a block know together, and what they did themselves."""
         row: Array = self.known[lanes].max(axis=0)
         row[lanes % self.size] = self.clock
         return row
-
-    def released(self) -> None:
-        """Later accesses are not part of what a thread has just released."""
-        self._tick()
 
     def acquire(self, lanes: Array, row: Array) -> None:
         """These lanes know what a phase of an mbarrier collected."""
@@ -119,11 +109,11 @@ class Ordering:
 
     def fence(self, lanes: Array) -> None:
         """fence.proxy.async: earlier writes of these lanes are visible to asynchronous copies."""
-        self.prepare()
         self.fenced[lanes] = self.clock
-        self._tick()
+        self.tick()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Later accesses are not part of what a thread has just released."""
         self.clock += 1
         self.repeated.clear()
 
@@ -131,7 +121,6 @@ class Ordering:
 
     def add(self, visit: Visit, lanes: Array | None) -> None:
         """An access of these lanes."""
-        self.prepare()
         if id(visit) in self.repeated and lanes is visit.mask and not visit.site.strong:
             return
         known = self.pairs.get(id(visit))
@@ -159,8 +148,7 @@ class Ordering:
         """PTX ISA, "Release and Acquire Patterns": a fence and a strong write release, a strong read and a fence
         acquire; and so do .release and .acquire alone.
         """
-        parts = {*site.text.split(maxsplit=1)[0].split(".")}
-        releases, acquires = ({kind, "acq_rel"} & parts for kind in ("release", "acquire"))
+        releases, acquires = ({kind, "acq_rel"} & {*site.parts} for kind in ("release", "acquire"))
         for cell, lane in zip(cells, lanes, strict=True):
             flag = self.flags.get(cell)
             if flag is not None and site.op != "st":
@@ -171,7 +159,7 @@ class Ordering:
                 row = self.known[lane].copy()
                 row[lane % self.size] = self.clock if releases else self.fences[lane]
                 self.flags[cell] = row if flag is None else latest(flag, row)
-        self._tick()
+        self.tick()
 
     def _learn(self, lane: int) -> None:
         if (row := self.shown.pop(lane, None)) is not None:
@@ -179,12 +167,11 @@ class Ordering:
 
     def between_threads(self, lanes: Array) -> None:
         """A fence of these lanes."""
-        self.prepare()
         self.fences[lanes] = self.clock
         for lane in [*self.shown]:
             if lanes[lane]:
                 self._learn(lane)
-        self._tick()
+        self.tick()
 
     def _pairs(self, visit: Visit, lanes: Array | None) -> tuple[Visit, Array, Array, Array, Array]:
         """Cells and lanes of an access; and for each warp the places of its cells in `read`, with bits of its lanes."""
@@ -218,7 +205,6 @@ class Ordering:
 
     def _cells(self, lanes: Array, starts: Array, size: int) -> tuple[Array, Array]:
         """Of `size` bytes from each start on: the cells, and the lane of each."""
-        self.prepare()
         first = (self.shared.lane_base[lanes] + starts) // self.shared.grain
         each = np.arange(-(-size // self.shared.grain))
         return (first[:, None] + each).ravel(), np.repeat(lanes, len(each))

@@ -27,11 +27,7 @@ SHORTEST = 2 * STRETCH
 
 
 def predict(
-    kernel: Kernel,
-    rung: Launched,
-    shape: Shape,
-    beta: float = 0.0,
-    blocks: Mapping[int, int] | None = None,
+    kernel: Kernel, rung: Launched, shape: Shape, beta: float = 0.0, blocks: Mapping[int, int] | None = None
 ) -> Result:
     """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
     alpha is 1.
@@ -78,12 +74,7 @@ def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
 
 
 def _of_blocks(
-    kernel: Kernel,
-    rung: Launched,
-    shape: Shape,
-    grid: tuple[int, ...],
-    weights: Mapping[int, int],
-    beta: float,
+    kernel: Kernel, rung: Launched, shape: Shape, grid: tuple[int, ...], weights: Mapping[int, int], beta: float
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))

@@ -41,19 +41,15 @@ class Printed:
     def call(self, lanes: NDArray[np.bool_], formats: NDArray[Any], arguments: NDArray[Any]) -> NDArray[np.uint32]:
         """vprintf of these lanes: the numbers of arguments."""
         out = np.zeros(lanes.shape, np.uint32)
-        for lane in np.flatnonzero(lanes) if self.memory.batch.values else ():
-            form, place = (int(np.broadcast_to(each, lanes.shape)[lane]) for each in (formats, arguments))
-            out[lane] = self.add(int(lane), form, place)
+        for lane in np.flatnonzero(lanes).tolist() if self.memory.batch.values else ():
+            text, place = (int(np.broadcast_to(each, lanes.shape)[lane]) for each in (formats, arguments))
+            form = self.text(text, lane)
+            if sum(line.count("\n") for line in self.written) < PRINTED:
+                self.written.append(self.filled(form, self.bytes_at(place, lane), lane))
+            else:
+                self.more += 1
+            out[lane] = sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
         return out
-
-    def add(self, lane: int, text: int, arguments: int) -> int:
-        """Print a format string with arguments, both given by their address. Returns the number of arguments."""
-        form = self.text(text, lane)
-        if sum(line.count("\n") for line in self.written) < PRINTED:
-            self.written.append(self.filled(form, self.bytes_at(arguments, lane), lane))
-        else:
-            self.more += 1
-        return sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
 
     def filled(self, form: str, data: bytes, lane: int) -> str:
         """A format with the values of its arguments; a specifier that C doesn't have stays as it is."""

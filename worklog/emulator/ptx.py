@@ -139,7 +139,6 @@ class Kernel:
     assembled: bool | None = None
 
 
-SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 # NumPy's dtype of each PTX type that instructions compute in.
 DTYPES = {
     "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2",
@@ -151,9 +150,9 @@ def size_of(type_: str) -> int:
     """Bytes of a PTX type such as "f32" or "b8"."""
     if type_ == "pred":
         return 1
-    if type_[1:] not in SIZES:
+    if type_[1:] not in ("8", "16", "32", "64"):
         raise UnsupportedInstruction(f"the emulator has no type .{type_}")
-    return SIZES[type_[1:]]
+    return int(type_[1:]) // 8
 
 
 def elements(instruction: Instruction) -> int:

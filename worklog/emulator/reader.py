@@ -9,7 +9,9 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
+from worklog.emulator.assembled import as_assembled
 from worklog.emulator.findings import PtxError, UnsupportedInstruction
 from worklog.emulator.ptx import (
     SPECIALS,
@@ -26,6 +28,7 @@ from worklog.emulator.ptx import (
     Vec,
     size_of,
 )
+from worklog.kernel.resources import Widths
 
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
@@ -52,16 +55,19 @@ _VARIABLE = re.compile(
 )
 
 
-def parse(text: str, symbol: str | None = None) -> dict[str, Kernel]:
-    """The kernels of a PTX module by symbol: all, or the named one alone, if there is one. A kernel has the module's
-    variables that it names. Raises PtxError for text that is not PTX.
+@lru_cache(maxsize=64)
+def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -> Kernel:
+    """A kernel of a PTX module by its symbol, or the only one, with the module's variables that it names. Raises
+    PtxError.
+
+    assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
+    are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
     """
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)
     target = re.search(r"\.target\s+(\w+)", text)
     if target is None:
         raise PtxError("this is not PTX: there is no .target line")
-    kernels: dict[str, Kernel] = {}
-    bodies: dict[str, str] = {}
+    entries: dict[str, tuple[str, str]] = {}  # head and body
     between, position = "", 0
     while header := _HEADER.search(text, position):
         between += text[position : header.start()]
@@ -70,15 +76,17 @@ def parse(text: str, symbol: str | None = None) -> dict[str, Kernel]:
             continue
         end = _matching_brace(text, header.end() - 1)
         name = re.search(r"\.entry\s+([\w$]+)", header["head"])
-        if name is not None and symbol in (None, name[1]):
-            bodies[name[1]] = text[header.end() : end - 1]
-            kernels[name[1]] = _Body(header["head"], bodies[name[1]], target.group(1)).kernel()
+        if name is not None:
+            entries[name[1]] = header["head"], text[header.end() : end - 1]
         position = end
-    statements = _module_statements(between + text[position:])
-    return {
-        name: replace(kernel, variables=(*_named(statements, bodies[name]), *kernel.variables))
-        for name, kernel in kernels.items()
-    }
+    if symbol is None and len(entries) == 1:
+        symbol = next(iter(entries))
+    if symbol is None or symbol not in entries:
+        raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}")
+    head, body = entries[symbol]
+    kernel, statements = _Body(head, body, target[1]).kernel(), _module_statements(between + text[position:])
+    kernel = replace(kernel, variables=(*_named(statements, body), *kernel.variables))
+    return kernel if assembled is None else as_assembled(kernel, assembled)
 
 
 def _matching_brace(text: str, start: int) -> int:

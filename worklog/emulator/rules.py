@@ -32,9 +32,7 @@ _MODIFIERS = {
 }  # fmt: skip
 _ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
 _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
-_WITHOUT_EFFECT = (
-    "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
-)  # fmt: skip
+_WITHOUT_EFFECT = ("prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority")
 _DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
 _BULK = {
     "cp", "async", "bulk", "shared::cluster", "shared::cta", "global", "L2::cache_hint", "multicast::cluster",
@@ -161,11 +159,6 @@ def _barrier(w: Writer, i: Instruction) -> bool:
     number, *count = (w.source(operand, "u32") for operand in operands)
     given = f"{w.mask}, {i.pc}, {w.follow}, {number}, {count[0] if count else None}, {predicate}"
     w.leaving = f"S.block.arrive(m, {given})"
-    return True
-
-
-def _nothing(w: Writer, i: Instruction) -> bool:
-    """Prefetches and naps change no value."""
     return True
 
 
@@ -341,5 +334,5 @@ RULES: dict[str, Rule] = {
     "mma": mma,
     "wgmma": _warp_group,
     "wmma": _wmma,
-    **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
+    **dict.fromkeys(_WITHOUT_EFFECT, lambda w, i: True),
 }

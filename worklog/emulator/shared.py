@@ -15,7 +15,7 @@ import numpy as np
 
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import WARP, Site, wavefronts
-from worklog.emulator.findings import Array, Batch, Mask, called, plain_name
+from worklog.emulator.findings import ONE_STORE, Array, Batch, Mask, called, plain_name
 from worklog.emulator.flow import Block, defined, reads
 from worklog.emulator.intervals import Interval
 from worklog.emulator.ordering import Ordering
@@ -299,7 +299,8 @@ class SharedMemory:
                 loser = int(lost.argmax())
                 same = np.flatnonzero((visit.index == visit.index[loser]) & (True if mask is None else mask))
                 threads = [*map(self.batch.locate, (loser, int(same[-1])))]
-                self.batch.tell_twice("shared-race", visit.site, threads, visit.site.place, int(lost.sum()))
+                what = f"{visit.site.place}, {ONE_STORE}"
+                self.batch.tell_race("shared-race", (visit.site, visit.site), threads, what, int(lost.sum()))
                 return
 
     def _check_pending(self, visit: Visit) -> None:

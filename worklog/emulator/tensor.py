@@ -23,18 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.floats import fma_f64, from_bfloat, from_half, to_half
+from worklog.emulator.findings import Mask
+from worklog.emulator.floats import Array, fma_f64, from_bfloat, from_half, to_half
 
 if TYPE_CHECKING:
     from worklog.emulator.counts import Site
     from worklog.emulator.machine import Machine
 
-Array = Any  # an NDArray: NumPy types the results of its operators as Any
-Mask = Any
 Words = Sequence[Array]
 FRACTION = 25  # bits that a term keeps below the largest term's exponent
 BITS = {"f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}

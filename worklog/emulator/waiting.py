@@ -58,7 +58,7 @@ class Waiting:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.version = self.stores = 0
-        self.live, self.polling = machine.program.live_in, polling(machine.program)
+        self.live, self.polling = machine.program.flow.live_in, polling(machine.program)
         self.parked: list[tuple[int, Array]] = []
         self.states: dict[int, State] = {}
         self.woken = (-1, -1)
@@ -75,7 +75,7 @@ class Waiting:
         if old is not None and old.due > 1:
             self.states[number] = old._replace(due=old.due - 1)
             return False
-        now = {name: registers[name] for name in self.live.get(number, ()) if name in registers}
+        now = {name: registers[name] for name in self.live[number] if name in registers}
         stayed = old is not None and np.array_equal(lanes, old.lanes)
         private, compared = None, old.compared + 1 if old is not None and stayed else 0
         enough = compared > (0 if number in self.waited else MOST_COMPARED)
@@ -98,7 +98,7 @@ class Waiting:
     def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park lanes whose last wait for an mbarrier has failed; they may count their attempts, or read a clock."""
         self.machine.barriers.refused[lanes] = False
-        now, old = {name: registers[name] for name in self.live.get(number, ())}, self.states.get(number)
+        now, old = {name: registers[name] for name in self.live[number]}, self.states.get(number)
         if old is None or not (np.array_equal(lanes, old.lanes) and _equal(now, old.registers, lanes)):
             self.attempted = True
         self.states[number] = State(PERIOD, 0, lanes, now, self.version, None)
@@ -147,17 +147,12 @@ def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -
 
 def _equal(some: dict[str, Array], others: dict[str, Array], lanes: Array) -> bool:
     """Whether registers have the same bits in these lanes."""
-    return some.keys() == others.keys() and all(_same(value, others[name], lanes) for name, value in some.items())
 
+    def same(one: Array, other: Array) -> bool:
+        bits = [(each if len(each) == 1 else each[lanes]).tobytes() for each in (one, other)]
+        return bits[0] == bits[1]
 
-def _same(one: Array, other: Array, lanes: Array) -> bool:
-    if one is other:
-        return True
-    if len(one) != len(other) or one.dtype != other.dtype:
-        return False
-    bits = f"u{one.itemsize}"
-    equal = np.ascontiguousarray(one).view(bits) == np.ascontiguousarray(other).view(bits)
-    return bool(equal.all() if len(one) == 1 else equal[lanes].all())
+    return all(value is others[name] or same(value, others[name]) for name, value in some.items())
 
 
 def may_wait(kernel: Kernel, flow: Flow) -> bool:

@@ -7,11 +7,12 @@ wgmma.wait_group is checked. PTX ISA, "Asynchronous Warpgroup Level Matrix Instr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.findings import UnsupportedInstruction
+from worklog.emulator.findings import Mask, UnsupportedInstruction
+from worklog.emulator.floats import Array
 from worklog.emulator.flow import Block, defined, registers
 from worklog.emulator.shared import follow
 from worklog.emulator.tensor import Form, accumulator, left, numbers, registers_of
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
     from worklog.emulator.ptx import Instruction
 
-Array = Any  # an NDArray: NumPy types the results of its operators as Any
-Mask = Any
 LINE = 16  # bytes that lie together in every layout
 # Bytes per line of a swizzled pattern, by bits 62 and 63 of a descriptor; 0: no swizzle.
 WIDTHS = np.array([0, 128, 64, 32])
