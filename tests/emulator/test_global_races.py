@@ -145,11 +145,17 @@ SHARED_LOCK = T + (
   }
 """
 )
+BY_GUARD = BY_WARP.replace(
+    'if (t == 0 && b == 0) asm volatile("st.global.release.gpu.b32 [%0], 1;" :: "l"(flag));',
+    """asm volatile("{ .reg .pred p; setp.eq.u32 p, %1, 0; @p st.global.release.gpu.b32 [%0], 1; }"
+    :: "l"(flag), "r"(t + b));""",
+)
 HANDED_OVER = {
     "shared lock": SHARED_LOCK,
     "ticket": LAST_BLOCK,
     "one fence": ONE_FENCE,
     "by warp": BY_WARP,
+    "by an instruction with a guard": BY_GUARD,
     "passed on": PASSED_ON,
     "two chains of turns": TURNS,
 }

@@ -167,6 +167,11 @@ class Box(NamedTuple):
         """The places in `memory` of the bytes of each element that exists there."""
         return self.offset[self.inside][:, None] + np.arange(self.layout.item)
 
+    def of(self, which: Array) -> Box:
+        """The copies of some of the lanes."""
+        lanes, starts, offset, inside = (each[which] for each in (self.lanes, self.starts, self.offset, self.inside))
+        return self._replace(lanes=lanes, starts=starts, offset=offset, inside=inside)
+
     def read(self) -> Array:
         """From global memory, in the order of shared memory, by lane."""
         data = np.zeros((*self.offset.shape, self.layout.item), np.uint8)
@@ -221,15 +226,10 @@ class BulkCopies:
         stores, self.stores = self.stores, []
         for box, group in stores:
             done = group < waiting[box.lanes]
-            for part, which in ((done, True), (~done, False)):
-                if part.any():
-                    own = box._replace(
-                        lanes=box.lanes[part], starts=box.starts[part], offset=box.offset[part], inside=box.inside[part]
-                    )
-                    if which:
-                        self._complete(own)
-                    else:
-                        self.stores.append((own, group))
+            if done.any():
+                self._complete(box.of(done))
+            if not done.all():
+                self.stores.append((box.of(~done), group))
 
     def finish(self) -> None:
         """The blocks have run to their end: their shared memory is gone."""

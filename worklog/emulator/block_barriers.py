@@ -196,11 +196,9 @@ class BlockBarriers:
         """Raises BudgetExceeded for lanes that wait forever."""
         if self.waiting:
             first = self.waiting[0]
-            lanes = self._by_block(first.lanes)
-            block = int(lanes.argmax())
+            block = int(self._by_block(first.lanes).argmax())
             here = _union([arrival for arrival in self.waiting if arrival.number == first.number])
-            size = self.machine.batch.block_lanes
-            count = int(here[block * size :][:size].sum())
+            count = int(self._by_warp(here)[block].sum())
             why = f"{count} threads wait at barrier {first.number}, and no other thread of the block will arrive there"
             at = next(b.index for b in self.machine.program.flow.blocks if b.start <= first.pc < b.stop)
             raise deadlock(self.machine, at, first.lanes, "deadlock: ", why)
@@ -230,10 +228,8 @@ class BlockBarriers:
                 start = int(blocks.argmax()) * size
                 own = ((pc, lanes[start:][:size]) for pc, lanes in sorted(there.items()))
                 (pc, lanes), (other, others) = [(pc, lanes) for pc, lanes in own if lanes.any()][:2]
-                what = (
-                    f"waits here, while {int(others.sum())} threads of its block wait at line {self.code[other].line}"
-                )
-                what = f"{what}: {why}"
+                what = f"waits here, while {int(others.sum())} threads of its block wait at line "
+                what += f"{self.code[other].line}: {why}"
                 lane, count = start + int(lanes.argmax()), int(blocks.sum())
                 self.machine.batch.tell(kind, self.code[pc], lane, what, self.code[other], count)
 

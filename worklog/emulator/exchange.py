@@ -207,9 +207,9 @@ class Exchange:
             alive = alive & ~machine.groups[block]
         self.lived = self.lived | (_warps(lanes) & alive)
         self.held[number] = self.held[number] | lanes if number in self.held else lanes
-        return bool(self.held[number] is lanes and (self._complete([number])[0] | ~lanes).all()) and bool(
-            self._take({number: lanes})
-        )
+        if self.held[number] is not lanes or not (self._complete([number])[0] | ~lanes).all():
+            return False
+        return bool(self._take({number: lanes}))
 
     def meeting(self, before: float) -> dict[int, Array]:
         """Lanes that have all met at instructions of one kind, by block of code; they execute these next. Empty if
@@ -307,17 +307,16 @@ class Exchange:
             out = merged if isinstance(new, tuple) else merged[0]
         return out
 
-    def shuffle(self, pc: int, mode: str, *own: Array) -> Any:
+    def shuffle(self, pc: int, mode: str, *operands: Array) -> Any:
         """shfl.sync: the values, and whether each source lane is in range. The value of a lane outside of the member
         mask, or one that does not execute the instruction, is undefined; here it is its last one.
         """
-        a, b, c, origin = self._operands((*own, self.origin))
+        a, b, c, origin = self._operands((*operands, self.origin))
         lanes = self.active
         source, valid = source_lanes(mode, b, c, len(lanes))
         lost = lanes & ~(lanes[source] & (self.named & BITS[source & 31] != 0))
-        self.origins = np.maximum(
-            np.where(lost, np.uint32(pc + 1), np.uint32(0)), np.broadcast_to(origin, lanes.shape)[source]
-        )
+        own = np.where(lost, np.uint32(pc + 1), np.uint32(0))
+        self.origins = np.maximum(own, np.broadcast_to(origin, lanes.shape)[source])
         return np.broadcast_to(a, lanes.shape)[source], valid & lanes
 
     def used(self, pc: int, origin: Array, mask: Mask) -> None:

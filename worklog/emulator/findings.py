@@ -166,11 +166,6 @@ class Batch:
         line = second.line
         self.add(Finding(kind, line, self.text(line), message, block, concerned, first.line, count, callers))
 
-    @property
-    def failed(self) -> bool:
-        """Whether an error was found."""
-        return any(finding.is_error for finding in self.found.values())
-
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""
         return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))

@@ -193,7 +193,14 @@ def _origins(kernel: Kernel) -> dict[str, set[str]]:
 
 
 def _provenance(kernel: Kernel, origins: Mapping[str, set[str]]) -> dict[int, Variable]:
-    """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one."""
+    """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one.
+
+    An extern array has one end: that of the block's memory. Where a kernel divides it into parts, PTX has no names for
+    them, and the offset of an access doesn't tell its part: the compiler adds the constants of the index to it, so that
+    element t - 32 of a part at byte 4096 is [4 * t + 3968]. Sizes of parts from the user would not help: a check by
+    offsets reports this right access, and the address alone is always inside of some part. A kernel whose parts have
+    constant sizes can declare each as a __shared__ array of its own: their ends are checked.
+    """
     arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
     out = {}
     for instruction in kernel.instructions:

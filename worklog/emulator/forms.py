@@ -88,7 +88,7 @@ _TABLE = (
     ("slct.ftz.ANY.f32", "t t f32", "np.where(flush({2}) >= 0, {0}, {1})", "t"),
     ("setp.COMPARE.COMBINE.SHIFTED", "t t pred?", "both({0} COMPARE {1} COMBINE)", "pred pred"),
     ("setp.COMPAREF.COMBINE.FTZ.SCALAR", "t t pred?", "both(COMPAREF COMBINE)", "pred pred"),
-    ("setp.COMPAREF.COMBINE.FTZ.DOUBLE", "t t pred?", "columns(combined(COMPAREF COMBINE))", "pred pred"),
+    ("setp.COMPAREF.COMBINE.FTZ.DOUBLE", "t t pred?", "combined(COMPAREF COMBINE).T", "pred pred"),
     ("set.COMPARE.COMBINE.YES.SHIFTED", "s s pred?", "np.where(combined({0} COMPARE {1} COMBINE), YES, YES * 0)", "t"),
     ("set.COMPAREF.COMBINE.FTZ.YES.FLOAT", "s s pred?", "np.where(combined(COMPAREF COMBINE), YES, YES * 0)", "t"),
     ("set.COMPAREF.COMBINE.FTZ.YES_SINGLE.SINGLE", "s s pred?",

@@ -99,11 +99,6 @@ def paired(pair: Array) -> Array:
     return np.ascontiguousarray(pair).view(np.uint32).ravel()
 
 
-def columns(pair: Array) -> tuple[Array, Array]:
-    """setp's results for two halves: the low one's and the high one's."""
-    return pair[:, 0], pair[:, 1]
-
-
 def tested(word: Array, combine: np.ufunc, other: Array) -> tuple[Array, Array]:
     """lop3's results with a predicate: the word, and whether any bit is set, combined with another predicate."""
     return word, combine(word != 0, other)

@@ -39,7 +39,6 @@ SMEM_UNIT, RESERVED = 128, 1024
 RESERVED_OFFSETS = {
     f"%reserved_smem_offset_{name}": offset for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
 }
-ADDRESSES = ("u64", "b64")  # types of parameters that hold a pointer
 
 
 @dataclass(frozen=True)
@@ -180,14 +179,13 @@ def _note_approximations(program: Program, executed: Sequence[Sequence[int]], ba
     """Report the executed instructions whose last bits may differ on a GPU, and reads of a clock."""
     for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
-            notes = []
+            clocks = (each.name for each in instruction.operands if isinstance(each, Special) and each.name in TIMES)
+            notes = [
+                ("no-time", f"{name} only grows by 1000 at each read here: the emulator has no time") for name in clocks
+            ]
             if not {"approx", "full"}.isdisjoint(instruction.parts):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
                 notes.append(("approximation", message))
-            for operand in instruction.operands:
-                if isinstance(operand, Special) and operand.name in TIMES:
-                    message = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
-                    notes.append(("no-time", message))
             for kind, message in notes:
                 text = batch.text(instruction.line)
                 batch.add(Finding(kind, instruction.line, text, message, (0, 0, 0), (), count=threads))
@@ -317,7 +315,7 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
             continue
         if tensor is not None and (param.type, param.size) != ("b8", SIZE):
             raise BadLaunch(f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {SIZE} bytes")
-        if tensor is None and param.type not in ADDRESSES:
+        if tensor is None and param.type not in ("u64", "b64"):
             raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
         data = pointer.data
         if data is not None:

@@ -44,7 +44,6 @@ class Machine:
         self.shared, self.local_memory = SharedMemory(self.batch, shared, grain), LocalMemory(self.batch, local)
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
-        self.lines = [i.line for i in program.kernel.instructions]
         self.printed, self.tensor = Printed(memory, self.local_memory), Tensor(self)
 
     # Running.
@@ -56,7 +55,6 @@ class Machine:
         self.live: Array = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
         self.started = self.live
         self.specials: dict[str, Array] = {}
-        self.counted: dict[int, tuple[Array, int, int]] = {}
         self.groups, self.steps = {0: self.live}, 0
         if self.memory.checks is not None:
             self.memory.checks.start()
@@ -129,14 +127,7 @@ class Machine:
 
     def census(self, lanes: Array) -> tuple[int, int]:
         """Number of warps and of lanes."""
-        known = self.counted.get(id(lanes))
-        if known is not None:
-            return known[1], known[2]
-        if len(self.counted) > 1000:
-            self.counted.clear()
-        warps, threads = int(lanes.reshape(-1, 32).any(axis=1).sum()), int(lanes.sum())
-        self.counted[id(lanes)] = (lanes, warps, threads)
-        return warps, threads
+        return int(lanes.reshape(-1, 32).any(axis=1).sum()), int(lanes.sum())
 
     def push(self, number: int, lanes: Array) -> None:
         """Continue lanes at a block of code, or end them; not those that diverged or wait. Blocks that waited only for
@@ -276,24 +267,20 @@ class Machine:
     # Called by generated code: memory.
 
     def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:
-        """The memory of an access, and the address in it."""
-        memory, address = self._space(site, base, mask)
+        """The memory of an access, and the address in it. The window of a generic address selects the memory."""
+        memories: dict[str, GlobalMemory | SharedMemory] = {"shared": self.shared, "local": self.local_memory}
+        memory, address = memories.get(site.space, self.memory), base
+        if site.space == "generic":
+            chosen = base if mask is None or mask is False or len(base) == 1 else base[mask]
+            windows = {int(w) << 60 for w in np.unique(chosen >> np.uint64(60))}
+            for window, space in ((SHARED_WINDOW, "shared"), (LOCAL_WINDOW, "local")):
+                if windows == {window}:
+                    memory, address = memories[space], base - np.uint64(window)
+                elif window in windows:
+                    raise self._unsupported(site, "lanes in different memories")
         if memory is self.shared and self.memory.checks is not None and site.strong:
             self.memory.checks.shared_flag(site, address, self.lanes_of(mask))
         return memory, address
-
-    def _space(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:
-        """The window of a generic address selects the memory."""
-        if site.space != "generic":
-            return {"shared": self.shared, "local": self.local_memory}.get(site.space, self.memory), base
-        chosen = base if mask is None or mask is False or len(base) == 1 else base[mask]
-        windows = {int(w) << 60 for w in np.unique(chosen >> np.uint64(60))}
-        for window, memory in ((SHARED_WINDOW, self.shared), (LOCAL_WINDOW, self.local_memory)):
-            if windows == {window}:
-                return memory, base - np.uint64(window)
-        if windows & {SHARED_WINDOW, LOCAL_WINDOW}:
-            raise self._unsupported(site, "lanes in different memories")
-        return self.memory, base
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """ld: one array per element."""

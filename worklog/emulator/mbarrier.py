@@ -145,10 +145,9 @@ class Barriers:
     def _count_down(self, barrier: Barrier, pc: int, lanes: Array, count: int, how: str) -> None:
         lane = int(lanes[0])
         if count > barrier.pending:
-            what = (
-                f"arrives at {_at(barrier.start)} although all {barrier.count} arrivals of its phase {barrier.phase} "
-            )
-            what += "have been counted" + (f", and {barrier.bytes} bytes are still to come" if barrier.bytes else "")
+            what = f"arrives at {_at(barrier.start)} although all {barrier.count} arrivals of its phase "
+            what += f"{barrier.phase} have been counted"
+            what += f", and {barrier.bytes} bytes are still to come" if barrier.bytes else ""
             self._tell("mbarrier-misuse", pc, lane, what, barrier.pc)
             return
         barrier.pending -= count

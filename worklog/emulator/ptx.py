@@ -64,11 +64,9 @@ CONSTANT = (
 # Clocks, with the bits of the count that they give. The emulator has no time: see Machine.clock.
 TIMES = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
 
-SPECIAL_VECTORS = (
-    "%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid",
-)  # fmt: skip
+VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 SPECIALS = (
-    *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
+    *(f"{name}.{axis}" for name in VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
     "WARP_SZ", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", *CONSTANT, *TIMES,
 )  # fmt: skip

@@ -321,9 +321,8 @@ class _Body:
         """A predicate operand such as !%p1, as a new register that an instruction before sets."""
         value, number = self._operand(text, statement), len(self.instructions)
         target = Reg(f"!{text}@{number}", "pred")
-        self.instructions.append(
-            Instruction(number, "not.pred", (target, value), None, self.line, statement, self.caller)
-        )
+        negation = Instruction(number, "not.pred", (target, value), None, self.line, statement, self.caller)
+        self.instructions.append(negation)
         return target
 
     def _operand(self, text: str, statement: str) -> Operand:

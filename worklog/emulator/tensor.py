@@ -239,9 +239,8 @@ class Tensor:
         x, y = left(self.words(a, warps), form.type_, form.rows), right(self.words(b, warps), form.other, form.columns)
         for k in range(0, x.shape[-1], form.step):
             old = accumulator(words, form.sum_type, form.rows)
-            results = registers_of(
-                form.sums(x[..., k : k + form.step], y[..., k : k + form.step, :], old), form.sum_type, form.how
-            )
+            sums = form.sums(x[..., k : k + form.step], y[..., k : k + form.step, :], old)
+            results = registers_of(sums, form.sum_type, form.how)
             words = results.reshape(words.shape)
         return self.spread(results, warps)
 

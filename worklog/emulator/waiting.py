@@ -135,12 +135,12 @@ def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -
     """The error for lanes that wait forever, at this block of code."""
     first, block = int(lanes.argmax()), machine.program.flow.blocks[number]
     where, thread = machine.batch.locate(first)
-    if machine.batch.failed:
+    if any(finding.is_error for finding in machine.batch.found.values()):
         # What has been found before is the likely cause, so the launch ends with its findings.
         place = machine.program.kernel.instructions[block.stop - 1]
         machine.batch.tell("deadlock", place, first, "waits forever: " + why.replace("\n", "; "))
         return Aborted()
-    lines = [line for line in machine.lines[block.start : block.stop] if line]
+    lines = [i.line for i in machine.program.kernel.instructions[block.start : block.stop] if i.line]
     at = f"line {lines[-1]}: {machine.batch.text(lines[-1])}" if lines else f"instruction {block.stop}"
     return BudgetExceeded(f"{what}thread {thread} of block {where} is still near {at}\n{why}")
 
