@@ -16,9 +16,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
+from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory, UnknownEntry
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import Compiled, UnknownEntry
+from worklog.kernel.nvrtc import Compiled
 from worklog.runner.job import ContextLost, Say, main, packed
 from worklog.runs.measurement import Measurement
 

@@ -74,6 +74,14 @@ class CompileFailed(WorklogError):
     """A kernel does not compile; the message holds the compiler's message and the source line."""
 
 
+class UnknownEntry(CompileFailed):
+    """The source compiles but has no kernel of this name."""
+
+
+class NvrtcMissing(WorklogError):
+    """NVRTC is not installed, or does not load on this platform."""
+
+
 class LaunchFailed(WorklogError):
     """A launch, or the work it started, ended in a CUDA error."""
 

@@ -13,10 +13,9 @@ from tests.helpers import RACY, typed
 from worklog.analysis import inspection
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
 from worklog.emulator import device
-from worklog.errors import CompileFailed
+from worklog.errors import CompileFailed, NvrtcMissing
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.kernel.resources import bank_conflicts, main_loop, no_sass, register_reads
 from worklog.problem.gemm import Shape
 

@@ -12,10 +12,10 @@ from tests.corpus.sources import Found
 from worklog.emulator import UnsupportedInstruction, load
 from worklog.emulator.device import build
 from worklog.emulator.launch import _program
-from worklog.errors import BadSetting, CompileFailed, WorklogError
+from worklog.errors import BadSetting, CompileFailed, UnknownEntry, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import Compiled, UnknownEntry
+from worklog.kernel.nvrtc import Compiled
 from worklog.runner.check import check
 
 MOST_TILE, TILE_K = 256, 64

@@ -11,11 +11,11 @@ import pytest
 from worklog.analysis import ship
 from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, device
-from worklog.errors import WorklogError
+from worklog.errors import NvrtcMissing, WorklogError
 from worklog.gate import Checker
 from worklog.gate.shapes import edge_shapes
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.nvrtc import NvrtcMissing, nvrtc_version
+from worklog.kernel.nvrtc import nvrtc_version
 
 AGAIN = "compile it again: make ptx"
 

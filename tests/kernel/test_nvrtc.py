@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
+from worklog.errors import BadSetting, CompileFailed, UnknownEntry, WorklogError, install_command
 from worklog.kernel import Kernel, nvrtc
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import UnknownEntry, compile_cuda, compile_error, of_nvidia
+from worklog.kernel.nvrtc import compile_cuda, compile_error, of_nvidia
 
 TWO = """
 template <int N> __global__ void small(float* out) {

@@ -18,12 +18,11 @@ from tests.helpers import PLAIN, RACY, TEXTURE, typed
 from tests.lab.waiting import WAIT_S, gone
 from tests.runner.conftest import FOREIGN, mine
 from worklog.emulator import EmulatedDevice, EmulatedFault, device
-from worklog.errors import BadSetting, NoGpu
+from worklog.errors import BadSetting, NoGpu, NvrtcMissing
 from worklog.gate import shapes
 from worklog.gate.shapes import drawn_shapes
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.problem.gemm import Shape
 from worklog.runner import check as check_module
 from worklog.runner import emulated_rungs

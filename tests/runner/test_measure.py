@@ -14,10 +14,9 @@ import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
 from tests.runner.conftest import FOREIGN, mine
-from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownRung
+from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownEntry, UnknownRung
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.kernel.nvrtc import UnknownEntry
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.child import Child, run_child

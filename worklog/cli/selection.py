@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.cli.output import print_json, progress_bar
-from worklog.errors import BadSetting, CompileFailed, NoGpu, meant
+from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
 from worklog.gpu import device
 from worklog.kernel import DEFAULTS, OF_A_FILE, OPTION, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Shape, Space
@@ -94,7 +94,6 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     They are compiled for this GPU; without one, for the emulator, if NVRTC is installed. Raises CompileFailed if no
     instance compiles, and BadSetting for a signature other than the ladder's.
     """
-    from worklog.kernel.nvrtc import NvrtcMissing
     from worklog.runner.check import compile_for  # imported here: a run of rungs needs neither it nor the emulator
 
     live = device.gpu_reason() is None

@@ -21,9 +21,9 @@ from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import Result, launch, load_variables
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import load
-from worklog.errors import LaunchFailed, WorklogError
+from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
 from worklog.kernel import Block, Program, Resources
-from worklog.kernel.nvrtc import Compiled, NvrtcMissing, compile_cuda
+from worklog.kernel.nvrtc import Compiled, compile_cuda
 
 FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"
 INDEX = "index.json"

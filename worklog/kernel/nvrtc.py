@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
+from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, UnknownEntry, WorklogError, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Widths, shared_widths
@@ -52,14 +52,6 @@ FUNCTIONS = {
     **{f"Get{what}": (HANDLE, NAME) for what in OUTPUTS},
     "DestroyProgram": (ctypes.POINTER(HANDLE),),
 }
-
-
-class NvrtcMissing(WorklogError):
-    """NVRTC is not installed, or does not load on this platform."""
-
-
-class UnknownEntry(CompileFailed):
-    """The source compiles but has no kernel of this name."""
 
 
 VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)

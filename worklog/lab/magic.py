@@ -22,11 +22,10 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, NothingToDraw, WorklogError
+from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError
 from worklog.gate import Stage, Verdict
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.kernel.nvrtc import UnknownEntry
 from worklog.lab.time_magic import TimeMagics
 from worklog.plots import Chart, ladder, tile_map
 from worklog.problem import CLASSES, Shape
