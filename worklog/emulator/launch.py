@@ -23,7 +23,7 @@ from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, B
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.waiting import RESIDENT, SMS, may_wait
-from worklog.kernel.resources import LIMITS, MAX_THREADS
+from worklog.kernel import LIMITS, MAX_THREADS
 from worklog.problem import Shape
 
 LANES = 8192

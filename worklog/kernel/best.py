@@ -50,8 +50,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Work:
-    """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, on average, and the tiles of K
-    of each; waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of their sums.
+    """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, on average, and the tiles of
+    K of each; waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of
+    their sums.
     sums: rounds of loads in the launch that adds them; 0 for whole tiles.
     """
 
