@@ -239,9 +239,8 @@ def _origin(w: Writer, i: Instruction) -> str:
     passed = () if i.parts[0] in SINKS else i.operands[1:2] if i.parts[0] == "shfl" else i.operands[1:]
     origins = {reg.name: found[reg.name] for operand in passed for reg in registers(operand) if reg.name in found}
     for name in found.keys() - origins.keys():
-        w.lines.append(
-            f"S.exchange.used({i.pc}, {found[name]}, {'m' if i.guard and name == i.guard[0].name else w.mask})"
-        )
+        mask = "m" if i.guard and name == i.guard[0].name else w.mask
+        w.lines.append(f"S.exchange.used({i.pc}, {found[name]}, {mask})")
     if i.op in ("and.pred", "or.pred") or i.parts[0] == "selp":
         deciding = i.operands[1:] if i.parts[0] != "selp" else i.operands[3:]
         values = [w.source(x, "pred") for x in deciding]

@@ -58,9 +58,6 @@ class Interval:
         """__syncwarp of these lanes of each warp."""
         self.events.append(lambda order: order.synchronise_warps(lanes))
 
-    def between_threads(self, lanes: Array) -> None:
-        """A fence of these lanes; it orders nothing where no flags are read."""
-
     def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
         """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
         self.events.append(lambda order: order.synchronise_blocks(number, arrived, released))

@@ -254,8 +254,8 @@ class Machine:
     def fence(self, mask: Mask, wide: bool) -> None:
         """A fence between threads. wide: of more than the block."""
         lanes = self.lanes_of(mask)
-        if self.shared.checking:
-            self.shared.interval.between_threads(lanes)
+        if self.barriers.order is not None:
+            self.barriers.order.between_threads(lanes)
         if self.memory.checks is not None:
             self.memory.checks.fence(lanes, wide)
 

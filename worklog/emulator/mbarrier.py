@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -371,7 +370,6 @@ class Barriers:
         self.machine.batch.tell(kind, self.code[pc], lane, what, None if other is None else self.code[other])
 
 
-@lru_cache(maxsize=16)
 def _ordered(program: Program) -> bool:
     """Whether more than barriers of blocks and warps may order accesses to shared memory."""
     code = program.kernel.instructions

@@ -279,7 +279,7 @@ class SharedMemory:
         for cell, lane in visit.cells(visit.mask):
             missing[lane] |= ~self.written[cell]
         if missing.any():
-            self.unwritten.loaded(visit.site, missing)
+            self.unwritten.fresh[visit.site.pc] = (visit.site, missing.astype(np.int32))
         else:
             visit.ready = True
 
@@ -373,11 +373,7 @@ class Unwritten:
     def __init__(self, program: Program, batch: Batch) -> None:
         self.program, self.batch = program, batch
         self.marked: dict[str, Mark] = {}  # by register: the load's site
-        self.fresh: dict[int, Mark] = {}  # by pc: loads of the block that is running
-
-    def loaded(self, site: Site, lanes: Array) -> None:
-        """Record that a load of the running block read unwritten words in these lanes."""
-        self.fresh[site.pc] = (site, lanes.astype(np.int32))
+        self.fresh: dict[int, Mark] = {}  # by pc: loads of unwritten words in the block that is running
 
     def follow(self, block: Block, lanes: Array) -> None:
         """Follow marked registers through the block that just ran."""

@@ -33,10 +33,9 @@ def lines_of(descriptors: Array, rows: int, first: Array, trans: bool) -> Array:
     (warps, rows, 2) for rows of A, or columns of B, from `first` on, with 32 bytes along K each. trans: (warps, 16,
     rows / 8), for 16 k. PTX ISA, "Matrix Descriptor Format", and the canonical layouts of CUTLASS (mma_sm90_desc.hpp).
     """
-    field = [
-        (descriptors >> np.uint64(bit) & np.uint64(0x3FFF)).astype(np.int64)[:, None, None] << 4 for bit in (0, 16, 32)
-    ]
-    (start, leading, stride), width = field, WIDTHS[(descriptors >> np.uint64(62)).astype(np.int64)][:, None, None]
+    fields = (descriptors[:, None, None] >> np.uint64(bit) for bit in (0, 16, 32))
+    start, leading, stride = ((field & np.uint64(0x3FFF)).astype(np.int64) << 4 for field in fields)
+    width = WIDTHS[(descriptors >> np.uint64(62)).astype(np.int64)][:, None, None]
     if trans:
         k, chunk = np.arange(16)[None, :, None], first[:, None, None] // 8 + np.arange(rows // 8)[None, None]
         per_line = np.maximum(width // LINE, 1)
@@ -93,7 +92,9 @@ class Wgmma:
         tensor, lanes = self.machine.tensor, self.machine.lanes_of(mask)
         warps = tensor.whole(site.pc, mask)
         self._check(site, lanes, warps, [b] if isinstance(a, tuple) else [a, b])
-        self._mark(site.pc, lanes)
+        for register in defined(self.code[site.pc]):
+            old = self.marked.get(register.name)
+            self.marked[register.name] = self.code[site.pc], np.where(lanes, self.group, old[1] if old else 0)
         if not self.machine.batch.values or not len(warps):
             return (np.zeros(1, np.uint32),) * len(c)
         if isinstance(a, tuple):
@@ -120,11 +121,6 @@ class Wgmma:
         follow(self.code[block.start : block.stop], self.marked, lanes, given, used)
 
     # Registers and memory.
-
-    def _mark(self, pc: int, lanes: Array) -> None:
-        for register in defined(self.code[pc]):
-            old = self.marked.get(register.name)
-            self.marked[register.name] = self.code[pc], np.where(lanes, self.group, old[1] if old else 0)
 
     def _check(self, site: Site, lanes: Array, warps: Array, descriptors: Sequence[Array]) -> None:
         """The warp group is whole, has passed a wgmma.fence, and gives one descriptor that is supported."""
