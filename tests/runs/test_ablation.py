@@ -11,7 +11,7 @@ from pytest import approx
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.tasks import ablation_tasks
-from worklog.runs.ablation import effect_in_words, effects, text
+from worklog.runs.ablation import effect_in_words, effects, effects_text
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS
@@ -104,5 +104,5 @@ def test_the_tasks_measure_every_pitfall_that_needs_launches_and_the_table_shows
     tasks = ablation_tasks("warptiled", [SIZE])
     alone = {next(iter(task.pitfalls)) for task in tasks if len(task.pitfalls) == 1}
     assert alone == {pitfall.setting for pitfall in PITFALLS if pitfall.resampled}
-    shown = text(run(*[measurement(50.0, task.pitfalls) for task in tasks if task.pitfalls]), "warptiled")
+    shown = effects_text(run(*[measurement(50.0, task.pitfalls) for task in tasks if task.pitfalls]), "warptiled")
     assert all(pitfall.title[:40] in shown for pitfall in PITFALLS)

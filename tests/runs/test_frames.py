@@ -50,7 +50,7 @@ def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
 
 def test_effects_and_comparisons_are_frames_with_labels() -> None:
     run = recorded_run()
-    found = ablation.frame(run, "warptiled")
+    found = ablation.effects_frame(run, "warptiled")
     assert len(found) == len(ablation.effects(run, "warptiled")) and {"factor", "visible", "label"} <= {*found}
     assert set(open_comparison().frame().label) == {open_comparison().label}
 

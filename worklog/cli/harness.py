@@ -21,8 +21,7 @@ from worklog.runner import measure as bench
 from worklog.runner.declare import at, declared
 from worklog.runner.session import calibrated
 from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
-from worklog.runs import open_comparison, open_run, read_part
-from worklog.runs.ablation import effects, frame, text
+from worklog.runs import effects, effects_frame, effects_text, open_comparison, open_run, read_part
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
@@ -42,11 +41,11 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as
     output.live_wanted(harness, out)
     with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
-    output.export(frame(measured, rung), title=f"{rung} · {measured.label}")
+    output.export(effects_frame(measured, rung), title=f"{rung} · {measured.label}")
     if as_json:
         output.print_json([asdict(effect) for effect in effects(measured, rung)])
         return
-    click.echo(text(measured, rung))
+    click.echo(effects_text(measured, rung))
     if measured.origin == "live":
         click.echo(f"run saved: {measured.path}")
 

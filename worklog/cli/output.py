@@ -163,10 +163,10 @@ def options(*chosen: Option) -> Option:
 
 def export(taken: Run | DataFrame, *, title: str = "", of_samples: bool = False) -> None:
     """Write a run, or a data frame with its title, to the files that the options name."""
-    from worklog.runs import frames
+    from worklog.runs import export as write
 
     for kind, path in click.get_current_context().meta.get(EXPORTS, {}).items():
-        frames.export(taken, kind, path, title=title, of_samples=of_samples)
+        write(taken, kind, path, title=title, of_samples=of_samples)
         click.echo(f"written: {path}", err=True)
 
 

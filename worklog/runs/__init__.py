@@ -1,6 +1,6 @@
 """What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
 
-from worklog.runs.ablation import PRECISION, TOGETHER, Effect, effect_in_words, effects
+from worklog.runs.ablation import PRECISION, TOGETHER, Effect, effect_in_words, effects, effects_frame, effects_text
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, Points, open_comparison
 from worklog.runs.documents import (
     claimed,
@@ -14,6 +14,7 @@ from worklog.runs.documents import (
     write_bytes,
     write_text,
 )
+from worklog.runs.frames import export
 from worklog.runs.measurement import AGAINST, Measurement
 from worklog.runs.run import (
     CHAPTERS,
@@ -47,9 +48,9 @@ from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration,
 __all__ = [
     "AGAINST", "CHAPTERS", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "PRECISION", "TOGETHER", "WIDTH", "Bar", "Cell",
     "Comparison", "Effect", "Energy", "Estimate", "Measurement", "Points", "Reading", "Run", "Sample", "Table", "bound",
-    "cells", "claimed", "duration", "effect_in_words", "effects", "event_overhead_us", "forced_source", "in_steps",
-    "live_runs", "median", "new_path", "not_writable", "open_comparison", "open_run", "paired_ratio", "percent",
-    "read_fields", "read_json", "read_part", "read_text", "recorded_run", "recordings", "require_file",
-    "require_writable", "run_of", "runs_dir", "scaled", "source_label", "summarise", "summarize", "verdict_table",
-    "write_bytes", "write_text",
+    "cells", "claimed", "duration", "effect_in_words", "effects", "effects_frame", "effects_text", "event_overhead_us",
+    "export", "forced_source", "in_steps", "live_runs", "median", "new_path", "not_writable", "open_comparison",
+    "open_run", "paired_ratio", "percent", "read_fields", "read_json", "read_part", "read_text", "recorded_run",
+    "recordings", "require_file", "require_writable", "run_of", "runs_dir", "scaled", "source_label", "summarise",
+    "summarize", "verdict_table", "write_bytes", "write_text",
 ]  # fmt: skip

@@ -75,7 +75,7 @@ class Effect:
         return self.factor if self.visible else 1.0
 
 
-def frame(run: Run, kernel: str) -> pandas.DataFrame:
+def effects_frame(run: Run, kernel: str) -> pandas.DataFrame:
     """The effects as a data frame, with their factor and whether it is visible. Raises what effects() raises."""
     import pandas
 
@@ -168,7 +168,7 @@ def _three_digits(number: float) -> str:
     return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
 
 
-def text(run: Run, kernel: str) -> str:
+def effects_text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(e.problem for e in found))
