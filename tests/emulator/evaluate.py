@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.emulator import reference as ref
+from tests.emulator.helpers import HEAD
 from worklog.emulator import launch, load, ptx
 
 # Numbers of 16 bits are compared and given as their bits, two of them as a word.
@@ -74,8 +75,7 @@ def ptx_of(instruction: str, result: str, types: Sequence[str]) -> str:
             lines += [f"ld.global.{stored} {memory}, [%p{k}];", f"setp.ne.u32 {held}, {memory}, 0;" if is_pred else ""]
             text = text.replace(f"${k}", held)
     params, body = ", ".join(f".param .u64 p{k}" for k in range(len(types) + 1)), "\n".join(lines)
-    head = ".version 8.2\n.target sm_90\n.address_size 64\n"
-    return f"{head}.visible .entry k({params}) {{\n.reg .b32 %r<3>;\nmov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
+    return f"{HEAD}.visible .entry k({params}) {{\n.reg .b32 %r<3>;\nmov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
 
 
 def operands(kind: str, rows: int, rng: np.random.Generator) -> list[Any]:

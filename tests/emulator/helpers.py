@@ -16,6 +16,8 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
 
+HEAD = ".version 8.2\n.target sm_90\n.address_size 64\n"  # of PTX
+
 
 @lru_cache(maxsize=64)
 def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -16,6 +17,11 @@ FORMATS = {
     "bf16": (8, -133, 127, "", ""),  # the upper half of a float32
     "tf32": (11, -136, 127, "", ""),  # the upper 19 bits of one
 }
+
+
+@cache
+def two_to(exponent: int) -> Fraction:
+    return Fraction(2) ** exponent
 
 
 def to_bits(value: float, type_: str) -> int:
@@ -38,14 +44,14 @@ def rounded(x: Fraction, type_: str, mode: str = "rn") -> float:
         return 0.0
     size, away = abs(x), "rp" if x > 0 else "rm"
     exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    if Fraction(2) ** exponent > size:
+    if two_to(exponent) > size:
         exponent -= 1
-    step = Fraction(2) ** max(exponent - digits + 1, lowest)
+    step = two_to(max(exponent - digits + 1, lowest))
     count, rest = divmod(size, step)
     nearer = rest * 2 > step or (rest * 2 == step and count % 2)
     if (mode == "rn" and nearer) or (mode == away and rest):
         count += 1
-    largest = Fraction(2) ** (highest + 1) - Fraction(2) ** (highest + 1 - digits)
+    largest = two_to(highest + 1) - two_to(highest + 1 - digits)
     beyond = math.inf if mode in ("rn", away) else float(largest)
     return (1 if x > 0 else -1) * (float(count * step) if count * step <= largest else beyond)
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from tests.emulator.reference import fma
 from worklog.emulator import launch, load
 
 # Bits of fraction and of the exponent, and the shift that leaves them of a pattern.
@@ -202,20 +203,10 @@ def chain(a: Sequence[int], b: Sequence[int], c: int) -> int:
     for factors in zip(a, b, strict=True):
         x, y, z = np.array([*factors, c], np.uint64).view(np.float64).tolist()
         first_nan = [bits for bits, value in ((factors[1], y), (c, z), (factors[0], x)) if math.isnan(value)][:1]
-        total = fma(x, y, z)
+        total = fma(x, y, z, "f64")
         default = 0xFFF8 << 48 if math.isnan(total) else int(np.float64(total).view(np.uint64))
         c = first_nan[0] | 1 << 51 if first_nan else default
     return c
-
-
-def fma(x: float, y: float, z: float) -> float:
-    if not all(map(math.isfinite, (x, y, z))) or not x or not y:
-        return z if math.isfinite(x) and math.isfinite(y) and math.isinf(z) else x * y + z
-    try:
-        exact = Fraction(x) * Fraction(y) + Fraction(z)
-        return exact.numerator / exact.denominator if exact else x * y + z
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
 
 
 MMAS = [

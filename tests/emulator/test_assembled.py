@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compile_rung, cuda, edited
+from tests.emulator.helpers import HEAD, compile_rung, cuda, edited
 from worklog.emulator import BudgetExceeded, Kernel, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
@@ -62,7 +62,6 @@ def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     assert "on sm_90 alone; on sm_80" in other and caveats(replace(kernel, assembled=True)) == ()
 
 
-HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 LOOP = """.visible .entry k(.param .u64 p0) {{
 .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<3>;
 .shared .align 16 .b8 S[4096];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, kernel, run
+from tests.emulator.helpers import HEAD, compiled, cuda, kernel, run
 from worklog.emulator import launch, load
 
 
@@ -290,8 +290,7 @@ def test_a_generic_address_tells_its_memory() -> None:
 
 
 def test_a_vector_of_parameters() -> None:
-    text = """.version 8.0\n.target sm_90\n.address_size 64
-.visible .entry k(.param .u64 out, .param .align 16 .b8 four[16]) {
+    text = """.visible .entry k(.param .u64 out, .param .align 16 .b8 four[16]) {
 .reg .b64 %a; .reg .b32 %x, %y, %z, %w;
 ld.param.u64 %a, [out];
 ld.param.v2.u32 {%x, %y}, [four];
@@ -300,7 +299,7 @@ ld.param.v4.u32 {_, _, _, %w}, [four];
 st.global.v4.u32 [%a], {%x, %y, %z, %w};
 ret;\n}\n"""
     out = np.zeros(4, np.uint32)
-    launch(load(text), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
+    launch(load(HEAD + text), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
     assert out.tolist() == [5, 6, 7, 8]
 
 
@@ -326,7 +325,7 @@ def test_variables_that_hold_addresses_of_others() -> None:
 
 
 def test_registers_may_be_declared_without_a_space() -> None:
-    ptx = ".version 8.0\n.target sm_90\n.visible .entry k(.param .u64 p) {.reg.b64 %a; .reg.u32 %b; "
+    ptx = HEAD + ".visible .entry k(.param .u64 p) {.reg.b64 %a; .reg.u32 %b; "
     ptx += "ld.param.u64 %a, [p]; mov.u32 %b, 7; st.global.u32 [%a], %b; ret; }"
     out = np.zeros(1, np.uint32)
     launch(load(ptx, "k"), (1,), 1, [out])

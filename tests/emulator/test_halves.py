@@ -13,7 +13,7 @@ import pytest
 
 from tests.emulator import reference as ref
 from tests.emulator.evaluate import COMPARISONS, Case, check, evaluate
-from tests.emulator.test_floats import or_nan, saturated
+from tests.emulator.test_floats import or_nan, ordered, saturated
 
 
 def flushed(x: float, exact: float | None = None) -> float:
@@ -69,10 +69,6 @@ def of_type(t: str) -> Iterator[Case]:
     for name, test in COMPARISONS.items():
         for suffix, of_nan in (("", False), ("u", True)):
             yield from comparisons(t, f"{name}{suffix}", ordered(test, of_nan))
-
-
-def ordered(test: Callable[[float, float], bool], of_nan: bool) -> Callable[[float, float], bool]:
-    return lambda a, b: of_nan if math.isnan(a) or math.isnan(b) else test(a, b)
 
 
 def comparisons(t: str, name: str, test: Callable[[float, float], bool]) -> Iterator[Case]:
@@ -168,12 +164,8 @@ def of_halves() -> Iterator[Case]:
             both = lambda a, b, n=digits, f=done: to_eight(f(a), n) << 8 | to_eight(f(b), n)  # noqa: E731
             yield text, "u16", ("half", "f32"), both
             text = f"cvt.rn{suffix}.satfinite.{eights}.f16x2 $d, $0;"
-            yield (
-                text,
-                "u16",
-                ("f16x2",),
-                lambda word, f=both: f(*(ref.from_sixteen(word >> k & 0xFFFF, "f16") for k in (16, 0))),
-            )
+            of_word = lambda word, f=both: f(*(ref.from_sixteen(word >> k & 0xFFFF, "f16") for k in (16, 0)))  # noqa: E731
+            yield text, "u16", ("f16x2",), of_word
     flush = lambda bits: ref.flushed(ref.from_sixteen(bits, "bf16"))  # noqa: E731
     yield "cvt.ftz.f32.bf16 $d, $0;", "f32", ("bf16",), flush
     yield "cvt.rp.ftz.bf16.f32 $d, $0;", "bf16", ("f32",), lambda a: ref.to_sixteen(ref.flushed(a), "bf16", "rp")

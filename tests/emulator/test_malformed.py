@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.corpus import forms
+from tests.emulator.helpers import HEAD
 from worklog.emulator import BadLaunch, Pointer, PtxError, UnsupportedInstruction, launch, load, tensor_map
 from worklog.emulator.forms import FORMS, Form
 from worklog.errors import WorklogError
 
-HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 REGISTERS = ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"
 MEMORY = """
 ld.global.u32 ld.global.v2.f32 ld.shared.v4.b32 ld.param.u32 ld.param.v2.u32 ld.u32 ld.global.u128 ld ld.const.f32
@@ -88,22 +88,8 @@ def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: 
 
 
 BUFFER = np.zeros(8, np.float32)
-ODD = [
-    None,
-    "x",
-    1.5,
-    math.nan,
-    10**30,
-    -1,
-    [1],
-    object(),
-    1j,
-    True,
-    np.float64(1e300),
-    np.zeros(3, object),
-    BUFFER[::2],
-]
-ODD += [Pointer(BUFFER, 32), Pointer(None, 16), tensor_map(BUFFER, (8,)), BUFFER]
+ODD = [None, "x", 1.5, math.nan, 10**30, -1, [1], object(), 1j, True, np.float64(1e300), np.zeros(3, object)]
+ODD += [BUFFER[::2], Pointer(BUFFER, 32), Pointer(None, 16), tensor_map(BUFFER, (8,)), BUFFER]
 SIZES = [1, 2**40, 0, (1, 1, 1, 1), (), "x", 1.5, None, (1.5,), ("a",), (-1,), (2, 2, 2), [3]]
 
 

@@ -80,12 +80,7 @@ def test_a_kernel_multiplies_matrices() -> None:
         (BARRIER + "  }", "  }", {"shared-race"}, "with neither an mbarrier nor __syncthreads() between them"),
         (PROXY + BARRIER, PROXY, {"shared-race"}, "with neither an mbarrier nor __syncthreads() between them"),
         ("[64][32], b[64][32]", "[64][32], b[32][32]", {"shared-out-of-bounds"}, "block's 12288 bytes"),
-        (
-            "descriptor(stage.a) + k",
-            "descriptor(stage.a) + t % 2 + k",
-            {"descriptor"},
-            "differs from its warp's others",
-        ),
+        ("descriptor(stage.a) + k", "descriptor(stage.a) + t % 2 + k", {"descriptor"}, "differs from its warp's"),
     ],
 )
 def test_mistakes_are_found(old: str, new: str, kinds: set[str], message: str) -> None:

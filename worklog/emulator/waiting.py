@@ -9,6 +9,7 @@ make progress then.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -187,6 +188,6 @@ def polling(program: Program, without: str = "") -> frozenset[int]:
     out = set()
     for head, start, stop in _loops(program.flow):
         code = program.kernel.instructions[start:stop]
-        known = origins(code, own)
+        known = origins(code, own) if any(own(i)[0] for i in code) else defaultdict(set)
         out |= {head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]}
     return frozenset(out)
