@@ -217,14 +217,9 @@ def hot(
         return []
     if ROUNDS * sum(us) > LONGEST_US:
         return []
-    counts = [
-        int(
-            np.clip(
-                min(1e3 * harness.hot_ms / max(one, 1.0), QUEUED_US / host_us_of(timeline, launch)), 1, MOST_IN_A_BATCH
-            )
-        )
-        for launch, one in zip(bare, us, strict=True)
-    ]
+    fitting = [QUEUED_US / host_us_of(timeline, launch) for launch in bare]
+    wanted = [1e3 * harness.hot_ms / max(one, 1.0) for one in us]
+    counts = np.clip(np.minimum(wanted, fitting), 1, MOST_IN_A_BATCH).astype(int).tolist()
     found: list[list[float]] = [[] for _ in launches]
     for number in range(ROUNDS + 1):
         for index in range(len(bare))[:: 1 if number % 2 else -1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -145,13 +146,17 @@ def shares(run: Run, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table
     return Table.of(f"share of cuBLAS · {run.label}", rows, left=2 if kinds else 1, notes=notes)
 
 
-def markdown(run: Run) -> str:
-    """The tables of a run as Markdown, with their label and footnotes."""
-    parts = [f"{run.full_label}\n"]
-    for main, further in tables(run):
-        for table in filter(None, (main, further)):
-            notes = "".join(f"- {note}\n" for note in table.notes)
-            parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
+def markdown(found: Run | pandas.DataFrame, title: str = "") -> str:
+    """The tables of a run with their label and footnotes, or a data frame below its title, as Markdown."""
+    import pandas
+
+    if isinstance(found, pandas.DataFrame):
+        rows = [[*map(str, row)] for row in found.itertuples(index=False)]
+        return f"### {title}\n\n{Table(title, [*map(str, found.columns)], rows).markdown()}\n"
+    parts = [f"{found.full_label}\n"]
+    for table in filter(None, chain(*tables(found))):
+        notes = "".join(f"- {note}\n" for note in table.notes)
+        parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
     return "\n".join(parts)
 
 
@@ -162,16 +167,11 @@ def export(found: Run | pandas.DataFrame, kind: str, path: Path, *, title: str =
     """
     import pandas
 
-    if not isinstance(found, pandas.DataFrame):
-        if kind == "markdown":
-            write_text(path, markdown(found))
-            return
-        found = samples(found) if of_samples else measurements(found)
     if kind == "markdown":
-        rows = [[*map(str, row)] for row in found.itertuples(index=False)]
-        table = Table(title, [*map(str, found.columns)], rows)
-        write_text(path, f"### {title}\n\n{table.markdown()}\n")
+        write_text(path, markdown(found, title))
         return
+    if not isinstance(found, pandas.DataFrame):
+        found = samples(found) if of_samples else measurements(found)
     if kind == "csv":
         write_text(path, found.to_csv(index=False))
         return
