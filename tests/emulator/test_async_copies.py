@@ -111,11 +111,6 @@ def test_each_bug_of_the_kernel_is_tested() -> None:
     assert {"NONE", *FOUND, *DEADLOCKS} == set(BUGS)
 
 
-def mbarriers() -> np.ndarray:
-    """What kernels/mbarriers.cu writes, 32 equal numbers per step."""
-    return np.repeat(np.array([2, 1, 1, 0, 1, 0, 1, 0, 1], np.uint32), 32)
-
-
 VALUES = np.arange(100, 356, dtype=np.uint32)
 
 
@@ -128,7 +123,7 @@ def bulk_copies() -> np.ndarray:
 
 # Kernels without findings: threads of their block, arrays, and what becomes of the last one. GPUs give the same.
 CASES: dict[str, tuple[int, list[Any], np.ndarray]] = {
-    "mbarriers": (32, [np.zeros(288, np.uint32)], mbarriers()),
+    "mbarriers": (32, [np.zeros(288, np.uint32)], np.repeat(np.array([2, 1, 1, 0, 1, 0, 1, 0, 1], np.uint32), 32)),
     "bulk_copies": (64, [VALUES, np.zeros(640, np.uint32)], bulk_copies()),
 }
 

@@ -22,17 +22,6 @@ def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:
     assert result.ok
 
 
-def test_votes_and_reductions() -> None:
-    out = np.zeros(160, np.uint32)
-    assert run(cuda("votes"), [out]).ok
-    assert set(out[:32]) == {sum(1 << t for t in range(0, 32, 3))}
-    assert set(out[32:64]) == {3}
-    assert set(out[64:96]) == {sum(t * t for t in range(32))}
-    assert set(out[96:128].view(np.int32)) == {-9}
-    assert set(out[129:160:2]) == {0xAAAAAAAA}
-    assert set(out[128:160:2]) == {16}
-
-
 def test_match_and_elect() -> None:
     values, out = np.arange(32, dtype=np.int32) ** 2, np.zeros(128, np.uint32)
     assert run(cuda("match"), [values, out]).ok

@@ -68,14 +68,8 @@ def carries(t: str, bits: int) -> Iterator[Case]:
             (f"{low} {plus}c.{t} $d, $1, $3;", 1, 0),
             (f"{low} {plus}c.cc.{t} $d, $1, $3; {plus}c.{t} $d, 5, 0;", 2, 5),
         ):
-            yield (
-                text,
-                held,
-                (held,) * 4,
-                lambda a, b, c, d, sign=sign, word=word, more=more: (
-                    ((b << bits | a) + sign * (d << bits | c) >> word * bits) + more
-                ),
-            )
+            total = lambda a, b, c, d, sign=sign: (b << bits | a) + sign * (d << bits | c)  # noqa: E731
+            yield text, held, (held,) * 4, lambda *row, f=total, word=word, more=more: (f(*row) >> word * bits) + more
 
 
 def of_bits(bits: int) -> Iterator[Case]:
@@ -116,12 +110,8 @@ def of_words() -> Iterator[Case]:
             yield text, t, (t, "count"), lambda a, n, t=t, c=clamp: ref.extended(a, n, t, c)
     for name, combine in (("and", int.__and__), ("or", int.__or__)):
         text = f"{{ .reg .pred q; lop3.{name}.b32 $d|q, $0, $1, $2, 0x40, $3; @q not.b32 $d, $d; }}"
-        yield (
-            text,
-            "u32",
-            (*three, "pred"),
-            lambda a, b, c, p, f=combine: ~(a & b & ~c) if f(int(a & b & ~c != 0), p) else a & b & ~c,
-        )
+        tested = lambda a, b, c, p, f=combine: ~(a & b & ~c) if f(int(a & b & ~c != 0), p) else a & b & ~c  # noqa: E731
+        yield text, "u32", (*three, "pred"), tested
     for plus, sign in (("add", 1), ("sub", -1)):
         yield f"{plus}.sat.s32 $d, $0, $1;", "s32", ("s32", "s32"), lambda a, b, s=sign: limited(a + s * b)
     yield "mad.hi.sat.s32 $d, $0, $1, $2;", "s32", ("s32",) * 3, lambda a, b, c: limited((a * b >> 32) + c)

@@ -44,11 +44,7 @@ def wave(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[i
         (LANES * 0, 16, (2, 0)),  # broadcast: two, as the H200 counts for the 128-bit broadcasts of the shared rung
         (LANES // 16 * 16, 16, (2, 0)),  # two addresses, pairs equal
         (LANES % 16 * 32, 16, (8, 4)),  # 32 bytes apart: two lanes of each eight meet in a bank
-        (
-            (LANES // 4 * 2 + LANES % 2) * 16,
-            16,
-            (2, 0),
-        ),  # pairs (n, n ^ 2) share: 256 different bytes, in two passes of 128
+        ((LANES // 4 * 2 + LANES % 2) * 16, 16, (2, 0)),  # pairs (n, n ^ 2) share: 256 bytes, in two passes
         (np.where(LANES < 31, LANES & ~1, 31) * 16, 16, (4, 0)),  # one pair differs: no pairing
     ],
 )

@@ -43,9 +43,8 @@ def image(matrix: np.ndarray, width: int, trans: bool, step: int) -> tuple[bytes
     for line, content in enumerate(lines):
         for chunk in range(lines.shape[1] // 16):
             if not width:
-                place = (
-                    line // 8 * (leading if trans else stride) + line % 8 * 16 + chunk * (stride if trans else leading)
-                )
+                by_line, by_chunk = (leading, stride) if trans else (stride, leading)
+                place = line // 8 * by_line + line % 8 * 16 + chunk * by_chunk
             elif trans:
                 place = chunk // per_line * leading + line // 8 * stride + line % 8 * width
                 place += turned(chunk % per_line, line, width) * 16
@@ -64,13 +63,9 @@ def registers_of(matrix: np.ndarray) -> list[np.ndarray]:
 
 
 def sums_of(matrix: np.ndarray) -> list[np.ndarray]:
-    per_warp = [sum_fragments(matrix[16 * w : 16 * w + 16]) for w in range(4)]
-    return [np.concatenate(words) for words in zip(*per_warp, strict=True)]
-
-
-def sum_fragments(matrix: np.ndarray) -> list[np.ndarray]:
     empty = np.zeros((16, 0), matrix.dtype)
-    return fragments(empty, empty.T, matrix)
+    per_warp = [fragments(empty, empty.T, matrix[16 * w : 16 * w + 16]) for w in range(4)]
+    return [np.concatenate(words) for words in zip(*per_warp, strict=True)]
 
 
 def wgmma(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool) -> tuple[str, list[np.ndarray], int]:
