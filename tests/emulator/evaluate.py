@@ -66,11 +66,7 @@ def ptx_of(instruction: str, result: str, types: Sequence[str]) -> str:
         address = f".reg .b64 %p{k}; ld.param.u64 %p{k}, [p{k}]; mad.wide.u32 %p{k}, %r1, {size}, %p{k};"
         lines.append(f".reg .{register} {held}; .reg .b32 %q{k}; {address}")
         if is_result:
-            lines += [
-                text,
-                f"selp.u32 {memory}, 1, 0, %d;" if is_pred else "",
-                f"st.global.{stored} [%p{k}], {memory};",
-            ]
+            lines += [text, *[f"selp.u32 {memory}, 1, 0, %d;"] * is_pred, f"st.global.{stored} [%p{k}], {memory};"]
         else:
             lines += [f"ld.global.{stored} {memory}, [%p{k}];", f"setp.ne.u32 {held}, {memory}, 0;" if is_pred else ""]
             text = text.replace(f"${k}", held)

@@ -305,11 +305,8 @@ def test_variables_that_hold_addresses_of_others() -> None:
     before = "__device__ float table[4] = {1, 2, 3, 4};\n__device__ float* cursor = table + 2;"
     before += "\n__constant__ const float* both[2] = {table + 1, table};"
     out = np.zeros(3, np.float32)
-    assert run(
-        kernel("out[0] = *cursor; out[1] = *both[n]; out[2] = cursor[1];", "float* out, int n", before),
-        [out, 0],
-        block=1,
-    ).ok
+    body = "out[0] = *cursor; out[1] = *both[n]; out[2] = cursor[1];"
+    assert run(kernel(body, "float* out, int n", before), [out, 0], block=1).ok
     assert out.tolist() == [3, 2, 4]
 
 

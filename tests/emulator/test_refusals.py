@@ -11,10 +11,8 @@ from worklog.emulator import BadLaunch, BudgetExceeded, PtxError, TooLarge, Unsu
 
 def test_an_endless_loop_runs_out_of_budget() -> None:
     body = "  volatile int* p = out;\n  while (p[0] == 0) {\n    p[1] = threadIdx.x;\n  }"
-    with pytest.raises(
-        BudgetExceeded,
-        match=r"after 1,000 instructions, thread 0 of block .* is still near line [45].*\n.*does not end",
-    ):
+    message = r"after 1,000 instructions, thread 0 of block .* is still near line [45].*\n.*does not end"
+    with pytest.raises(BudgetExceeded, match=message):
         run(kernel(body, "int* out"), [np.zeros(2, np.int32)], budget=1000)
 
 
