@@ -358,7 +358,7 @@ class Program:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.function = cache(partial(generate, self))
+        self.function = cache(partial(generate, self))  # of a block of code, by its index and `merge`
 
     @cached_property
     def returns(self) -> set[int]:

@@ -86,13 +86,13 @@ def launch(
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
     arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order. shared_bytes:
-    dynamic shared memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic.
-    values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of the blocks to run.
-    source: the .cu text, for messages. budget: instructions that a batch of blocks may take; an instruction counts once
-    for all lanes that execute it together. lanes: threads that run side by side, at least one block's (default: LANES,
-    or as many as an H200 holds where a block may wait for another one). watch: called with each access to global
-    memory, and with accesses to shared memory at new addresses; needs count. variables: the loaded module's
-    (load_variables), which keep what this launch writes; None: of a module that is loaded for this launch.
+    dynamic shared memory, checked as one array. races: detect races, missing waits and uninitialised shared memory.
+    count: count traffic. values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of
+    the blocks to run. source: the .cu text, for messages. budget: instructions that a batch of blocks may take; an
+    instruction counts once for all lanes that execute it together. lanes: threads that run side by side, at least one
+    block's (default: LANES, or as many as an H200 holds where a block may wait for another one). watch: called with
+    each access to global memory, and with accesses to shared memory at new addresses; needs count. variables: the
+    loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for this launch.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
