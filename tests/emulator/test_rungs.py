@@ -20,13 +20,24 @@ NAMES = [r.name for r in LADDER]
 OTHERS = [arch for arch in ARCHITECTURES if arch != "sm_90"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_rung_is_exact_and_clean(name: str) -> None:
-    """With beta 0, C holds NaN and must not be read; other architectures have other factors."""
-    record, kernel, _ = rung_kernel(name)
-    c, right, result = gemm(record, kernel, smallest(record, 3), count=False)
+# Rung, architecture, shape (None: the smallest), alpha and beta.
+GEMMS: list[tuple[str, str, tuple[int, int, int] | None, float, float]] = [
+    *((name, "sm_90", None, 1.0, 0.0) for name in NAMES),
+    *((name, arch, None, 1.5, 0.5) for name, arch in zip(NAMES[1:], OTHERS, strict=False)),
+    *((name, "sm_90", shape, 2.0, -1.0) for name in NAMES[:2] for shape in ((33, 65, 7), (1, 1, 1), (31, 40, 130))),
+]
+
+
+@pytest.mark.parametrize(("name", "arch", "shape", "alpha", "beta"), GEMMS, ids=str)
+def test_a_rung_is_exact_and_clean(
+    name: str, arch: str, shape: tuple[int, int, int] | None, alpha: float, beta: float
+) -> None:
+    """With beta 0, C holds NaN and must not be read."""
+    record, kernel, _ = rung_kernel(name, arch)
+    given = {"alpha": alpha, "beta": beta, "count": shape is not None}
+    c, right, result = gemm(record, kernel, shape or smallest(record, 3), **given)
     np.testing.assert_array_equal(c, right)
-    assert result.findings == ()
+    assert result.findings == () and result.label == f"emulated · {arch} PTX"
 
 
 @pytest.mark.parametrize("record", (*FP32[:-2], equal_shares(3), ragged(blocks=3)), ids=lambda record: record.name)
@@ -68,23 +79,6 @@ def test_ragged_takes_any_shape(shape: tuple[int, int, int], blocks: int, alpha:
     subject.enqueue(Shape(*shape), alpha, *buffers[:2], beta, buffers[2])
     np.testing.assert_array_equal(device.download(buffers[2]).reshape(m, n), alpha * (a @ b) + beta * c)
     assert device.findings == []
-
-
-@pytest.mark.parametrize("name", ["naive", "coalesced"])
-@pytest.mark.parametrize("shape", [(33, 65, 7), (1, 1, 1), (31, 40, 130)])
-def test_ragged_edges(name: str, shape: tuple[int, int, int]) -> None:
-    record, kernel, _ = rung_kernel(name)
-    c, right, result = gemm(record, kernel, shape, alpha=2.0, beta=-1.0)
-    np.testing.assert_array_equal(c, right)
-    assert result.findings == ()
-
-
-@pytest.mark.parametrize(("name", "arch"), list(zip(NAMES[1:], OTHERS, strict=False)))
-def test_other_architectures_ptx_runs_too(name: str, arch: str) -> None:
-    record, kernel, _ = rung_kernel(name, arch)
-    c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=0.5, count=False)
-    np.testing.assert_array_equal(c, right)
-    assert result.findings == () and result.label == f"emulated · {arch} PTX"
 
 
 def test_lanes_at_once_change_nothing() -> None:

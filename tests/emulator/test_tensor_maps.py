@@ -172,9 +172,8 @@ def test_a_map_that_no_driver_encodes_is_an_error(shape: tuple[int, ...], option
 def test_a_tensor_map_that_the_emulator_did_not_make_is_refused() -> None:
     middle, out = arguments(BOXES[3])
     two = [tensor_map(np.zeros(16, np.uint32), (16,))] * 2
-    with pytest.raises(
-        UnsupportedInstruction, match=r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.tensor_map"
-    ):
+    message = r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.tensor_map"
+    with pytest.raises(UnsupportedInstruction, match=message):
         launch(compiled(SOURCE, "k"), (1,), 64, [*two, *middle, out], shared_bytes=512, source=SOURCE)
 
 
