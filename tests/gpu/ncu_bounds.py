@@ -23,8 +23,8 @@ RUNGS = (*LADDER, *FP32, *TENSOR)
 UNITS = {
     "FP32 cores": ("sm__pipe_fma_cycles_active", "sm__inst_executed_pipe_fma"),
     "tensor cores": ("sm__pipe_tensor_cycles_active", "sm__inst_executed_pipe_tensor"),
-    "issue": ("smsp__issue_active", "sm__inst_issued"),
-    "shared memory": ("l1tex__data_pipe_lsu_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared"),
+    "issue slots": ("smsp__issue_active", "sm__inst_issued"),
+    "L1 and shared": ("l1tex__data_pipe_lsu_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared"),
     "L2": ("lts__t_sectors",),
     "DRAM": ("dram__bytes",),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from worklog.cli import output
 from worklog.cli import readme as tables
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import FP32, RUNGS, TENSOR, Kernel
+from worklog.kernel import RUNGS, TENSOR, Kernel
 from worklog.peers import exploits
 from worklog.plots import Drawing
+from worklog.problem import Shape
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
-from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
+from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run, run_of
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
@@ -63,6 +65,15 @@ def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     return bench.recorded(measured, recorded_run(), partly=True)
 
 
+def with_libraries() -> Run:
+    """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
+    tests/gpu/fp32_by_libraries.py measures.
+    """
+    run, libraries = at_4096((*TENSOR, RUNGS[-1])), run_of("triton_tf32x3")
+    kernels = run.kernels | libraries.kernels
+    return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
+
+
 def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     """The figures that don't come from one run: a broken kernel, and the rungs past the article's ladder. recorded:
     whether the others are of the article's recording; then the sizes come from recordings of their own.
@@ -71,7 +82,7 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     return stepped | {
         "diagnosis": diagnosis,
         "ladders": lambda: plots.ladders(at_4096(), 4096),
-        "accuracy": lambda: plots.accuracy(at_4096((*FP32[-3:], *TENSOR, RUNGS[-1])), 4096),
+        "accuracy": lambda: plots.accuracy(with_libraries(), 4096),
         "error_growth": error_growth,
     }
 

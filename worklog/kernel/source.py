@@ -102,11 +102,11 @@ def source_folder(packaged: str, checkout: str) -> Path:
 def _existing(module: str, packaged: str, checkout: str) -> Path:
     package = Path(module).resolve().parents[1]
     folders = package / packaged, package.parent / checkout
-    for folder in folders:
-        if folder.is_dir():
-            return folder
-    missing = f"neither {folders[0]} nor {folders[1]} exists"
-    raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
+    found = [folder for folder in folders if folder.is_dir()]
+    if not found:
+        missing = f"neither {folders[0]} nor {folders[1]} exists"
+        raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
+    return found[0]
 
 
 def kernels_dir() -> Path:
@@ -116,11 +116,8 @@ def kernels_dir() -> Path:
 
 def rung_source(file: str) -> str:
     """CUDA C++ of a rung's file, read again once it has changed."""
-    path = _path(str(kernels_dir()), file)
+    path = os.path.join(kernels_dir(), file)
     return _read(path, os.stat(path).st_mtime_ns)
-
-
-_path = cache(os.path.join)
 
 
 @lru_cache(maxsize=64)
@@ -212,10 +209,9 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
     bare = code(source)
     out = list(source)
     for found in _INCLUDE.finditer(source):
-        own = not re.match(r"helper_(?!math)", found[1] or found[2]) and any(
-            Path(folder, found[1] or found[2]).is_file() for folder in folders
-        )
-        if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(found[1] or found[2]):
+        name = found[1] or found[2]
+        own = not re.match(r"helper_(?!math)", name) and any(Path(folder, name).is_file() for folder in folders)
+        if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(name):
             out[found.start() : found.end()] = " " * len(found[0])
     for found in _HOST_MACRO.finditer(bare):
         if "__device__" not in found[0] and "__global__" not in found[0]:
@@ -288,11 +284,8 @@ def options_of_the_host(source: str) -> tuple[str, ...]:
     functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", code(source)))
     headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions)))
     headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
-    return (
-        *macros,
-        *(f"-include={header}" for header in headers),
-        *("-device-int128",) * bool(used & {"__int128", "__int128_t", "__uint128_t"}),
-    )
+    wide = ("-device-int128",) * bool(used & {"__int128", "__int128_t", "__uint128_t"})
+    return (*macros, *(f"-include={header}" for header in headers), *wide)
 
 
 def _host_code(bare: str) -> Iterator[tuple[int, int]]:

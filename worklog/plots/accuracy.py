@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
+from worklog.kernel import RUNGS
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, WIDTH_IN, Chart
 from worklog.plots.ladders import SECOND
@@ -36,8 +37,8 @@ def error_of(m: Measurement) -> tuple[float, float] | None:
 def accuracy(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel against its rms error on U(-1, 1), and the limit of the class fp32, at one size.
 
-    Kernels of the class fp32 are drawn full, the others hollow; those on tensor cores have another colour. Raises
-    NothingToDraw where fewer than two kernels have an error; BadShape.
+    Kernels of the class fp32 are drawn full, the others hollow; rungs on tensor cores have another colour than those on
+    FP32 cores, and what is no rung is grey. Raises NothingToDraw where fewer than two kernels have an error; BadShape.
     """
     shape = shape_to_draw(run, size)
     found = {m.kernel: (m, error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
@@ -49,7 +50,8 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
         f"C = A·B in FP32, {dimensions(shape)}. The rms error is in {UNIT}; left of the line is the class fp32. "
         "Higher is faster, further left is more precise."
     )
-    if not points.keys() <= {*SECOND, CUBLAS}:
+    first = {one.name for one in RUNGS} - SECOND
+    if first & points.keys():
         subtitle += " Muted blue: FP32 cores."
     alt = [f"Scatter chart of TFLOP/s against the rms error at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
@@ -68,10 +70,11 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
     beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
     for name, (x, y) in points.items():
-        colour = MUTED if name == CUBLAS else ACCENT if name in SECOND else DEFLATES
+        colour = ACCENT if name in SECOND else DEFLATES if name in first else MUTED
         inside = colour if x <= limit else PAPER
         axes.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=6, zorder=3)
-    looks = {shown: {"color": MUTED} if name == CUBLAS else {"fontsize": BODY_PT} for shown, name in names.items()}
+    ours = first | SECOND
+    looks = {shown: {"fontsize": BODY_PT} if name in ours else {"color": MUTED} for shown, name in names.items()}
     name_points(axes, {shown: points[name] for shown, name in names.items()}, looks)
     return new.figure
 

@@ -1,9 +1,8 @@
-"""FP32 products by Triton and cuBLAS through tensor cores, as host functions to compare rungs with. Needs a GPU,
-PyTorch and Triton:
+"""FP32 products by Triton and cuBLAS through tensor cores, which the figure of error and speed shows beside the rungs.
 
-    worklog run 10_fp32_by_libraries.py:triton_tf32x3 10_fp32_by_libraries.py:triton_bf16x6 --class fp32-emulated \
-        --domain "M % 128 == 0, N % 128 == 0, K % 32 == 0"
-    worklog run 10_fp32_by_libraries.py:cublas_tf32 --class tf32
+They are host functions: `worklog run tests/gpu/fp32_by_libraries.py:triton_tf32x3 --class fp32-emulated --domain
+"M % 128 == 0, N % 128 == 0, K % 32 == 0"`, triton_bf16x6 likewise, and cublas_tf32 with --class tf32. They need PyTorch
+and Triton.
 """
 
 import torch

@@ -1,0 +1,23 @@
+"""The recorded counters of Nsight Compute."""
+
+from __future__ import annotations
+
+import pytest
+
+from worklog.analysis.counters import counters
+from worklog.errors import BadRunFile
+from worklog.kernel.fp32 import FP32
+from worklog.kernel.ladder import LADDER, TENSOR
+
+
+def test_every_rung_has_counters_of_this_source() -> None:
+    found = counters([rung.name for rung in (*LADDER, *FP32, *TENSOR)])
+    assert found.notes == [] and found.title.startswith("recorded · NVIDIA H200 · ") and found.title.endswith("2048")
+    busiest = {str(row[0]): str(row[-1]) for row in found.rows}
+    assert busiest["naive"] == "L1 and shared" and busiest["split"] == "tensor cores"
+    assert all(0 <= float(str(cell).removesuffix(" %")) <= 100 for row in found.rows for cell in row[1:-1])
+
+
+def test_a_rung_without_counters_is_named() -> None:
+    with pytest.raises(BadRunFile, match=r"no counters of best are recorded: choose from naive, "):
+        counters(["naive", "best"])

@@ -1,0 +1,33 @@
+"""What bounds each rung: how busy the units of a GPU were, by Nsight Compute, as recorded in the package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from worklog.errors import BadRunFile
+from worklog.kernel.ladder import source_changed
+from worklog.problem import Shape
+from worklog.runs import Bar, Table, recordings
+
+
+def counters(rungs: Sequence[str]) -> Table:
+    """A row per rung with the percentage of each unit's peak rate over the whole launch, and the busiest unit. "L1 and
+    shared" is the pipe that serves both. Raises BadRunFile for a rung that was not recorded: `python -m
+    tests.gpu.ncu_bounds` records it.
+    """
+    document = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))
+    kernels = document["kernels"]
+    if missing := [name for name in rungs if name not in kernels]:
+        raise BadRunFile(f"no counters of {', '.join(missing)} are recorded: choose from {', '.join(kernels)}")
+    units = [*document["metrics"].values()]
+    rows = []
+    for name in rungs:
+        percent = kernels[name]["percent"]
+        shares = {unit: Bar(f"{percent[unit]:.0f} %", percent[unit] / 100) for unit in units}
+        rows.append({"rung": name, **shares, "busiest": max(units, key=lambda unit: percent[unit])})
+    version = document["ncu"].split()[1]
+    label = f"recorded · {document['device']} · {document['date']} · Nsight Compute {version}"
+    stale = [name for name in rungs if source_changed(name, kernels)]
+    notes = [f"source changed since: {', '.join(stale)}"] if stale else []
+    return Table.of(f"{label} · {Shape(*document['shape'])}", rows, notes=notes)
