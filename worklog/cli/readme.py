@@ -8,13 +8,14 @@ import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import geometric_mean
 
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.accuracy import error_of
 from worklog.plots.ladders import leaders
 from worklog.problem import Shape
-from worklog.runs import CUBLAS, KNOWN, Comparison, Measurement, Run, Table, cells, write_text
+from worklog.runs import CHAPTERS, CUBLAS, KNOWN, Comparison, Measurement, Run, Table, cells, recordings, write_text
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"
@@ -79,9 +80,12 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
         ends = (pick(among, key=lambda m: m.ratio or 0.0) for pick in (min, max))
         return " to ".join(f"{cells(run, m)['of cuBLAS'].partition(' ±')[0]} (`{m.kernel}`)" for m in ends)
 
+    drawn = [m.ratio or 0.0 for m in Run.load(recordings(CHAPTERS)["h200_shapes"]).select("best")]
     words = (
         f"Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and reach {shares(FP32)} of cuBLAS "
-        f"at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). Rungs {TENSOR[0].number} to {TENSOR[-1].number} use "
+        f"at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). `best` takes any shape, by a table that `worklog "
+        f"sweep best` measures: over {len(drawn)} drawn ones, {100 * geometric_mean(drawn):.1f} % (geometric "
+        f"mean; lowest {100 * min(drawn):.1f} %). Rungs {TENSOR[0].number} to {TENSOR[-1].number} use "
         f"tensor cores; those with FP32's error reach {shares(TENSOR)} ([notebook "
         f"13](notebooks/13_fp32_on_tensor_cores.ipynb)). "
         + (f"Not timed yet: {', '.join(untimed)}. " if untimed else "")
