@@ -320,7 +320,7 @@ names, sizes = ["best", "split", "cuBLAS"], [2048, 4096]
 ways = {
     "L2 empty": worklog.results(names, sizes),
     "L2 warm": worklog.results(names, sizes, l2="warm"),
-    "CUDA graph": Run.load(recordings("graphs")["h200"], "recorded"),
+    "CUDA graph": Run.load(recordings("settings")["h200_graph"], "recorded"),
 }
 print(*(label for way in ways.values() for label in labels(way, way.measurements)), sep="\n")
 shares = {name: {f"{m.kernel} at {m.problem}": m.ratio for m in way.measurements} for name, way in ways.items()}
