@@ -289,6 +289,13 @@ print(*labels(run, run.measurements), sep="\n")
 pd.DataFrame.from_dict(shares, orient="index")
 
 # %% [markdown]
+# The card's limit is 700 W, and tensor cores reach it: then the clock sinks. A launch of a fast rung needs less energy
+# all the same, since it is over sooner:
+
+# %%
+plots.energy(Run.load(recordings("settings")["h200_power"], "recorded"), 4096)
+
+# %% [markdown]
 # `worklog.sgemm(A, B, mode="split")` takes this rung where the table of `best` expects it to be faster, and `best`
 # elsewhere. Here are both at 24 shapes that are drawn by a seed.
 
