@@ -289,8 +289,8 @@ print(*labels(run, run.measurements), sep="\n")
 pd.DataFrame.from_dict(shares, orient="index")
 
 # %% [markdown]
-# The card's limit is 700 W, and tensor cores reach it: then the clock sinks. A launch of a fast rung needs less energy
-# all the same, since it is over sooner:
+# The card may draw 700 W. `split` does, and so its clock sinks. A launch of it needs less energy all the same, since it
+# is over sooner:
 
 # %%
 plots.energy(Run.load(recordings("settings")["h200_power"], "recorded"), 4096)
