@@ -63,7 +63,7 @@ class Kernel:
     function: str
     grid: str = ""
     block: str = ""
-    template: Mapping[str, int] = field(default_factory=dict)
+    template: Mapping[str, int] = field(default_factory=dict, hash=False)
     rules: str = "any"
     claimed: str = "fp32"
     options: tuple[str, ...] = COMPILE_OPTIONS

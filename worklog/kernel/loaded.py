@@ -66,8 +66,8 @@ class Loaded:
             self.use_workspace(self.device.upload(np.zeros(found.workspace, np.float32)))
         if found.zeroed:
             self.device.fill(self.device.view(self.workspace, 0, found.zeroed), 0.0)  # type: ignore[arg-type]
-        for one, compiled, grid, threads in found.passes:
-            arguments = one.bind(shape, alpha, a, b, beta, c, self.workspace)
+        arguments = found.passes[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)  # the same for each pass
+        for _, compiled, grid, threads in found.passes:
             self.device.launch(compiled, grid, threads, arguments)
 
     def describe(self) -> dict[str, Any]:

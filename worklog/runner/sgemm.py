@@ -9,10 +9,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting, BadShape, OutOfMemory
 from worklog.gpu import gpu
 from worklog.kernel import Kernel, rung
-from worklog.kernel.best import MOST_WORKSPACE, table
+from worklog.kernel.best import MOST_WORKSPACE, choose, table
 from worklog.kernel.loaded import Loaded
-from worklog.problem import Shape
+from worklog.problem import FLOAT_BYTES, Shape
 
 MODES = {"fp32": "best", "split": "split"}
 ALIGNMENT = 16  # bytes, of a kernel's widest access
@@ -31,10 +31,10 @@ MOST_EMULATED = Shape.of(512).flops
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """A matrix of float32 in some library's array. library: "numpy", "cupy" or "torch". device: its number, None for
-    the host. address: of its first element. strides: in elements.
+    the host. address: of its first element. by_rows, by_columns: whether it is row-major, and column-major, without
+    gaps.
     """
 
     name: str
@@ -43,7 +43,8 @@ class Matrix:
     device: int | None
     address: int
     shape: tuple[int, int]
-    strides: tuple[int, int]
+    by_rows: bool = True
+    by_columns: bool = False
 
     @classmethod
     def of(cls, name: str, array: Any) -> Matrix:
@@ -60,30 +61,28 @@ class Matrix:
                 raise BadSetting(f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()")
             if array.requires_grad and sys.modules["torch"].is_grad_enabled():
                 raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
-            strides, address, device = array.stride(), array.data_ptr(), array.device.index
+            address, device, unit = array.data_ptr(), array.device.index, 1
+            down, along = array.stride()
         else:
-            strides = tuple(stride // array.itemsize for stride in array.strides)
-            on_host = library == "numpy"
-            address = array.ctypes.data if on_host else array.data.ptr
-            device = None if on_host else array.device.id
-        rows, columns = map(int, array.shape)
-        return cls(name, array, library, device, address, (rows, columns), (int(strides[0]), int(strides[1])))
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether it is row-major without gaps."""
-        (rows, columns), (down, along) = self.shape, self.strides
-        return ((columns <= 1 or along == 1) and (rows <= 1 or down == columns)) or 0 in self.shape
+            on_host, unit = library == "numpy", FLOAT_BYTES
+            address, device = (array.ctypes.data, None) if on_host else (array.data.ptr, array.device.id)
+            down, along = array.strides
+        rows, columns = array.shape
+        empty = not (rows and columns)
+        by_rows = empty or ((columns == 1 or along == unit) and (rows == 1 or down == columns * unit))
+        by_columns = empty or ((rows == 1 or down == unit) and (columns == 1 or along == rows * unit))
+        return cls(name, array, library, device, address, (rows, columns), by_rows, by_columns)
 
     @property
     def transposed(self) -> Matrix:
         """The same memory, rows as columns."""
-        return replace(self, array=self.array.T, shape=self.shape[::-1], strides=self.strides[::-1])
+        swapped = self._replace(by_rows=self.by_columns, by_columns=self.by_rows)
+        return swapped._replace(array=self.array.T, shape=self.shape[::-1])
 
-    def overlaps(self, other: Matrix) -> bool:
-        """Whether the two share memory. Neither has gaps."""
-        ends = (one.address + 4 * one.shape[0] * one.shape[1] for one in (self, other))
-        return self.device == other.device and max(self.address, other.address) < min(ends)
+    @property
+    def end(self) -> int:
+        """The address behind it. It has no gaps."""
+        return self.address + FLOAT_BYTES * self.shape[0] * self.shape[1]
 
 
 def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
@@ -115,57 +114,31 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
-    by_rows = a.by_rows or b.by_rows
     if max(m, n, k) > MOST_SIZE:
         raise BadShape(f"sgemm: {m} x {n} x {k}: kernels take sizes up to {MOST_SIZE}")
-    result = _empty(a, (m, n), by_rows) if C is None else C
+    result = _empty(a, (m, n), a.by_rows or b.by_rows) if C is None else C
     c = Matrix.of("C", result)
     if c.shape != (m, n):
         raise BadShape(f"sgemm: C is {c.shape[0]} x {c.shape[1]}, and A B is {m} x {n}")
     _require_one_place(a, b, c)
     for one in (a, b, c):
-        if not (one.by_rows or one.transposed.by_rows):
-            copy = (
-                f"{one.name}.contiguous()" if one.library == "torch" else f"{one.library}.ascontiguousarray({one.name})"
-            )
-            into = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
-            raise BadSetting(
-                f"sgemm: {one.name} has gaps (strides {one.strides[0]}, {one.strides[1]}), as a view of a larger one, "
-                f"and kernels take none: {into if one is c else f'give {copy}'}"
-            )
-    orders = ", ".join(f"{one.name} is {'row' if one.by_rows else 'column'}-major" for one in (a, b, c))
+        if not (one.by_rows or one.by_columns):
+            advice = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
+            if one is not c:
+                of_torch, of_others = f"{one.name}.contiguous()", f"{one.library}.ascontiguousarray({one.name})"
+                advice = f"give {of_torch if one.library == 'torch' else of_others}"
+            raise BadSetting(f"sgemm: {one.name} has gaps, as a view of a larger one, and kernels take none: {advice}")
+        if one is not c and max(c.address, one.address) < min(c.end, one.end):
+            raise BadSetting(f"sgemm: C shares memory with {one.name}: give C memory of its own")
     if not c.by_rows:
         a, b, c = b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
-    for one in (a, b):
-        if c.overlaps(one):
-            raise BadSetting(f"sgemm: C shares memory with {one.name}: give C memory of its own")
-    kernel = mode if isinstance(mode, Kernel) else rung(MODES[mode]) if mode in MODES else None
-    if kernel is None:
-        raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
-    if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+    place: Any = _on_emulator() if a.device is None else _on_gpu(a.device)
+    shape = Shape(*(max(1, size) for size in (*c.shape, k)))
+    reads = alpha != 0 and k != 0  # otherwise A and B are not read, as in BLAS
+    aligned = (a.address | b.address | c.address) % ALIGNMENT == 0
+    kernels = _kernels(mode, place.device.arch, shape, a.by_rows, b.by_rows, aligned, reads)
     if m and n:
-        place: Any = _on_emulator() if a.device is None else _on_gpu(a.device)
-        place.require(kernel)
-        shape, best = Shape(c.shape[0], c.shape[1], max(1, k)), rung("best")
-        if kernel.choose is not best.choose:  # which follows the orders, too
-            kernel = kernel.at(shape)
-        aligned = all(one.address % ALIGNMENT == 0 for one in (a, b, c))
-        if alpha == 0 or k == 0:  # BLAS: A and B are not read
-            kernel, alpha = best, 0.0
-        elif mode == "split" and not table().split_pays(shape):
-            kernel = best
-        elif kernel.choose is None and not (aligned and a.by_rows and b.by_rows):
-            found = orders if aligned else f"not all arrays are at multiples of {ALIGNMENT} bytes"
-            needs = f"sgemm: {found}, and {kernel.name} takes {'one order for all' if aligned else 'no others'}"
-            if mode != "split":
-                raise BadSetting(f"{needs}: take best, or copy")
-            once(f"{needs}: best is used instead, which is slower")
-            kernel = best
-        candidates = [(kernel, MOST_WORKSPACE), *([(best, 0)] if kernel.choose or mode == "split" else [])]
-        place.launch(
-            [_chosen(one, a, b, aligned, most) for one, most in candidates], shape, float(alpha), a, b, float(beta), c
-        )
+        place.launch(kernels, shape, float(alpha) if reads else 0.0, a, b, float(beta), c)
     return result
 
 
@@ -178,12 +151,44 @@ def _require_one_place(*matrices: Matrix) -> None:
             raise BadSetting(f"sgemm: A is on GPU {first.device} and {one.name} on GPU {one.device}: take one GPU")
 
 
-def _chosen(kernel: Kernel, a: Matrix, b: Matrix, aligned: bool, most: int) -> Kernel:
-    """The kernel, choosing among those for these orders."""
-    if kernel.choose is None:
-        return kernel
-    orders = {"a_by_columns": not a.by_rows, "b_by_columns": not b.by_rows}
-    return replace(kernel, choose=partial(kernel.choose, aligned=aligned, most_workspace=most, **orders))
+@lru_cache(maxsize=4096)
+def _kernels(
+    mode: str | Kernel, arch: str, shape: Shape, a_by_rows: bool, b_by_rows: bool, aligned: bool, reads: bool
+) -> tuple[Kernel, ...]:
+    """The kernel for these matrices, and one without a workspace if there is one. reads: whether A and B are read."""
+    if not isinstance(mode, Kernel) and mode not in MODES:
+        raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
+    kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
+    if kernel.host is not None:
+        raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+    if kernel.only_on_9_0 and arch != "sm_90":
+        raise BadSetting(
+            f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU runs {arch}: take "
+            "mode='fp32'"
+        )
+    if kernel.choose is not best.choose:  # which follows the orders, too
+        kernel = kernel.at(shape)
+    if not reads or (mode == "split" and not table().split_pays(shape)):
+        kernel = best
+    elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
+        found = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
+        if aligned:
+            found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+        if mode != "split":
+            raise BadSetting(f"sgemm: {found}: take best, or copy")
+        once(f"sgemm: {found}: best is used instead, which is slower")
+        kernel = best
+    of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
+    if kernel.choose is not None:
+        return tuple(of_best)
+    return (kernel, of_best[1]) if mode == "split" else (kernel,)
+
+
+@cache
+def _best(most_workspace: int, aligned: bool, a_by_columns: bool, b_by_columns: bool) -> Kernel:
+    """The rung best, choosing among the kernels for these orders."""
+    orders = {"a_by_columns": a_by_columns, "b_by_columns": b_by_columns}
+    return replace(rung("best"), choose=partial(choose, aligned=aligned, most_workspace=most_workspace, **orders))
 
 
 def _empty(like: Matrix, shape: tuple[int, int], by_rows: bool) -> Any:
@@ -204,32 +209,16 @@ class Place:
     def __init__(self, device: Any) -> None:
         self.device = device
         self._lock = threading.Lock()
-        self._loaded: dict[tuple[Any, ...], Loaded] = {}
+        self._loaded: dict[tuple[Kernel, str], Loaded] = {}
 
-    def _subject(self, kernel: Kernel, capturing: bool = False) -> Loaded:
-        """The kernel, compiled once."""
-        chosen_by = kernel.choose.keywords.items() if isinstance(kernel.choose, partial) else ()
-        program = kernel.source, kernel.entry, kernel.options, kernel.headers
-        key = kernel.name, *program, kernel.grid, kernel.before, kernel.after, *chosen_by
+    def _subject(self, kernel: Kernel) -> Loaded:
+        """The kernel, compiled once, and again where a rung's file has changed."""
+        key = kernel, kernel.source
         if key not in self._loaded:
-            if capturing:
-                raise BadSetting(f"sgemm: {kernel.name} isn't compiled yet: {BEFORE}")
             loaded = kernel.load(self.device)
             assert isinstance(loaded, Loaded)
             self._loaded[key] = loaded
         return self._loaded[key]
-
-    def require(self, kernel: Kernel) -> None:
-        """Raise BadSetting for a kernel whose instructions the device doesn't have."""
-        if kernel.only_on_9_0 and self.capability() != "90":
-            raise BadSetting(
-                f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
-                f"{'.'.join(self.capability())}: take mode='fp32'"
-            )
-
-    def capability(self) -> str:
-        """Compute capability, as "90", which the emulator has."""
-        return "90"
 
 
 class OnEmulator(Place):
@@ -302,18 +291,12 @@ class OnGpu(Place):
         found = gpu()
         return found.name, found.driver
 
-    def capability(self) -> str:
-        """Compute capability, as "90"."""
-        import cupy
-
-        return str(cupy.cuda.Device(self.number).compute_capability)
-
     def _prepared(self, kernels: Sequence[Kernel], shape: Shape, handle: int, capturing: bool) -> Loaded:
         """A kernel, compiled, with a workspace of this stream."""
         for kernel in kernels:
-            subject = self._subject(kernel, capturing)
-            if capturing and not subject.is_ready(shape):
-                raise BadSetting(f"sgemm: {shape} is new: {BEFORE}")
+            if capturing and not ((kernel, kernel.source) in self._loaded and self._subject(kernel).is_ready(shape)):
+                raise BadSetting(f"sgemm: {kernel.name} at {shape} is new: {BEFORE}")
+            subject = self._subject(kernel)
             needed, held = subject.workspace_elements(shape), self._workspaces.get(handle)
             if needed and (held is None or held.size < needed):
                 if capturing:
@@ -344,7 +327,7 @@ def _on_emulator() -> OnEmulator:
 @cache
 def once(said: str) -> None:
     """Warn of this once per process."""
-    warnings.warn(said, stacklevel=6)
+    warnings.warn(said, stacklevel=5)
 
 
 @cache
