@@ -113,7 +113,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: p
     monkeypatch.setattr(best, "_fastest", best._fastest.__wrapped__)
     shape, any_gpu = Shape(128, 256, 24), choose.__wrapped__
     hopper = partial(any_gpu, arch="sm_90")
-    assert hopper(shape) == BULK and BULK.only_on_9_0
+    assert hopper(shape) == BULK and BULK.missing_on("sm_80")
     for other in (
         any_gpu(shape),
         any_gpu(shape, arch="sm_80"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from worklog.kernel import signature
 from worklog.kernel.kernel import Kernel
@@ -22,13 +24,40 @@ SMEM_OF_SPECIAL = SPECIAL["STAGES"] * 8 * (128 + 4 + 256) * 4
 RAGGED = {**SPECIAL, "GROUP": 8, "MIN_BLOCKS": 1}
 TILES = "(M + BM - 1) / BM * ((N + BN - 1) / BN)"
 SLICES = f"min(BM * BN / 1024, max(4, 512 / ({TILES})))"  # blocks that add the parts of a tile
+RING = {"shared": SMEM_OF_SPECIAL}
 FP32_ROWS = (
     ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),
     ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
     ("barriers", STAGES, WARP_TILES, "warps wait for a stage, not for each other"),
-    ("specialized", SPECIAL, f"{WARP_TILES} + 128", "four warps copy, eight multiply"),
-    ("bulk_copies", SPECIAL, f"{WARP_TILES} + 128", "copying warps need fewer instructions"),
+    ("specialized", SPECIAL, f"{WARP_TILES} + 128", "four warps copy, eight multiply", RING),
+    (
+        "bulk_copies",
+        SPECIAL,
+        f"{WARP_TILES} + 128",
+        "copying warps need fewer instructions",
+        {"shared": SMEM_OF_SPECIAL},
+    ),
 )
+
+
+def numbered(first: int, rows: Iterable[Sequence[Any]], grid: str = "N / BN, M / BM") -> tuple[Kernel, ...]:
+    """Rungs of one launch. first: number of the first. rows: name, tile in the order of the template's parameters,
+    threads per block, what the rung adds, and other fields of the record.
+    """
+    return tuple(
+        Kernel(
+            name=name,
+            file=f"{number:02}_{name}.cu",
+            function=f"sgemm_{name}",
+            grid=grid,
+            block=block,
+            template=tile,
+            number=number,
+            idea=idea,
+            **{"rules": WHOLE_TILES if "BK" in tile else "any", **dict(*others)},
+        )
+        for number, (name, tile, block, idea, *others) in enumerate(rows, first)
+    )
 
 
 def equal_shares(blocks: int = 132) -> Kernel:
@@ -88,21 +117,7 @@ def ragged_at(shape: Shape, arch: str = "", aligned: bool = True) -> Kernel:
 
 
 FP32 = (
-    *(
-        Kernel(
-            name=name,
-            file=f"{number}_{name}.cu",
-            function=f"sgemm_{name}",
-            grid="N / BN, M / BM",
-            block=block,
-            template=tile,
-            rules=WHOLE_TILES,
-            number=number,
-            idea=idea,
-            shared=SMEM_OF_SPECIAL if tile is SPECIAL else 0,
-        )
-        for number, (name, tile, block, idea) in enumerate(FP32_ROWS, start=13)
-    ),
+    *numbered(13, FP32_ROWS),
     equal_shares(),
     replace(ragged(), choose=ragged_at),
 )

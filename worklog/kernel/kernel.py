@@ -249,10 +249,10 @@ class Kernel:
         """CUDA C++."""
         return rung_source(self.file) if self.text is None else self.text
 
-    @property
-    def only_on_9_0(self) -> bool:
-        """Whether it names instructions that only GPUs of compute capability 9.0 have."""
-        return self.host is None and self.solution is None and "setmaxnreg" in self.source
+    def missing_on(self, arch: str) -> str:
+        """Why it can't run on GPUs of an architecture, such as "sm_80"; "" where it can."""
+        only = self.host is None and self.solution is None and "setmaxnreg" in self.source and arch != "sm_90"
+        return f"its instructions need compute capability 9.0, and this GPU runs {arch}" if only else ""
 
     @property
     def program(self) -> Program:

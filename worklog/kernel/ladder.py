@@ -10,7 +10,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
 from worklog.kernel.best import BEST
-from worklog.kernel.fp32 import FP32, WARP_TILES, WARPS, WHOLE_TILES
+from worklog.kernel.fp32 import FP32, WARP_TILES, WARPS, WHOLE_TILES, numbered
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.source import definition, filled
 from worklog.kernel.splitting import SPLIT
@@ -20,9 +20,8 @@ SQUARE, DOUBLE = dict(BM=128, BN=128, BK=8, TM=8, TN=8), dict(BM=128, BN=128, BK
 WIDE = dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1)
 ELEMENTS, PATCHES = "BM * BN", "BM * BN / (TM * TN)"
 
-# Name, tile in the order of the template's parameters, threads per block, and what the rung adds. The tiles of
-# autotuned and warptiled are the fastest ones on an H200 at 4096. The other rungs have the usual textbook tiles or the
-# tile of the rung before, so that the step shows the idea alone.
+# The tiles of autotuned and warptiled are the fastest ones on an H200 at 4096. The other rungs have the usual textbook
+# tiles or the tile of the rung before, so that the step shows the idea alone.
 ROWS = (
     ("naive", dict(BM=32, BN=32), ELEMENTS, "one thread, one element, neighbours in different rows"),
     ("coalesced", dict(BM=32, BN=32), ELEMENTS, "neighbouring threads take neighbouring columns"),
@@ -38,55 +37,27 @@ ROWS = (
     ("warptiled", WARPS, WARP_TILES, "each warp computes a 64 x 64 tile"),
 )
 
-LADDER = tuple(
-    Kernel(
-        name=name,
-        file=f"{number:02}_{name}.cu",
-        function=f"sgemm_{name}",
-        grid="(N + BN - 1) / BN, (M + BM - 1) / BM",
-        block=block,
-        template=tile,
-        rules=WHOLE_TILES if "BK" in tile else "any",
-        number=number,
-        idea=idea,
-    )
-    for number, (name, tile, block, idea) in enumerate(ROWS, start=1)
-)
-
+LADDER = numbered(1, ROWS, "(N + BN - 1) / BN, (M + BM - 1) / BM")
 
 MMA = dict(BM=128, BN=128, BK=16, WM=64, WN=32)
 STAGED = dict(BM=128, BN=128, BK=32, STAGES=4, RAW=2)
 SMEM_OF_WGMMA = 193_648  # the kernel's struct Shared
-# Name, tile, threads per block, precision class, and what the rung adds, as in ROWS.
+EMULATED = {"claimed": "fp32-emulated"}
 TENSOR_ROWS = (
-    ("tf32", MMA, WARP_TILES, "tf32", "tensor cores multiply factors of 11 bits"),
-    ("tf32x3", MMA, WARP_TILES, "fp32-emulated", "three products of two parts of each factor"),
-    ("fp16x3", MMA, WARP_TILES, "fp32-emulated", "the parts are halves, scaled by powers of two"),
-    ("promoted", MMA, WARP_TILES, "fp32", "FP32 registers sum what tensor cores sum over 128 k"),
-    ("wgmma", STAGED, "640", "fp32", "warp groups that split and warp groups that multiply"),
-)
-
-
-# The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.
-TENSOR = (
-    *(
-        Kernel(
-            name=name,
-            file=f"{number}_{name}.cu",
-            function=f"sgemm_{name}",
-            grid="N / BN, M / BM",
-            block=block,
-            template=tile,
-            rules=f"{WHOLE_TILES}, any data" if tile is STAGED else WHOLE_TILES,
-            claimed=claimed,
-            number=number,
-            idea=idea,
-            shared=SMEM_OF_WGMMA if tile is STAGED else 0,
-        )
-        for number, (name, tile, block, claimed, idea) in enumerate(TENSOR_ROWS, start=21)
+    ("tf32", MMA, WARP_TILES, "tensor cores multiply factors of 11 bits", {"claimed": "tf32"}),
+    ("tf32x3", MMA, WARP_TILES, "three products of two parts of each factor", EMULATED),
+    ("fp16x3", MMA, WARP_TILES, "the parts are halves, scaled by powers of two", EMULATED),
+    ("promoted", MMA, WARP_TILES, "FP32 registers sum what tensor cores sum over 128 k"),
+    (
+        "wgmma",
+        STAGED,
+        "640",
+        "warp groups that split and warp groups that multiply",
+        {"shared": SMEM_OF_WGMMA, "rules": f"{WHOLE_TILES}, any data"},
     ),
-    SPLIT,
 )
+# The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.
+TENSOR = (*numbered(21, TENSOR_ROWS), SPLIT)
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import BadSetting, CompileFailed
+from worklog.errors import BadSetting
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.solution import nvcc
 
 ARRAYS = "torch"
 NAMES = ("torch", "cublaslt")
@@ -41,10 +41,7 @@ def cutlass_simt() -> Kernel:
         raise BadSetting(f"{CUTLASS} needs nvcc, which isn't on PATH: install the CUDA toolkit")
     source = Path(__file__).with_name(f"{CUTLASS}.cu")
     library = Path(tempfile.mkdtemp(prefix="worklog-")) / f"{CUTLASS}.so"
-    options = ["-std=c++17", "-O3", "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-w", f"-I{folders[0]}"]
-    done = subprocess.run(["nvcc", *options, "-o", library, source], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CompileFailed(f"{source.name} does not compile with nvcc:\n{done.stderr}")
+    nvcc(source, library, "-arch=native", "-w", f"-I{folders[0]}")
     return Kernel.from_function(f"{library}:{CUTLASS}", name=CUTLASS)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from worklog.errors import BadSetting, meant
+from worklog.kernel.resources import MAX_THREADS
 from worklog.kernel.source import Definition, Parameter, closing, code, evaluate, parts
 from worklog.problem import SGEMM, Domain
 
@@ -28,7 +29,6 @@ _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 _NOT_FLOAT = re.compile(r"\b(?:double|half|__half2?|int|u?int\d+_t|unsigned|char|short|__nv_bfloat16|bfloat16)\b")
 CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
 _PASSED = re.compile(r"(?:\(\w+\)|static_cast<\w+>)?\s*\(?([A-Za-z_][\w.]*)\)?")  # a variable, cast or not
-MAX_THREADS = 1024  # per block
 
 
 def given(words: str, file: str, found: Definition | None) -> tuple[str, ...]:

@@ -212,20 +212,19 @@ def check_in_child(
     shape: Shape | None = None,
     *,
     on: str | None = None,
-    seed: int | None = None,
-    thorough_s: float = 0.0,
-    limit_s: float = LIMIT_S,
     timeout_s: float = TIMEOUT_S,
     progress: Progress = silent,
     command: Sequence[str] | None = None,
+    **how: Any,
 ) -> Checked:
     """check() in a child process: a kernel that hangs, crashes or exits fails, and nothing else is harmed.
 
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator ends an endless
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
-    worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
+    worklog.runner.measure.carry_out. how: seed, thorough_s and limit_s, as for check(). Raises what check() raises, and
+    Interrupted.
     """
-    how = {"kernel": kernel, "shape": shape, "on": on, "seed": seed, "thorough_s": thorough_s, "limit_s": limit_s}
+    how |= {"kernel": kernel, "shape": shape, "on": on}
     emulated = kernel.host is None and not wants_gpu(on)
     return in_child(kernel, how, math.inf if emulated else timeout_s, progress, command)
 
@@ -234,7 +233,7 @@ def in_child(
     kernel: Kernel | Solution,
     how: Mapping[str, Any],
     timeout_s: float,
-    progress: Progress = silent,
+    progress: Progress,
     command: Sequence[str] | None = None,
 ) -> Checked:
     """What a check in a child process finds. how: the arguments of check(), or of worklog.runner.problems.check()."""
@@ -244,7 +243,7 @@ def in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    how = {**how, "seed": drawn() if how["seed"] is None else how["seed"]}
+    how = {**how, "seed": drawn() if how.get("seed") is None else how["seed"]}
     try:
         end = run_child({"do": "check", "how": how}, take, progress, timeout_s=timeout_s, command=command)
     except KeyboardInterrupt as interrupt:

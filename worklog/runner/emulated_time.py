@@ -28,7 +28,7 @@ class TooSlow(WorklogError):
     """A check on the emulator would take longer than the user allows."""
 
 
-def require_time(kernel: Kernel, shape: Shape, limit_s: float = LIMIT_S) -> None:
+def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
     """Raise TooSlow, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
     if math.isinf(limit_s) or (limit_s >= LIMIT_S and shape.flops <= QUICK.flops):
         return

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.harness import off_the_lock
 from worklog.kernel import words_of
 from worklog.runner import timing
 from worklog.runner.declare import Benchmark, Skipped, State, benchmarks_of
@@ -105,19 +104,4 @@ def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], ma
         how, baselines = how | {"against": [one.alone for one in made[1:]]}, [task.against, *task.beside]
     how = {**how, **subject.work, "kwargs": subject.kwargs}
     found = timing.time_on(session, timing.Call(subject.fn, subject.args, name=task.kernel, **how), used)
-    clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
-    each = zip(baselines, (found, *found.beside), strict=True)
-    return task.joined(
-        [
-            replace(
-                one,
-                axes=dict(task.axes),
-                changed=task.pitfalls | clocks,
-                baseline=name,
-                degradations=(*notes, *one.degradations),
-                label="",
-                beside=(),
-            )
-            for name, one in each
-        ]
-    )
+    return timing.of_task(task, used, found, baselines, notes)

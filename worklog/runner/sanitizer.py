@@ -58,9 +58,7 @@ class Report:
 def find() -> Path | None:
     """compute-sanitizer on PATH, else in CUDA_HOME, CUDA_PATH or /usr/local/cuda."""
     homes = filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"))
-    folders = [
-        f"{home}/{folder}" for home in homes for folder in ("bin", "compute-sanitizer", "extras/compute-sanitizer")
-    ]
+    folders = [f"{home}/{folder}" for home in homes for folder in FOLDERS]
     found = shutil.which("compute-sanitizer", path=os.pathsep.join(filter(None, (os.environ.get("PATH"), *folders))))
     return None if found is None else Path(found)
 

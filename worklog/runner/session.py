@@ -196,18 +196,12 @@ def _held(task: Task, clocks: str, harness: Harness) -> Task:
     return replace(task, changed=others if clocks == harness.clocks else (*others, ("clocks", clocks)))
 
 
-def _elsewhere(session: Session, kernel: Kernel) -> str:
-    major, minor = session.gpu.compute_capability
-    missing = kernel.only_on_9_0 and (major, minor) != (9, 0)
-    return f"its instructions need compute capability 9.0, and this GPU has {major}.{minor}" if missing else ""
-
-
 def _measurement(
     session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement]
 ) -> Measurement:
     """Gate and time one task."""
     kernel = None if task.kernel == BASELINE else session.kernel(task.kernel)
-    skipped = kernel and (kernel.skipped or _elsewhere(session, kernel) or _unwatched(session, task, used))
+    skipped = kernel and (kernel.skipped or kernel.missing_on(session.gpu.arch) or _unwatched(session, task, used))
     if reason := skipped or _too_slow(task, used, earlier):
         return task.without_time("skipped", reason)
     verdict: Verdict | None = None

@@ -161,11 +161,8 @@ def _kernels(
     kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function: call the function itself")
-    if kernel.only_on_9_0 and arch != "sm_90":
-        raise BadSetting(
-            f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU runs {arch}: take "
-            "mode='fp32'"
-        )
+    if missing := kernel.missing_on(arch):
+        raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
     if kernel.choose is not best.choose:  # which follows the orders, too
         kernel = kernel.at(shape)
     if not reads or (mode == "split" and not table().split_pays(shape)):

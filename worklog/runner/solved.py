@@ -15,7 +15,6 @@ import numpy as np
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
 from worklog.gate import Memory, Stage, Verdict, after_timing, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
-from worklog.harness import off_the_lock
 from worklog.kernel import Kernel, words_of
 from worklog.kernel.solution import Ready, Solution
 from worklog.problem import Case, Problem, each, raw, rebuilt
@@ -143,16 +142,8 @@ def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], su
         if not verdict.accepted:
             return task.refused(replace(verdict, precision=None))
     stated = [LAST if one == timing.UNCHECKED and verdict is not None else one for one in found.degradations]
-    clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
-    return replace(
-        found,
-        axes=dict(task.axes),
-        changed=task.pitfalls | clocks,
-        baseline="" if beside is None else task.against,
-        verdict=None if verdict is None else verdict.as_dict(),
-        degradations=(*notes, *why, *stated),
-        label="",
-    )
+    found = replace(found, verdict=None if verdict is None else verdict.as_dict(), degradations=tuple(stated))
+    return timing.of_task(task, used, found, ["" if beside is None else task.against], [*notes, *why])
 
 
 def _baseline(session: Session, subject: Subject) -> tuple[Callable[[], Any] | None, list[str]]:

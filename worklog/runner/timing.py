@@ -33,7 +33,7 @@ from worklog.harness import (
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
-from worklog.runner.tasks import measurement_of
+from worklog.runner.tasks import Task, measurement_of
 from worklog.runs import AGAINST, Measurement, event_overhead_us, source_label, summarise
 from worklog.settings import TOLERANCE_US
 
@@ -246,6 +246,18 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
         for name, its in zip(names, pairs, strict=True)
     )
     return replace(first, beside=tuple(replace(one, changed={AGAINST: one.baseline}) for one in further))
+
+
+def of_task(
+    task: Task, used: Harness, found: Measurement, baselines: Sequence[str], notes: Sequence[str]
+) -> Measurement:
+    """What was found as the task's measurement, with the names of its baselines."""
+    clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
+    same: dict[str, Any] = dict(axes=dict(task.axes), changed=task.pitfalls | clocks, label="", beside=())
+    each = zip(baselines, (found, *found.beside), strict=True)
+    return task.joined(
+        [replace(one, baseline=name, degradations=(*notes, *one.degradations), **same) for name, one in each]
+    )
 
 
 def name_of(call: object) -> str:
