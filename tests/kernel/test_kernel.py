@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
@@ -185,6 +185,7 @@ def test_nothing_else_is_an_expression() -> None:
             evaluate(text, {"BM": 4})
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=30))
 def test_any_text_is_a_number_or_an_error(text: str) -> None:
     with contextlib.suppress(BadSetting):

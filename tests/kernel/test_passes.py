@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
+from tests.runner.test_launches import KINDS, SETS
 from worklog.analysis.prediction import bound
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
@@ -138,29 +139,31 @@ def negative(p: Any) -> None:
     p.c[:] = p.alpha * (p.a @ p.b)
 
 
-def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spilled", [None, 1.0])
+def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(
+    kind: str, spilled: float | None
+) -> None:
     def product(p: Any) -> None:
-        assert np.isnan(owner.workspace.data).all()
+        assert kind != "witnessed" or np.isnan(owner.workspace.data).all()
         owner.workspace.data[:] = (p.a @ p.b).ravel()
         p.c[:] = p.alpha * owner.workspace.data.reshape(p.m, p.n)
         owner.workspace.beyond(0, 1)[-1] = spilled or owner.workspace.beyond(0, 1)[-1]
 
-    for spilled in (None, 1.0):
-        device: Any = NumpyDevice()
-        owner = Owner(device, product)
-        pool = Pool(device, 4 * elements(SHAPE, 1, (owner,)), seed=1)
-        checker = Checker(device, SHAPE, 0)
-        other = NumpySubject(device, negative)
-        loop = timed_loop(checker, owner, other, in_step=True, pool=pool, classes=("fp32", "fp32"))
-        assert loop.move is not None
-        places = set()
-        for _ in range(3):
-            loop.move()
-            places.add(owner.workspace.start)
-            assert owner.workspace.size == SHAPE.m * SHAPE.n and owner.workspace.start >= GUARD
-            loop.subject()
-            loop.baseline()
-            device.synchronize()
-        stage = loop.stage()
-        assert len(places) == 3
-        assert stage.passed is (spilled is None) and (spilled is None or OUTSIDE_WORKSPACE in stage.detail)
+    device: Any = NumpyDevice()
+    owner = Owner(device, product)
+    pool = Pool(device, 4 * elements(SHAPE, SETS, (owner,)), seed=1)
+    checker, other = Checker(device, SHAPE, 0), NumpySubject(device, negative)
+    loop = timed_loop(checker, owner, other, in_step=True, pool=pool, **KINDS[kind])
+    assert loop.move is not None
+    places = set()
+    for _ in range(3):
+        loop.move()
+        places.add(owner.workspace.start)
+        assert owner.workspace.size == SHAPE.m * SHAPE.n and owner.workspace.start >= GUARD
+        loop.subject()
+        loop.baseline()
+        device.synchronize()
+    stage = loop.stage()
+    assert len(places) == 3
+    assert stage.passed is (spilled is None) and (spilled is None or OUTSIDE_WORKSPACE in stage.detail)

@@ -111,9 +111,9 @@ def test_a_kernel_of_whole_tiles_is_checked_inside_its_domain() -> None:
 
 
 def test_a_template_and_one_of_several_kernels_are_named_with_entry() -> None:
-    for source, entry in ((PLAIN + PLAIN.replace("mine", "other"), "other"), (f"template <int>\n{PLAIN}", "mine<3>")):
-        result = worklog(source, *LAUNCH, "--entry", entry, "--size", "16")
-        assert result.exit_code == 0 and f"mine.cu: {entry} at 16" in result.stdout
+    several = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
+    result = worklog(several, *LAUNCH, "--entry", "other<3>", "--size", "16")
+    assert result.exit_code == 0 and "mine.cu: other<3> at 16" in result.stdout
 
 
 def test_a_class_must_be_held() -> None:
@@ -227,7 +227,7 @@ def test_code_that_contradicts_its_class_is_a_warning() -> None:
     ("kernel", "timeout_s", "why"),
     [
         ("segfaults", WAIT_S, "process: crashed: its process ended with SIGSEGV"),
-        ("hangs", 1.0, "process: hung: no progress for 1 s"),
+        ("hangs", 0.6, "process: hung: no progress for 1 s"),
     ],
 )
 def test_a_kernel_that_ends_its_process_fails(
@@ -239,16 +239,16 @@ def test_a_kernel_that_ends_its_process_fails(
     assert all(map(gone, pids()))
 
 
-@pytest.mark.parametrize("source", [PLAIN, PLAIN.replace("A[row", "A[4000000 + row")], ids=["right", "out of bounds"])
-def test_the_emulators_verdict_is_the_same_from_there_as_from_here(source: str) -> None:
-    kernel = Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
+def test_the_emulators_verdict_is_the_same_from_there_as_from_here() -> None:
+    out_of_bounds = PLAIN.replace("A[row", "A[4000000 + row")
+    kernel = Kernel.from_source(out_of_bounds, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
     shown: list[str] = []
     steps = {"progress": lambda done, total, doing: shown.append(doing)}
     there = check_in_child(kernel, SMALL, on="emulated", seed=7, timeout_s=0.0, **steps)
     assert "launch 1 at 1x7x2" in shown
     here = check(kernel, SMALL, on="emulated", seed=7)
     stages = [[(s.name, s.passed, s.where) for s in found.verdict.stages] for found in (there, here)]
-    assert stages[0] == stages[1] and there.findings == here.findings
+    assert stages[0] == stages[1] and there.findings == here.findings != ()
     assert (there.title, there.verdict.precision) == (here.title, here.verdict.precision)
     assert there.compiled is not None and here.compiled is not None and there.compiled.ptx == here.compiled.ptx
 

@@ -281,8 +281,6 @@ def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch: pyte
 def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(
     file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from tests.helpers import small_run
-
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.setattr(declare, "live_wanted", lambda: False)
     leaves = declared(file, ["leaves"])[0]

@@ -133,7 +133,7 @@ def test_a_wrong_baseline_is_named() -> None:
     assert looped.loop.stage().detail.startswith("of the baseline noted: 2 rows off")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_placement_is_aligned_to_512_bytes_and_has_no_overlap(seed: int) -> None:
     sizes, device = [1000, 1, 4096, 777], NumpyDevice()
     pool: Any = Pool(device, 8000, seed)  # type: ignore[arg-type]
@@ -153,33 +153,6 @@ def test_each_move_is_to_another_place_allocates_nothing_and_stays_right(kind: s
     assert len({a for a, _, _ in looped.ours}) >= 9
     stage = looped.loop.stage()
     assert stage.passed, stage.detail
-
-
-class Library(NumpySubject):
-    """A subject with a workspace, as cuBLAS."""
-
-    workspace: Any = None
-
-    def workspace_elements(self, shape: Shape) -> int:
-        return 1000
-
-    def use_workspace(self, buffer: Any) -> None:
-        self.workspace = buffer
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_librarys_workspace_moves_with_the_buffers(kind: str) -> None:
-    device: Any = NumpyDevice()
-    pool, library = Pool(device, 2 * elements(SHAPE, SETS), seed=1), Library(device, correct)
-    checker = Checker(device, SHAPE, 0)
-    loop = timed_loop(checker, NumpySubject(device, correct), library, in_step=True, pool=pool, **KINDS[kind])
-    places = set()
-    for _ in range(4):
-        assert loop.move is not None
-        loop.move()
-        places.add(library.workspace.data.ctypes.data)
-        assert library.workspace.size == 1000
-    assert len(places) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
