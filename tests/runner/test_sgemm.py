@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -318,9 +317,9 @@ def test_the_stream_is_the_librarys_current_one(library: str, handle: int, monke
 
 
 def test_one_library_and_one_gpu() -> None:
-    on = partial(Matrix, address=0, shape=(1, 1), array=None)
+    here, elsewhere = OnHost((4, 4), 2**20), OnHost((4, 4), 2**30)
     with pytest.raises(BadSetting, match="A is of numpy and B of cupy"):
-        module._require_one_place(on("A", library="numpy", device=None), on("B", library="cupy", device=0))
+        worklog.sgemm(A, here, A.copy())
+    elsewhere.device = SimpleNamespace(id=1)
     with pytest.raises(BadSetting, match="A is on GPU 0 and C on GPU 1"):
-        first = on("A", library="cupy", device=0)
-        module._require_one_place(first, first, first._replace(name="C", device=1))
+        worklog.sgemm(here, here, elsewhere)

@@ -79,29 +79,23 @@ def launches(source: str, function: str, values: Mapping[str, Any], file: str) -
 
 def _statements(found: Definition) -> Iterator[tuple[str, int]]:
     """Each statement of a body, and its place in it."""
-    start, inside, place = 1, len(found.body) - 1, 1
+    body, spans, start, place = found.body, [], 1, 1
+    inside = len(body) - 1
     while place < inside:
-        if found.body[place] in "({[":
-            place = closing(found.body, place)
-            if (
-                found.body[place - 1] == "}"
-                and "=" not in found.body[start:place]
-                and "dim3" not in found.body[start:place]
-            ):
-                yield from _one(found.body, start, place)
+        if body[place] in "({[":
+            place = closing(body, place)
+            if body[place - 1] == "}" and "=" not in body[start:place] and "dim3" not in body[start:place]:
+                spans.append((start, place))
                 start = place
             continue
-        if found.body[place] == ";":
-            yield from _one(found.body, start, place)
-            start = place + 1
         place += 1
-    yield from _one(found.body, start, inside)
-
-
-def _one(body: str, start: int, end: int) -> Iterator[tuple[str, int]]:
-    text = body[start:end]
-    if text.strip():
-        yield text.strip(), start + len(text) - len(text.lstrip())
+        if body[place - 1] == ";":
+            spans.append((start, place - 1))
+            start = place
+    for first, end in (*spans, (start, inside)):
+        text = body[first:end]
+        if text.strip():
+            yield text.strip(), first + len(text) - len(text.lstrip())
 
 
 def _statement(text: str, names: _Names, line: int) -> Launched | None:
@@ -121,7 +115,9 @@ def _statement(text: str, names: _Names, line: int) -> Launched | None:
             declared = re.fullmatch(r"(\w+)\s*(?:=\s*(?:dim3)?\s*)?[({](.*)[)}]|(\w+)\s*=\s*(.+)", one, re.DOTALL)
             if declared is None:
                 raise BadSetting("a dim3 has one to three sizes")
-            names.declare_dim3(declared[1] or declared[3], declared[2] or declared[4])
+            sizes = declared[2] or declared[4]
+            written = sizes if sizes.strip() in names.triples else f"dim3({sizes})"
+            names.triples[declared[1] or declared[3]] = names.dimensions(written)
         return None
     if found := _INTEGER.fullmatch(text):
         for one in parts(found[1]):
@@ -164,10 +160,6 @@ class _Names:
             return str(self.triples[found[1]]["xyz".index(found[2])]) if found[1] in self.triples else found[0]
 
         return re.sub(r"\b(\w+)\s*\.\s*([xyz])\b", member, text).strip()
-
-    def declare_dim3(self, name: str, text: str) -> None:
-        """Take a dim3. Raises BadSetting."""
-        self.triples[name] = self.dimensions(f"dim3({text})" if text.strip() not in self.triples else text)
 
     def dimensions(self, text: str) -> tuple[int, int, int]:
         """A grid or a block: a dim3 by name or written out, or a number. Raises BadSetting."""

@@ -117,9 +117,10 @@ class HostFunction:
 
     def describe(self, subject: Subject | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
-        assert isinstance(subject, HostSubject)
-        own = {"arrays": subject.arrays, "user": "host function", "label": LABEL}
-        return {"file": self.file, "sha256": self.sha256, "entry": self.function, **own}
+        found = {"file": self.file, "sha256": self.sha256, "entry": self.function}
+        if isinstance(subject, HostSubject):
+            found |= {"arrays": subject.arrays, "user": "host function", "label": LABEL}
+        return found
 
     def loaded(self) -> tuple[Callable[..., object], str]:
         """A Python function, and the arrays that it takes. Raises BadSetting."""

@@ -354,18 +354,13 @@ class Kernel:
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
         return tuple(values[name] for name in self.arguments)
 
-    def of_its_file(self) -> dict[str, Any]:
-        """For a run's `kernels`: the file of a declared benchmark or of a solution, and its hash."""
+    def describe(self, subject: Subject | None) -> dict[str, Any]:
+        """For a run's `kernels`: source hash, and launch, domain and resources where it is loaded."""
         if self.solution is not None:
             return self.solution.describe()
-        assert self.host is not None
-        return {"file": self.host.file, "sha256": self.host.sha256, "entry": self.host.function}
-
-    def describe(self, subject: Subject | None) -> dict[str, Any]:
-        """For a run's `kernels`: source hash, launch, domain, and resources where it is loaded."""
         common = {"domain": str(self.domain), "claimed": self.claimed}
         if self.host is not None:
-            return {**self.host.describe(subject), **common}
+            return self.host.describe(subject) | (common if subject else {})
         program = self.program
         resources = subject.describe() if isinstance(subject, Loaded) else {}
         entry = {"entry": self.entry, "options": list(self.options)}

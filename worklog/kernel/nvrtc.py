@@ -91,7 +91,7 @@ class Compiled:
 
 # An option that makes NVRTC read no file.
 READS_NOTHING = re.compile(r"-std=|-[DU]|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b")
-Outputs = tuple[str, str, bytes, str]  # the entry's mangled name, PTX, cubin, log
+Outputs = tuple[str, str, str, bytes]  # the entry's mangled name, PTX, log, cubin
 
 
 @lru_cache(maxsize=128)
@@ -107,19 +107,14 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
         raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
     library = _nvrtc()  # what is missing here is missing there
     if _reads_files(program):
-        symbol, ptx, cubin, log = COMPILER.compile(program, arch)
+        symbol, ptx, log, cubin = COMPILER.compile(program, arch)
     else:
         headers = [word for header in program.headers for word in header]
         given = [program.name, program.source, program.entry, *_options(program, arch), *headers]
-        *texts, cubin = cached(Path(library._name), given, lambda: _cubin_last(COMPILER.compile(program, arch)))
+        *texts, cubin = cached(Path(library._name), given, lambda: COMPILER.compile(program, arch))
         symbol, ptx, log = (text.decode() for text in texts)
     resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
     return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
-
-
-def _cubin_last(found: Outputs) -> tuple[str | bytes, ...]:
-    symbol, ptx, cubin, log = found
-    return symbol, ptx, log, cubin
 
 
 def _reads_files(program: Program) -> bool:
@@ -235,7 +230,7 @@ def _compile(program: Program, arch: str) -> Outputs:
         nvrtc.nvrtcDestroyProgram(handle)
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         raise _no_entry(program)
-    return symbol, ptx, cubin, log
+    return symbol, ptx, log, cubin
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:

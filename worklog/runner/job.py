@@ -117,7 +117,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
             if task.shape is None:
                 how = (point if session.kernel(task.kernel).solution is None else solved).measurement
             found = attempt(session, task, harness, finished, hold, how)
-            description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).of_its_file()
+            description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).describe(None)
             for one in (replace(found, beside=()), *found.beside):
                 finished.append(one)
                 say("measured", number=len(finished), measurement=asdict(one), description=description)

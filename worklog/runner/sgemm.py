@@ -120,8 +120,11 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     c = Matrix.of("C", result)
     if c.shape != (m, n):
         raise BadShape(f"sgemm: C is {c.shape[0]} x {c.shape[1]}, and A B is {m} x {n}")
-    _require_one_place(a, b, c)
     for one in (a, b, c):
+        if one.library != a.library:
+            raise BadSetting(f"sgemm: A is of {a.library} and {one.name} of {one.library}: take one library")
+        if one.device != a.device:
+            raise BadSetting(f"sgemm: A is on GPU {a.device} and {one.name} on GPU {one.device}: take one GPU")
         if not (one.by_rows or one.by_columns):
             advice = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
             if one is not c:
@@ -140,15 +143,6 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     if m and n:
         place.launch(kernels, shape, float(alpha) if reads else 0.0, a, b, float(beta), c)
     return result
-
-
-def _require_one_place(*matrices: Matrix) -> None:
-    first = matrices[0]
-    for one in matrices[1:]:
-        if one.library != first.library:
-            raise BadSetting(f"sgemm: A is of {first.library} and {one.name} of {one.library}: take one library")
-        if one.device != first.device:
-            raise BadSetting(f"sgemm: A is on GPU {first.device} and {one.name} on GPU {one.device}: take one GPU")
 
 
 @lru_cache(maxsize=4096)
