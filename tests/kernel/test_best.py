@@ -94,7 +94,7 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
     assert BEST.domain == Domain() and pickle.loads(pickle.dumps(BEST)) == BEST
     few, deep, odd = BEST.at(Shape.of(4096)), BEST.at(Shape(128, 128, 16384)), BEST.at(Shape.of(1021))
     assert few.after == () and few.workspace == ""
-    assert deep.after and deep.bytes_of("workspace", Shape(128, 128, 16384)) > 128 * 128 * 4
+    assert deep.after and deep.workspace_bytes(Shape(128, 128, 16384)) > 128 * 128 * 4
     assert (few.template["WIDTH"], odd.template["WIDTH"]) == (4, 1)
     fresh = replace(BEST, text="// another text").at(Shape.of(4096))
     assert (fresh.source, fresh.template) == ("// another text", few.template)

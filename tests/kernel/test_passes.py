@@ -81,12 +81,6 @@ def test_nothing_in_the_workspace_helps_a_launch() -> None:
     assert found == {"NaN", "number"}
 
 
-def test_what_must_be_zero_is_stated_and_then_set_in_each_launch() -> None:
-    larger = "4 * (PARTS * M * N + 1)"
-    assert any(not error <= 0 for error, _ in run(mistaken(3, workspace=larger)))
-    assert run(mistaken(3, workspace=larger, zeroed=larger), launches=4) == [(0, None)] * 4
-
-
 def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None:
     device = EmulatedDevice()
     subject = TWO.load(device)

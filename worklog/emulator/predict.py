@@ -78,7 +78,7 @@ def _of_blocks(
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))
-    workspace = Pointer(None, rung.bytes_of("workspace", shape))
+    workspace = Pointer(None, rung.workspace_bytes(shape))
     arguments = rung.bind(shape, 1.0, a, b, beta, c, workspace)
     out: Mapping[int, Counts] = {}
     # Blocks of equal weight run together.

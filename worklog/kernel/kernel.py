@@ -54,8 +54,8 @@ class Kernel:
     for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. solution: of
     another problem than C = alpha A B + beta C. before, after: launches in front of it and behind it, on the same
     stream and with the same arguments. workspace: bytes of memory for intermediate results, an expression as for grid,
-    whose address is the argument "workspace". Before a launch it may hold anything, but its first `zeroed` bytes, which
-    each launch sets to zero before its passes. choose: gives the kernel that is launched at a shape.
+    whose address is the argument "workspace"; before a launch it may hold anything. choose: gives the kernel that is
+    launched at a shape.
     """
 
     name: str
@@ -80,7 +80,6 @@ class Kernel:
     before: tuple[Pass, ...] = ()
     after: tuple[Pass, ...] = ()
     workspace: str = ""
-    zeroed: str = ""
     choose: Callable[..., Kernel] | None = None
 
     @classmethod
@@ -295,10 +294,9 @@ class Kernel:
     def _names(self, shape: Shape) -> dict[str, int]:
         return {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
 
-    def bytes_of(self, what: str, shape: Shape) -> int:
-        """Of the "workspace", or of its part that is "zeroed". Raises BadSetting."""
-        expression = getattr(self, what)
-        return evaluate(expression, self._names(shape)) if expression else 0
+    def workspace_bytes(self, shape: Shape) -> int:
+        """Of the workspace that a launch needs. Raises BadSetting."""
+        return evaluate(self.workspace, self._names(shape)) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
         """Raise OutsideDomain, with a shape that fits, for a shape that the kernel does not take."""
@@ -368,7 +366,7 @@ class Kernel:
         tile = {"tile": dict(self.template)} if self.template else {}
         launch: dict[str, Any] = {"grid": parts(self.grid), "block": self.threads}
         launch |= {"dynamic_shared_bytes": self.shared} if self.shared else {}
-        launch |= {what: getattr(self, what) for what in ("workspace", "zeroed") if getattr(self, what)}
+        launch |= {"workspace": self.workspace} if self.workspace else {}
         launch |= {} if self.arguments == signature.LADDER else {"arguments": list(self.arguments)}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
 

@@ -14,6 +14,8 @@ from worklog.problem import FLOAT_BYTES, Shape
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
 
+    Launch = tuple[Kernel, Executable, tuple[int, ...], Block]  # a pass, compiled, its grid and block
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -40,7 +42,7 @@ class Loaded:
         self._compiled: dict[str, Executable] = {}
         self.passes = [] if kernel.choose is not None else self._compile(kernel)
         self.workspace: Buffer | None = None
-        self._launches: dict[Shape, _Launches] = {}
+        self._launches: dict[Shape, tuple[list[Launch], int]] = {}
 
     @property
     def compiled(self) -> Executable:
@@ -53,7 +55,7 @@ class Loaded:
 
     def workspace_elements(self, shape: Shape) -> int:
         """Elements (float32) of the workspace that a launch at this shape needs."""
-        return self._at(shape).workspace
+        return self._at(shape)[1]
 
     def use_workspace(self, buffer: Buffer) -> None:
         """Take this memory from the next launch on."""
@@ -61,13 +63,11 @@ class Loaded:
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Enqueue the passes. Raises OutsideDomain, and BadSetting for a grid without blocks, before the first one."""
-        found = self._at(shape)
-        if found.workspace and (self.workspace is None or self.workspace.size < found.workspace):
-            self.use_workspace(self.device.upload(np.zeros(found.workspace, np.float32)))
-        if found.zeroed:
-            self.device.fill(self.device.view(self.workspace, 0, found.zeroed), 0.0)  # type: ignore[arg-type]
-        arguments = found.passes[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)  # the same for each pass
-        for _, compiled, grid, threads in found.passes:
+        launches, needed = self._at(shape)
+        if needed and (self.workspace is None or self.workspace.size < needed):
+            self.use_workspace(self.device.upload(np.zeros(needed, np.float32)))
+        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)  # the same for each pass
+        for _, compiled, grid, threads in launches:
             self.device.launch(compiled, grid, threads, arguments)
 
     def describe(self) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class Loaded:
             ]
         if self.kernel.choose is not None:
             found["choices"] = {
-                str(shape): [{"entry": one.entry, "grid": list(grid)} for one, _, grid, _ in at.passes]
-                for shape, at in self._launches.items()
+                str(shape): [{"entry": one.entry, "grid": list(grid)} for one, _, grid, _ in launches]
+                for shape, (launches, _) in self._launches.items()
             }
         return found
 
@@ -93,23 +93,13 @@ class Loaded:
                 self._compiled[program.sha256] = self.device.compile(program)
         return [(one, self._compiled[one.program.sha256]) for one in kernel.passes]
 
-    def _at(self, shape: Shape) -> _Launches:
-        """Found once per shape, so that a timed launch neither parses expressions nor compiles."""
+    def _at(self, shape: Shape) -> tuple[list[Launch], int]:
+        """The launches at a shape, and the workspace's elements; found once, so that a timed launch neither parses
+        expressions nor compiles.
+        """
         if shape not in self._launches:
             self.kernel.check(shape)
             kernel = self.kernel.at(shape, self.device.arch)
-            sizes = (-(-kernel.bytes_of(what, shape) // FLOAT_BYTES) for what in ("workspace", "zeroed"))
-            passes = [(one, compiled, one.blocks(shape), one.threads) for one, compiled in self._compile(kernel)]
-            self._launches[shape] = _Launches(passes, *sizes)
+            launches = [(one, compiled, one.blocks(shape), one.threads) for one, compiled in self._compile(kernel)]
+            self._launches[shape] = launches, -(-kernel.workspace_bytes(shape) // FLOAT_BYTES)
         return self._launches[shape]
-
-
-@dataclass(frozen=True)
-class _Launches:
-    """At one shape: each pass with its grid and block; elements of the workspace, and of its part that is set to
-    zero.
-    """
-
-    passes: list[tuple[Kernel, Executable, tuple[int, ...], Block]]
-    workspace: int
-    zeroed: int
