@@ -125,18 +125,15 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: p
     anew, rng = replace(BEST, choose=any_gpu), np.random.default_rng(0)
     subject: Any = anew.load(DEVICE, fresh=True)
     a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
-    given = [DEVICE.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32))]
-    subject.enqueue(shape, 1.0, *given[:2], 0.0, given[2])
-    assert (DEVICE.download(given[2]).reshape(shape.m, shape.n) == a @ b).all()
+    assert (Buffers(Memory(DEVICE, rng), a, b).run(subject, 1.0, 0.0, 0.0).c == a @ b).all()
     assert anew.describe(subject)["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
 
 
 def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
     subject: Any = BEST.load(DEVICE)
-    shape = Shape(8, 8, 256)
-    a, b, c = (DEVICE.upload(np.ones(size, np.float32)) for size in (8 * 256, 256 * 8, 8 * 8))
-    subject.enqueue(shape, 1.0, a, b, 0.0, c)
-    assert (DEVICE.download(c) == shape.k).all()
+    shape, ones = Shape(8, 8, 256), np.ones((8, 256), np.float32)
+    buffers = Buffers(Memory(DEVICE, np.random.default_rng(0)), ones, ones.reshape(256, 8))
+    assert (buffers.run(subject, 1.0, 0.0, 0.0).c == shape.k).all()
     about = json.loads(json.dumps(BEST.describe(subject)))
     assert [launch["entry"] for launch in about["choices"]["8x8x256"]] == [one.entry for one in BEST.at(shape).passes]
 

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from worklog.gpu import device
 from worklog.kernel import Kernel
+from worklog.runner import check, measure
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
+JOB = (sys.executable, "-m", "tests.virtual.job")
 
 
 def mine(name: str) -> Kernel:
@@ -22,6 +25,14 @@ def mine(name: str) -> Kernel:
 def foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FOREIGN_PIDS", str(tmp_path / "pids"))
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without a GPU, whatever machine this is, and an empty folder."""
+    for module in (check, measure, device):
+        monkeypatch.setattr(module, "gpu_reason", lambda: "this test has no GPU")
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from worklog.gate.shapes import drawn_shapes
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
-from worklog.runner import check as check_module
 from worklog.runner import emulated_rungs
 from worklog.runner.check import Checked, check, check_in_child
 from worklog.runner.emulated_rungs import execute, text
@@ -33,11 +32,7 @@ SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
 
 
-@pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, few_shapes: None) -> None:
-    """A machine without a GPU, whatever machine this is."""
-    monkeypatch.setattr(check_module, "gpu_reason", lambda: "this test has no GPU")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("laptop", "few_shapes")
 
 
 def worklog(source: str, *words: str) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from pytest import approx
 import worklog
 from tests.exploits.arrays import xp
 from tests.helpers import small_run
+from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadRunFile, BadSetting
@@ -103,7 +103,6 @@ def leaves(state):
         os._exit(3)
     return lambda: xp.fill(xp.empty(state.N), 1.0)
 """
-JOB = (sys.executable, "-m", "tests.virtual.job")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from tests.runner.conftest import FOREIGN, mine
+from tests.runner.conftest import FOREIGN, JOB, mine
 from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownEntry, UnknownRung
 from worklog.harness import Harness
 from worklog.kernel import Kernel
@@ -280,7 +280,7 @@ def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_cra
     own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]
     harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
     tasks = [Task(name, Shape(96, 64, 80)) for name in names]
-    run = carry_out(tasks, harness, user_kernels=own, command=(sys.executable, "-m", "tests.virtual.job"))
+    run = carry_out(tasks, harness, user_kernels=own, command=JOB)
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete
     assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "measured"]

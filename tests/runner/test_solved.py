@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from pytest import approx
 
 import worklog
 from tests.exploits.arrays import xp
+from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadProblem
@@ -21,7 +21,6 @@ from worklog.runner.tasks import Task
 from worklog.runs.measurement import Measurement
 from worklog.runs.tables import duration, means
 
-JOB = (sys.executable, "-m", "tests.virtual.job")
 FILE = """
 import numpy as np
 import worklog

@@ -11,21 +11,15 @@ import pytest
 
 from tests.helpers import measured, small_run, typed
 from worklog.errors import BadSetting, CompileFailed
-from worklog.gpu import device
 from worklog.kernel.ladder import rung
 from worklog.problem.axes import Axis
-from worklog.runner import measure as bench
 from worklog.runner import sweep as tuning
 from worklog.runner.sweep import Variants, results, variants
 
 AUTOTUNED = rung("autotuned")
 
 
-@pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in (bench, device):
-        monkeypatch.setattr(module, "gpu_reason", lambda: "this test has no GPU")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("laptop")
 
 
 @pytest.fixture(scope="module")

@@ -44,11 +44,6 @@ class Loaded:
         self.workspace: Buffer | None = None
         self._launches: dict[Shape, tuple[list[Launch], int]] = {}
 
-    @property
-    def compiled(self) -> Executable:
-        """The kernel's own code, between the passes before and after it; not of one that chooses."""
-        return self.passes[len(self.kernel.before)][1]
-
     def is_ready(self, shape: Shape) -> bool:
         """Whether a launch at this shape compiles nothing."""
         return shape in self._launches
@@ -74,7 +69,8 @@ class Loaded:
         """For a run's `kernels`: the resources of the kernel, and of each pass where there are several; the launches at
         each shape where it chooses.
         """
-        found: dict[str, Any] = asdict(self.compiled.resources) if self.passes else {}
+        own = len(self.kernel.before)
+        found: dict[str, Any] = asdict(self.passes[own][1].resources) if self.passes else {}
         if len(self.passes) > 1:
             found["passes"] = [
                 {"entry": one.entry, "grid": parts(one.grid), "block": one.threads, **asdict(compiled.resources)}

@@ -163,7 +163,7 @@ def check(
     if progress is not None:
         _report_launches(subject, progress)
     tensor = uses_tensor_cores(kernel, shape, live)
-    verdict = _verdict(device, subject, kernel.claimed, tensor, shape, drawn() if seed is None else seed, thorough_s)
+    verdict = _verdict(device, subject, kernel.claimed, tensor, shape, drawn(seed), thorough_s)
     return finished(known, verdict, device)
 
 
@@ -176,9 +176,9 @@ def finished(known: Checked, verdict: Verdict, device: Device) -> Checked:
     return replace(known, verdict=verdict, findings=tuple(found.values()), printed=printed)
 
 
-def drawn() -> int:
-    """A new seed."""
-    return secrets.randbits(SEED_BITS)
+def drawn(seed: int | None) -> int:
+    """The seed, or a new one."""
+    return secrets.randbits(SEED_BITS) if seed is None else seed
 
 
 def _verdict(
@@ -243,7 +243,7 @@ def in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    how = {**how, "seed": drawn() if how.get("seed") is None else how["seed"]}
+    how = {**how, "seed": drawn(how.get("seed"))}
     try:
         end = run_child({"do": "check", "how": how}, take, progress, timeout_s=timeout_s, command=command)
     except KeyboardInterrupt as interrupt:

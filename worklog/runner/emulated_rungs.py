@@ -34,8 +34,9 @@ def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
 
 
 def _executed(record: Kernel) -> Row:
-    checked = check(record, record.domain.padded(SMALL), on="emulated")
-    compiled, shape = checked.compiled, record.domain.padded(SMALL)
+    shape = record.domain.padded(SMALL)
+    checked = check(record, shape, on="emulated")
+    compiled = checked.compiled
     assert compiled is not None
     kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
     counts = predict(kernel, record, shape).counts
@@ -74,5 +75,4 @@ def text(executed: Sequence[Row], width: int = WIDTH) -> str:
         }
         for row in executed
     ]
-    rows = [tuple(row.values()) for row in cells]
-    return Table(f"executed here · {executed[0]['label']}", tuple(cells[0]), rows, left=2, notes=notes).text(width)
+    return Table.of(f"executed here · {executed[0]['label']}", cells, left=2, notes=notes).text(width)

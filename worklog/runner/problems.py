@@ -101,8 +101,7 @@ def check(
     known = Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
     if begun is not None:
         begun(known)
-    drawn = checks.drawn() if seed is None else seed
-    verdict = check_cases(subject, posed, cases, device, seed=drawn, progress=progress or silent)
+    verdict = check_cases(subject, posed, cases, device, seed=checks.drawn(seed), progress=progress or silent)
     label = known.label if live else str(getattr(device, "label", known.label))
     return finished(replace(known, label=label), verdict, device)
 
