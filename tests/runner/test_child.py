@@ -37,22 +37,14 @@ def heard(one: Child) -> list[dict[str, Any]]:
         return [answer for answer in one.answers() if answer is not None]
 
 
-def test_it_gets_its_order_answers_and_ends() -> None:
+def test_it_gets_its_order_answers_in_json_objects_and_ends() -> None:
     words = "x" * 1_000_000
-    one = child("say(got=order['what']); print('last words', file=sys.stderr); sys.exit(3)", what=words)
-    assert heard(one) == [{"got": words}]
-    assert one.printed == "last words" and not one.hung
-    assert str(one) == "its process exited without an answer (exit code 3), and last printed 'last words'"
-
-
-def test_what_is_no_json_object_is_no_answer() -> None:
     noise = r"os.write(order['answers'], b'7\nnull\n[]\n\xff\n' + b'[' * 9999 + b'\n')"
-    assert heard(child(f"print('{{}}', flush=True)\n{noise}\nsay(right=True)")) == [{"right": True}]
-
-
-def test_of_what_it_prints_the_last_is_kept() -> None:
-    heard(one := child("for i in range(20000): print('x' * 100)\nprint('the last')"))
-    assert one.printed.endswith("the last") and len(one.printed) < 10_000
+    printed = "for i in range(20000): print('x' * 100)\nprint('last words', file=sys.stderr); sys.exit(3)"
+    one = child(f"print('{{}}', flush=True)\n{noise}\nsay(got=order['what'])\n{printed}", what=words)
+    assert heard(one) == [{"got": words}]
+    assert one.printed.endswith("last words") and len(one.printed) < 10_000 and not one.hung
+    assert str(one) == "its process exited without an answer (exit code 3), and last printed 'last words'"
 
 
 @pytest.mark.parametrize("does", ["time.sleep(300)", "while True: print('x')"])

@@ -161,9 +161,10 @@ def test_all_measured_is_not_enough_without_the_last_answer() -> None:
     [
         ("does not compile", CompileFailed, r"^x\.cu:3: expected a ';'$"),
         ("no such entry", UnknownEntry, r"^x\.cu: there is no kernel x$"),
+        ("naive", ChildFailed, r"ValueError: of a rung: a mistake in worklog(?s:.)*Traceback"),
     ],
 )
-def test_an_error_of_the_package_is_raised_here_too(
+def test_what_says_nothing_about_a_kernel_is_raised_here_too(
     kernel: str, error: type[Exception], says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=says) as raised:
@@ -173,16 +174,9 @@ def test_an_error_of_the_package_is_raised_here_too(
     assert [m.status for m in kept.measurements] == ["measured"] and not kept.complete
 
 
-@pytest.mark.parametrize(
-    ("kernel", "says"),
-    [
-        ("naive", r"ValueError: of a rung: a mistake in worklog(?s:.)*Traceback"),
-        ("never ready", "no kernel was launched.*exit code 4"),
-    ],
-)
-def test_what_says_nothing_about_a_kernel_is_an_error(kernel: str, says: str) -> None:
-    with pytest.raises(ChildFailed, match=says):
-        measure(kernel)
+def test_a_process_that_is_never_ready_is_an_error() -> None:
+    with pytest.raises(ChildFailed, match=r"no kernel was launched.*exit code 4"):
+        measure("never ready")
 
 
 def test_a_mistake_is_found_before_a_process_starts() -> None:

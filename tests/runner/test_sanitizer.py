@@ -56,15 +56,15 @@ NO_ERRORS = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
 def test_a_race_has_both_lines_and_fails() -> None:
-    (found,) = parse(RACE, "racecheck")
-    assert (found.tool, found.severity, found.places) == ("racecheck", "error", (("mine.cu", 12), ("mine.cu", 17)))
+    (found,) = parse(RACE)
+    assert (found.severity, found.places) == ("error", (("mine.cu", 12), ("mine.cu", 17)))
     failure = stage("racecheck", [found], "mine.cu")
     assert not failure.passed and failure.measured == 1
     assert failure.detail == "Race reported between Write access and Read access at mine.cu:12 and mine.cu:17"
 
 
 def test_a_warning_without_line_numbers_is_a_note() -> None:
-    (found,) = parse(WITHOUT_LINES, "racecheck")
+    (found,) = parse(WITHOUT_LINES)
     assert (found.severity, found.places) == ("warning", ())
     assert found.text == "Race reported between Read access and Write access"
     warning = stage("racecheck", [found], "mine.cu")
@@ -72,20 +72,20 @@ def test_a_warning_without_line_numbers_is_a_note() -> None:
 
 
 def test_memory_errors_have_the_kernels_line_and_not_the_hosts_and_each_is_there_once() -> None:
-    read, write = parse(2 * MEMORY, "memcheck")
-    assert read == Report("memcheck", "error", "Invalid __global__ read of size 4 bytes", (("mine.cu", 6),))
+    read, write = parse(2 * MEMORY)
+    assert read == Report("error", "Invalid __global__ read of size 4 bytes", (("mine.cu", 6),))
     assert write.places == (("mine.cu", 9),)
 
 
 @pytest.mark.parametrize("text", ["", "hello", NOTHING])
 def test_no_report_passes(text: str) -> None:
-    assert parse(text, "racecheck") == []
+    assert parse(text) == []
     assert stage("racecheck", [], "mine.cu").passed
 
 
 def test_the_kernels_own_lines_come_first() -> None:
-    other = Report("memcheck", "error", "Invalid read", (("library.cuh", 3),))
-    own = Report("memcheck", "error", "Invalid write", (("mine.cu", 4),))
+    other = Report("error", "Invalid read", (("library.cuh", 3),))
+    own = Report("error", "Invalid write", (("mine.cu", 4),))
     assert stage("memcheck", [other, own], "mine.cu").detail == "Invalid write at mine.cu:4 (and 1 more)"
 
 

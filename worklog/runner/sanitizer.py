@@ -45,7 +45,6 @@ class Report:
     places: file and line of each access, in order, each once; empty without line numbers.
     """
 
-    tool: str
     severity: str
     text: str
     places: tuple[tuple[str, int], ...] = ()
@@ -84,7 +83,7 @@ def sanitize(tool: Path, kernel: Kernel) -> list[Stage]:
     """A stage for each tool: passed, or failed with its report and source lines. A warning fails nothing; it is the
     stage's note. Raises NoSanitizer.
     """
-    return [stage(name, parse(run(tool, name, kernel), name), kernel.file) for name in OPTIONS]
+    return [stage(name, parse(run(tool, name, kernel)), kernel.file) for name in OPTIONS]
 
 
 def run(tool: Path, name: str, kernel: Kernel) -> str:
@@ -118,7 +117,7 @@ def run(tool: Path, name: str, kernel: Kernel) -> str:
     return printed
 
 
-def parse(text: str, tool: str) -> list[Report]:
+def parse(text: str) -> list[Report]:
     """The reports in compute-sanitizer's output, in order, each once.
 
     A report begins with "========= " and a word at the margin, and continues with indented lines: the other access, the
@@ -134,10 +133,10 @@ def parse(text: str, tool: str) -> list[Report]:
             blocks[-1].append(body)
         else:
             blocks.append([body])
-    return list(dict.fromkeys(report for block in blocks for report in _report(block, tool)))
+    return list(dict.fromkeys(report for block in blocks for report in _report(block)))
 
 
-def _report(block: list[str], tool: str) -> list[Report]:
+def _report(block: list[str]) -> list[Report]:
     """One block of lines as a report, or nothing for a heading, a summary or a hint."""
     head = _HEAD.fullmatch(block[0].strip())
     if head is None or "SUMMARY" in block[0] or "COMPUTE-SANITIZER" in block[0]:
@@ -152,7 +151,7 @@ def _report(block: list[str], tool: str) -> list[Report]:
         others = [match[1] for line in block[1:] if (match := re.search(r"and (Read|Write) access at", line))]
         words = " and ".join(dict.fromkeys([f"{words} access", *(f"{other} access" for other in others)]))
     kind = "warning" if severity.startswith("warn") else "error"
-    return [Report(tool, kind, words, tuple(dict.fromkeys(places)))]
+    return [Report(kind, words, tuple(dict.fromkeys(places)))]
 
 
 def stage(name: str, reports: list[Report], file: str) -> Stage:
