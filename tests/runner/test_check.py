@@ -317,17 +317,3 @@ def test_headers_macros_dynamic_shared_memory_and_constants_are_given_as_options
         launched(replace(kernel, shared=64))
     with pytest.raises(BadSetting, match="--shared BYTES"):
         check(replace(kernel, shared=0), on="emulated")
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ({"constant": ["scales=1"]}, "scales: there is no __constant__ variable"),
-        ({"constant": ["scale"]}, "write NAME=VALUE"),
-        ({"define": ["1=2"]}, "write NAME or NAME=VALUE"),
-        ({"shared": -1}, "give 0 or more"),
-    ],
-)
-def test_an_option_that_cannot_be_read_is_refused(words: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadSetting, match=says):
-        Kernel.from_source(WITH_OPTIONS, **words)

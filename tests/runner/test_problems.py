@@ -14,7 +14,9 @@ from tests.helpers import typed
 from tests.kernel.test_cuda_sources import needs_nvcc
 from worklog import Problem
 from worklog.cli.commands import main
+from worklog.emulator import EmulatedDevice
 from worklog.errors import BadProblem
+from worklog.gate.cases import check_cases
 from worklog.kernel.solution import Solution, compiled_library, on_the_stream
 from worklog.problem.shipped import PROBLEMS
 from worklog.runner.problems import find_problem, small_cases
@@ -338,11 +340,7 @@ def test_a_mistake_in_a_problem_is_one_line(changed: dict[str, object], said: st
     problem = type("Unsound", (Sound,), changed)
     Path("mine.cu").write_text(SOFTMAX)
     with pytest.raises(BadProblem) as raised:
-        from worklog.emulator import EmulatedDevice
-        from worklog.gate.cases import check_cases
-
-        posed = problem().under("")
-        device = EmulatedDevice()
+        posed, device = problem().under(""), EmulatedDevice()
         subject = Solution.of("mine.cu").load(device, posed)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)
     assert said in str(raised.value) and "\n" not in str(raised.value)

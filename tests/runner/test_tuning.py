@@ -28,16 +28,13 @@ def pair() -> Variants:
     return variants(AUTOTUNED, [Axis("MIN_BLOCKS", (1, 2))], arch="sm_90")
 
 
-def test_a_variant_is_the_rung_with_another_tile(pair: Variants) -> None:
+def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair: Variants) -> None:
     own, squeezed = pair.kept
     assert own.kernel.program == AUTOTUNED.program and own.name == "MIN_BLOCKS=1"
     assert squeezed.kernel.template == {**AUTOTUNED.template, "MIN_BLOCKS": 2}
     assert squeezed.kernel.entry == replace(AUTOTUNED, template=squeezed.kernel.template).entry
     assert (own.resident.blocks, own.spilled_bytes) == (1, 0) and own.registers > 128
     assert squeezed.resident.blocks == 2 and squeezed.registers <= 128 and squeezed.spilled_bytes > 0
-
-
-def test_the_table_has_a_row_for_each(pair: Variants) -> None:
     frame = pair.frame()
     assert list(frame["MIN_BLOCKS"]) == [1, 2] and list(frame["threads"]) == [256, 256]
     assert list(frame["blocks"]) == [32 * 16] * 2 and list(frame["FMA/float"]) == [5.33] * 2
