@@ -59,9 +59,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda", raising=False)
     found = importlib.import_module("worklog.gpu.cuda")
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
-    monkeypatch.setattr(found, "gpu", lambda: SimpleNamespace(arch="sm_90"))
     device = object.__new__(found.CudaDevice)
-    device.stream = nullcontext()
+    device.stream, device.arch = nullcontext(), "sm_90"
     return SimpleNamespace(device=device, stand_in=stand_in)
 
 

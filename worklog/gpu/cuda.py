@@ -84,9 +84,9 @@ class CudaKernel:
                 raise compile_error(program, error.get_message()) from error
 
     @classmethod
-    def by_nvrtc(cls, program: Program) -> CudaKernel:
+    def by_nvrtc(cls, program: Program, arch: str) -> CudaKernel:
         """The code that the emulator runs and `worklog inspect` shows, with line numbers."""
-        out = compile_cuda(program, gpu().arch)
+        out = compile_cuda(program, arch)
         return cls.of_image(program, out.symbol, out.cubin)
 
     @classmethod
@@ -114,25 +114,21 @@ def stream_of(handle: int) -> Any:
 
 
 class CudaDevice:
-    """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu where there is none."""
+    """The current CUDA GPU, as worklog.kernel.device.Device. arch: as "sm_90". Raises NoGpu where there is none."""
 
     source = "live"
 
     def __init__(self) -> None:
         require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-
-    @property
-    def arch(self) -> str:
-        """As in sm_90."""
-        return gpu().arch
+        self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What must be shown with measurements of kernels that it compiles. A driver loads no code of a CUDA newer than
         its own; then CuPy compiles.
         """
-        if gpu().arch in ARCHITECTURES and cupy.cuda.runtime.driverGetVersion() // 1000 >= nvrtc_version()[0]:
+        if self.arch in ARCHITECTURES and cupy.cuda.runtime.driverGetVersion() // 1000 >= nvrtc_version()[0]:
             return ()
         return ("compiled by CuPy with -ftz=true: subnormal numbers are zeros, and the code isn't what inspect shows",)
 
@@ -140,8 +136,8 @@ class CudaDevice:
         """Compile for this GPU. Raises CompileFailed with the source line."""
         with self.errors(f"loading {program.entry}"):
             if not self.remarks:
-                return CudaKernel.by_nvrtc(program)
-            if needs_own_features(program, gpu().arch):
+                return CudaKernel.by_nvrtc(program, self.arch)
+            if needs_own_features(program, self.arch):
                 raise CompileFailed(f"{program.name} needs a driver for CUDA {nvrtc_version()[0]}: update the driver")
             return CudaKernel.by_cupy(program)
 

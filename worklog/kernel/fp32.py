@@ -30,13 +30,7 @@ FP32_ROWS = (
     ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
     ("barriers", STAGES, WARP_TILES, "warps wait for a stage, not for each other"),
     ("specialized", SPECIAL, f"{WARP_TILES} + 128", "four warps copy, eight multiply", RING),
-    (
-        "bulk_copies",
-        SPECIAL,
-        f"{WARP_TILES} + 128",
-        "copying warps need fewer instructions",
-        {"shared": SMEM_OF_SPECIAL},
-    ),
+    ("bulk_copies", SPECIAL, f"{WARP_TILES} + 128", "copying warps need fewer instructions", RING),
 )
 
 
