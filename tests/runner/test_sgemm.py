@@ -288,12 +288,14 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(place: Place) -> None:
 
     assert launched(4096) == "sgemm_split" and launched(32) == "sgemm_best"
     for words in ({"by_columns": True}, {"offset": 4}):
-        with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower"):
+        with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
             assert launched(4096, **words) == "sgemm_best"
+        assert said[0].filename == __file__
     place.noting.free = 2**20
     place.stream = 9
-    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace"):
+    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
         assert launched(4096) == "sgemm_bulk_copies", "which best takes here"
+    assert said[0].filename == __file__
 
 
 @pytest.mark.parametrize(("library", "handle"), [("cupy", 5), ("torch", 6), ("torch", 0)])

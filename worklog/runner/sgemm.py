@@ -167,7 +167,7 @@ def _kernels(
             found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
         if mode != "split":
             raise BadSetting(f"sgemm: {found}: take best, or copy")
-        once(f"sgemm: {found}: best is used instead, which is slower")
+        once(f"sgemm: {found}: best is used instead, which is slower", 4)
         kernel = best
     of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
     if kernel.choose is not None:
@@ -316,9 +316,9 @@ def _on_emulator() -> OnEmulator:
 
 
 @cache
-def once(said: str) -> None:
-    """Warn of this once per process."""
-    warnings.warn(said, stacklevel=5)
+def once(said: str, stacklevel: int = 5) -> None:
+    """Warn of this once per process. stacklevel: of the line that calls sgemm."""
+    warnings.warn(said, stacklevel=stacklevel)
 
 
 @cache
