@@ -46,7 +46,8 @@ def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason
 
 def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
     """A new recording is loaded with origin="recorded" and saved again before it ships."""
-    for path in (RECORDINGS / "sweeps" / "h200.json", *recordings().values(), *recordings(CHAPTERS).values()):
+    runs = (path for part in ("", CHAPTERS, "settings", "sweeps") for path in recordings(part).values())
+    for path in runs:
         assert open_run(path).label.startswith("recorded · "), path
     opens = {"exploits": open_exploits, **dict.fromkeys(("peers", "intervals", "benchmarks"), open_comparison)}
     for kind, opened in opens.items():
