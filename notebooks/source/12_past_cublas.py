@@ -264,7 +264,7 @@ kinds = drawn(24, 7, tuned.SHAPES)
 worklog.results("best", [*kinds]).shares(kinds)
 
 # %% [markdown]
-# The table predicts the time of every tile. The tiles of K on the busiest multiprocessor cost most of it:
+# These are the choices at six of the shapes, and what the table was made from:
 
 # %%
 chosen = {}

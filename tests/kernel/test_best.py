@@ -24,7 +24,7 @@ from worklog.errors import BadRunFile
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gpu.device import Gpu
 from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, FILE, Table, choose, kernel_of, read, table
+from worklog.kernel.best import BULK, FILE, Table, choose, kernel_of, read, table, work_of
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import filled
 from worklog.problem.gemm import Domain, Shape
@@ -127,6 +127,14 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: p
     a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
     assert (Buffers(Memory(DEVICE, rng), a, b).run(subject, 1.0, 0.0, 0.0).c == a @ b).all()
     assert anew.describe(subject)["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
+
+
+def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few() -> None:
+    """At 1792 in two parts, 392 tiles: behind 264 in a first wave, 128 are left for 132 multiprocessors."""
+    tile = replace(table().tiles[0], resident=2)
+    assert work_of(tile, 2, Shape.of(1792), 132).rounds == ((2, 112), (2, 112))
+    even = replace(tile, resident=4)
+    assert work_of(even, 4, Shape.of(1792), 132).rounds == ((4, 56), (2, 56))  # 256 left
 
 
 def test_a_run_file_has_what_was_launched_at_each_shape() -> None:

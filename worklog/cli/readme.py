@@ -80,7 +80,8 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
         ends = (pick(among, key=lambda m: m.ratio or 0.0) for pick in (min, max))
         return " to ".join(f"{cells(run, m)['of cuBLAS'].partition(' ±')[0]} (`{m.kernel}`)" for m in ends)
 
-    drawn = [m.ratio or 0.0 for m in Run.load(recordings(CHAPTERS)["h200_shapes"]).select("best")]
+    at_shapes = Run.load(recordings(CHAPTERS)["h200_shapes"]).select("best")
+    drawn = [m.ratio or 0.0 for m in at_shapes]
     words = (
         f"Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and reach {shares(FP32)} of cuBLAS "
         f"at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). `best` takes any shape, by a table that `worklog "
@@ -89,7 +90,7 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
         f"tensor cores; those with FP32's error reach {shares(TENSOR)} ([notebook "
         f"13](notebooks/13_fp32_on_tensor_cores.ipynb)). "
         + (f"Not timed yet: {', '.join(untimed)}. " if untimed else "")
-        + f"Source: {_sources(found[name] for name in past if name in found)}."
+        + f"Source: {_sources([*(found[name] for name in past if name in found), *at_shapes[:1]])}."
     )
     return _put(path, CHAPTERS_BEGIN, f"{_filled(words)}\n\n{picture('accuracy')}", CHAPTERS_END) or put
 
