@@ -289,8 +289,8 @@ print(*labels(run, run.measurements), sep="\n")
 pd.DataFrame.from_dict(shares, orient="index")
 
 # %% [markdown]
-# The data sheet allows the card 700 W. `split` takes them, and its clock is the lowest in the table above. A launch of it
-# needs less energy all the same, since it is over sooner:
+# The data sheet allows the card 700 W. `split` takes them, and its clock is the lowest in the table above. A launch of
+# it needs less energy all the same, since it is over sooner:
 
 # %%
 plots.energy(Run.load(recordings("settings")["h200_power"], "recorded"), 4096)
