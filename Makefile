@@ -18,8 +18,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-# Tests on a GPU that time nothing, so they can run beside each other.
-UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator instructions sanitizer tensor rungs)
+# Tests on a GPU that hold no time, so they can run beside each other.
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions notebooks passes rungs \
+	sanitizer sgemm tensor)
 
 .PHONY: help article test gpu lab check notebooks ptx clean again
 

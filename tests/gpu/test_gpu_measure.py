@@ -138,6 +138,14 @@ int main() { std::vector<float> x(1); gemm<<<dim3((n + 31) / 32, (n + 7) / 8), d
     assert "computes with alpha = 1 and beta = 0 only" in found.degradations
 
 
+@pytest.mark.parametrize("changed", [{}, {"l2": "warm"}, {"timer": "graph", "l2": "rotate"}], ids=str)
+def test_best_and_split_are_measured_as_any_rung(changed: dict[str, Any]) -> None:
+    names = ["best", "split"] if gpu().compute_capability == (9, 0) else ["best"]
+    run = measure(names, [(1021, 1021, 1021), (128, 128, 16384)], harness=QUICK.but(**changed))
+    assert [m.status for m in run.measurements] == ["measured"] * 2 * len(names), run
+    assert set(run.kernels["best"]["choices"]) == {"1021", "128x128x16384"}
+
+
 def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     run = measure(["naive", BASELINE], [256, (256, 128, 512)], harness=QUICK)
     assert run.complete and run.path is not None and run.path.parent == home / "runs"

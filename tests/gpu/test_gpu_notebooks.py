@@ -48,6 +48,7 @@ def test_it_runs_live(
         pytest.importorskip("ipywidgets", reason="this notebook shows the panel")
     monkeypatch.setattr(measure, "carry_out", partial(quick, session, known, measure.carry_out))
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
+    (tmp_path / "examples").symlink_to(SOURCES[0].parents[1] / "examples")
     monkeypatch.chdir(tmp_path)
     assert "live · " in run_cells(text, capsys)
 

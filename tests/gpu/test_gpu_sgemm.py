@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import worklog
-from tests.gpu.conftest import QUICK
 from worklog.errors import BadSetting
 from worklog.gate import Checker
 from worklog.gpu.device import gpu
@@ -139,11 +138,3 @@ def test_every_tile_passes_the_gate(template: dict[str, int], parts: int) -> Non
     device, kernel = CudaDevice(), kernel_of(template, parts)
     verdict = Checker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(kernel.load(device))
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason
-
-
-@pytest.mark.parametrize("changed", [{}, {"l2": "warm"}, {"timer": "graph", "l2": "rotate"}], ids=str)
-def test_best_and_split_are_measured_as_any_rung(changed: dict[str, Any]) -> None:
-    names = ["best", "split"] if gpu().compute_capability == (9, 0) else ["best"]
-    run = worklog.measure(names, [(1021, 1021, 1021), (128, 128, 16384)], harness=QUICK.but(**changed))
-    assert [m.status for m in run.measurements] == ["measured"] * 2 * len(names), run
-    assert set(run.kernels["best"]["choices"]) == {"1021", "128x128x16384"}
