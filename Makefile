@@ -19,8 +19,8 @@ usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" 
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
 # Tests on a GPU that hold no time, so they can run beside each other.
-UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions notebooks passes rungs \
-	sanitizer sgemm tensor)
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sanitizer \
+	sgemm tensor)
 
 .PHONY: help article test gpu lab check notebooks ptx clean again
 
