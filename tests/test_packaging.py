@@ -24,7 +24,7 @@ from worklog import __version__
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-KERNELS = sorted(path.name for path in (ROOT / "kernels").glob("*.cu"))
+KERNELS = sorted(path.name for path in (ROOT / "kernels").glob("*.cu*"))
 NOTEBOOKS = sorted(
     path.relative_to(ROOT / "notebooks").as_posix()
     for pattern in ("*.ipynb", "*.md", "examples/*.*")
