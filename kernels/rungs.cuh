@@ -1,4 +1,4 @@
-// The rungs that main.cu runs: with -DRUNG=5, `rung` is the fifth one with its tile and its threads.
+// The rungs that main.cu runs: with -DRUNG=5, `rung` is the fifth, with its tile and its threads.
 #pragma once
 
 using Kernel = void(int, int, int, float, const float*, const float*, float, float*);
