@@ -15,22 +15,16 @@ from tests.helpers import measured, small_run
 from worklog.cli import readme as tables
 from worklog.cli.figures import at_4096
 from worklog.cli.readme import (
-    BEGIN,
-    CHAPTERS_BEGIN,
-    CHAPTERS_END,
     COLUMNS,
-    COMPARISON_BEGIN,
-    COMPARISON_END,
-    END,
-    PICTURES_BEGIN,
-    PICTURES_END,
     SIZE,
     TIMED,
+    chapters,
     comparison_table,
     markdown,
+    markers,
+    parts_of,
+    pictures,
     rewrite,
-    rewrite_comparison,
-    rewrite_pictures,
 )
 from worklog.errors import WorklogError
 from worklog.kernel import RUNGS
@@ -51,36 +45,39 @@ def readme(tmp_path: Path) -> Path:
     return tmp_path / "README.md"
 
 
-def test_the_table_is_put_between_the_markers_and_once_written_it_stays(readme: Path) -> None:
-    readme.write_text(f"# Title\n\n{BEGIN}\nold | numbers\n{END}\n\nThe rest · µs\n", encoding="utf-8")
+def test_each_part_is_put_between_its_own_markers_and_once_written_it_stays(readme: Path) -> None:
+    begin, end = markers("table")
+    above, below = markers("comparison")
+    old = f"# Title\n{begin}\nold | numbers\n{end}\nprose · µs\n{above}\n{below}\nthe end\n"
+    readme.write_text(old, encoding="utf-8")
     run = small_run(measurements=[measured("naive", n) for n in (256, 4096, 8192)])
+    parts = parts_of(run, open_comparison(), at_4096())
+    assert parts["table"] == markdown(run, Shape.of(4096))
     for _ in range(2):
-        assert rewrite(readme, run)
-        table = markdown(run, Shape.of(4096))
-        assert readme.read_text(encoding="utf-8") == f"# Title\n\n{BEGIN}\n{table}\n{END}\n\nThe rest · µs\n"
-    rewrite(readme, small_run(measurements=[measured("naive", n) for n in (1024, 512)]))
-    assert "at 1024 × 1024 × 1024" in readme.read_text(encoding="utf-8"), "the largest size if there is no 4096"
+        assert rewrite(readme, parts)
+        new = (
+            f"# Title\n{begin}\n{parts['table']}\n{end}\nprose · µs\n{above}\n{parts['comparison']}\n{below}\nthe end\n"
+        )
+        assert readme.read_text(encoding="utf-8") == new
+    run = small_run(measurements=[measured("naive", n) for n in (1024, 512)])
+    table = parts_of(run, open_comparison(), at_4096())["table"]
+    assert "at 1024 × 1024 × 1024" in table, "the largest size if there is no 4096"
+    assert "table" not in parts_of(small_run(measurements=[]), open_comparison(), at_4096())
 
 
-def test_without_markers_or_measurements_the_file_stays(readme: Path) -> None:
-    assert not rewrite(readme, small_run()) and not readme.exists()
-    for text, run in (("# No table\n", small_run()), (f"{BEGIN}\nold\n{END}", small_run(measurements=[]))):
+def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(readme: Path) -> None:
+    assert not rewrite(readme, {"table": "new"}) and not readme.exists()
+    readme.write_text("# No table\n")
+    assert not rewrite(readme, {"table": "new"}) and readme.read_text() == "# No table\n"
+    begin, end = markers("table")
+    for text in (f"a\n{begin}\nb\n", f"a\n{end}\nb\n", f"{end}\n{begin}\n"):
         readme.write_text(text)
-        assert not rewrite(readme, run)
+        with pytest.raises(WorklogError, match="only one of the two table markers"):
+            rewrite(readme, {"table": "new"})
         assert readme.read_text() == text
 
 
-@pytest.mark.parametrize("text", [f"a\n{BEGIN}\nb\n", f"a\n{END}\nb\n", f"{END}\n{BEGIN}\n"])
-def test_one_marker_alone_is_an_error_and_the_file_stays(readme: Path, text: str) -> None:
-    readme.write_text(text)
-    with pytest.raises(WorklogError, match="only one of the two table markers"):
-        rewrite(readme, small_run())
-    assert readme.read_text() == text
-
-
-def test_the_numbers_beside_the_first_picture_are_the_runs(readme: Path) -> None:
-    readme.write_text(f"{PICTURES_BEGIN}\n{PICTURES_END}\nprose\n{CHAPTERS_BEGIN}\n{CHAPTERS_END}\nthe end\n")
-
+def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
     def of(name: str, share: float, rms: float, precision: str) -> Measurement:
         detail = f"class x: rms {rms} u·D (fp32 up to 80.8), largest 1"
         verdict = {"precision": precision, "stages": [{"name": "precision", "detail": detail}]}
@@ -89,8 +86,8 @@ def test_the_numbers_beside_the_first_picture_are_the_runs(readme: Path) -> None
     shares = dict.fromkeys((*(rung.name for rung in RUNGS), "cuBLAS"), 0.5) | {"bulk_copies": 0.95, "best": 1.2}
     rows = [of(name, share, 19.0, "fp32") for name, share in shares.items() if name not in ("tf32", "split", "ragged")]
     rows += [of("tf32", 4.0, 4000.0, "tf32"), replace(of("split", 3.0, 9.5, "fp32"), label="an earlier day")]
-    assert rewrite_pictures(readme, small_run(measurements=rows))
-    text = " ".join(readme.read_text(encoding="utf-8").split())
+    run = small_run(measurements=rows)
+    text = " ".join(f"{pictures(run)} {chapters(run)}".split())
     assert "`split` computes FP32 on tensor cores 3.00 times as fast as cuBLAS, with 0.50 times its" in text
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
     assert "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
@@ -98,29 +95,12 @@ def test_the_numbers_beside_the_first_picture_are_the_runs(readme: Path) -> None
     assert "Source: an earlier day (`split`); a day (`best`)." in text and "Not timed yet: `ragged`. Source: a" in text
 
 
-def test_the_readmes_pictures_are_those_of_the_recordings(readme: Path, drawn_before: None) -> None:
-    readme.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
-    assert rewrite_pictures(readme, at_4096())
-    assert readme.read_text(encoding="utf-8") == (ROOT / "README.md").read_text(encoding="utf-8"), (
-        "the README's pictures are out of date: WORKLOG_SOURCE=recorded make article"
-    )
-
-
-def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme: Path) -> None:
-    readme.write_text(f"{BEGIN}\n{END}\nprose\n{COMPARISON_BEGIN}\nold\n{COMPARISON_END}\nthe end\n", encoding="utf-8")
-    run, comparison = small_run(), open_comparison()
-    assert rewrite(readme, run) and rewrite_comparison(readme, comparison)
-    table = markdown(run, run.shapes()[-1])
-    beside = f"{COMPARISON_BEGIN}\n{comparison_table(comparison)}\n{COMPARISON_END}"
-    assert readme.read_text(encoding="utf-8") == f"{BEGIN}\n{table}\n{END}\nprose\n{beside}\nthe end\n"
-
-
-def test_the_readme_shows_the_comparison_that_comes_with_the_package(readme: Path) -> None:
-    """If this fails, run `worklog article`."""
+def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(readme: Path, drawn_before: None) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     readme.write_text(text, encoding="utf-8")
-    assert rewrite_comparison(readme, open_comparison())
-    assert readme.read_text(encoding="utf-8") == text
+    parts = parts_of(small_run(measurements=[]), open_comparison(), at_4096())
+    assert all(marker in text for part in parts for marker in markers(part)) and rewrite(readme, parts)
+    assert readme.read_text(encoding="utf-8") == text, "out of date: WORKLOG_SOURCE=recorded make article"
 
 
 def test_code_is_not_cut_off() -> None:

@@ -1,7 +1,8 @@
 """The settings of a measurement: every pitfall that biases one, with the one setting that avoids it.
 
 The harness, the ablation, the command line, the widgets and the documentation are generated from the fields of Harness,
-so a pitfall is added here and nowhere else. Code that only shows results can import this module too.
+so a pitfall is added here and nowhere else. Code that only shows results can import this module too. The options of a
+user kernel are declared here as well, for the command line and the notebooks' magic.
 """
 
 from __future__ import annotations
@@ -346,3 +347,46 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
         if not 0 < found[place] < 1e9 or (whole and found[place] != int(found[place])):
             raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
     return name, found
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a user kernel, which the command line and `%%rung` take. An option whose default is a tuple may be
+    given several times.
+    """
+
+    flags: tuple[str, ...]
+    default: Any
+    metavar: str
+    help: str
+
+
+OPTIONS = {
+    "grid": Option(("--grid",), None, "X,Y", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: as the source states)."),
+    "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: as the source states)."),
+    "entry": Option(
+        ("--entry",), None, "NAME", "The kernel in the source, with template arguments if any (default: the only one)."
+    ),
+    "args": Option(
+        ("--args",), "", "NAMES", "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."
+    ),
+    "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
+    "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
+    "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
+    "constant": Option(
+        ("--constant",),
+        (),
+        "NAME=VALUE,…",
+        "Values of a __constant__ variable that host code sets; repeat for more.",
+    ),
+    "domain": Option(("--domain",), "any", "SHAPES", "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0'."),
+    "claimed": Option(
+        ("--class",), "fp32", "CLASS", "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."
+    ),
+    "arrays": Option(
+        ("--arrays",),
+        "",
+        "cupy|torch",
+        "Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
+    ),
+}

@@ -116,6 +116,7 @@ def test_a_race_names_the_cells_lines(page: Page) -> None:
         ("%%rung mine", "%%rung --block x --grid N", "'x'"),
         ("%%rung mine", "%%rung --domain 'M > 3'", "'M > 3'"),
         ("%%rung mine", "%%rung --size big", "'big'"),
+        ("%%rung mine", "%%rung --class fp99", "there is no precision class 'fp99'"),
         (
             "%%rung mine",
             "%%rung --domain 'M % 512 == 0, N % 512 == 0, K % 16 == 0' --limit 1e-3",
@@ -137,7 +138,7 @@ def test_a_mistake_is_one_line_and_the_shell_goes_on(page: Page, old: str, new: 
 
 
 def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(page: Page) -> None:
-    for line in ("%%rung --frobnicate", "%%rung --class fp99", "%%rung one two", "%%rung"):
+    for line in ("%%rung --frobnicate", "%%rung one two", "%%rung"):
         error, printed = page.run(line + "\n" + CELL.partition("\n")[2] * (line != "%%rung"))
         assert isinstance(error, Exception) and printed.startswith("UsageError: "), printed
     text = page.shell.find_cell_magic("rung").__doc__ or ""

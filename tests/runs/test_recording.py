@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from worklog.cli.figures import others
-from worklog.cli.readme import BEGIN, END, markdown
+from worklog.cli.readme import markdown, markers
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
@@ -100,7 +100,8 @@ def test_the_gate_takes_less_than_a_second_and_a_half_at_4096_beside_its_launche
 
 def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = text.partition(BEGIN)[2].partition(END)[0].strip()
+    begin, end = markers("table")
+    table = text.partition(begin)[2].partition(end)[0].strip()
     assert table == markdown(h200, Shape.of(4096)), (
         "the README's table is out of date: WORKLOG_SOURCE=recorded make article"
     )

@@ -136,8 +136,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
         if not as_json:
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
     drawn = plots.draw_all(taken, out, others(taken.origin == "recorded"))
-    rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
-    rewritten |= tables.rewrite_pictures(readme, at_4096())
+    rewritten = tables.rewrite(readme, tables.parts_of(taken, open_comparison(), at_4096()))
     if as_json:
         rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
         rest = {"executed": rows, "readme": str(readme) if rewritten else None}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.errors import BadSetting
-from worklog.settings import Harness, parse_settings
+from worklog.settings import OPTIONS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -77,49 +77,23 @@ sizes_option = click.option(
 )
 
 
-# Of a user kernel, and of one that is checked.
-LAUNCH = (
-    click.option(
-        "--grid",
-        metavar="X,Y",
-        help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32' (default: as its file states).",
-    ),
-    click.option(
-        "--block",
-        metavar="X[,Y]",
-        help="Threads per block of a user kernel: 256, or 32,8 (default: as its file states).",
-    ),
-    click.option("--entry", help="The kernel in the file, with template arguments if any (default: the only one)."),
-    click.option(
-        "--args",
-        default="",
-        metavar="NAMES",
-        help="What each parameter of a user kernel takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names).",
-    ),
-    click.option("-I", "--include", multiple=True, metavar="DIR", help="A folder of headers; repeat for more."),
-    click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="A macro; repeat for more."),
-    click.option(
-        "--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory of a user kernel."
-    ),
-    click.option(
-        "--constant",
-        multiple=True,
-        metavar="NAME=VALUE,…",
-        help="Values of a __constant__ variable that host code sets; repeat for more.",
-    ),
-    click.option(
-        "--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0, K % 8 == 0'."
-    ),
-)
-CHECKED = (
-    click.option("--class", "claimed", default="fp32", show_default=True, help="Minimum precision class."),
-    click.option(
-        "--arrays",
-        default="",
-        metavar="cupy|torch",
-        help="Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
-    ),
-)
+def _kernel_option(name: str) -> Option:
+    declared = OPTIONS[name]
+    default, many = declared.default, isinstance(declared.default, tuple)
+    return click.option(
+        name,
+        *declared.flags,
+        default=None if many else default,
+        multiple=many,
+        type=click.IntRange(0) if isinstance(default, int) else str,
+        show_default=bool(default),
+        metavar=declared.metavar,
+        help=declared.help,
+    )
+
+
+CHECKED = tuple(map(_kernel_option, ("claimed", "arrays")))  # of a kernel that is checked
+LAUNCH = tuple(_kernel_option(name) for name in OPTIONS if name not in ("claimed", "arrays"))  # of a user kernel
 # Of a problem other than the ladder's.
 PROBLEM = (
     click.option(

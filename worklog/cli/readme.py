@@ -17,37 +17,50 @@ from worklog.plots.ladders import leaders
 from worklog.problem import Shape
 from worklog.runs import CHAPTERS, CUBLAS, KNOWN, Comparison, Measurement, Run, Table, cells, recordings, write_text
 
-BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
-END = "<!-- worklog table ends -->"
-COMPARISON_BEGIN = "<!-- worklog comparison: rewritten by `worklog article` -->"
-COMPARISON_END = "<!-- worklog comparison ends -->"
-
-PICTURES_BEGIN = "<!-- worklog pictures: rewritten by `worklog article` -->"
-PICTURES_END = "<!-- worklog pictures end -->"
-CHAPTERS_BEGIN = "<!-- worklog chapters: rewritten by `worklog article` -->"
-CHAPTERS_END = "<!-- worklog chapters end -->"
-
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
 SIZE = 1024
 CHART = "figures/peers.png"
 
 
-def rewrite(path: Path, run: Run) -> bool:
-    """Put the run's table (at 4096, else at its largest size) between its markers. Returns False without such a file,
-    markers or measurement.
+def markers(part: str) -> tuple[str, str]:
+    """The lines above and below a part of the README that is rewritten."""
+    return f"<!-- worklog {part}: rewritten by `worklog article` -->", f"<!-- worklog {part} ends -->"
 
-    Raises WorklogError for a file with only one of the two markers.
+
+def rewrite(path: Path, parts: Mapping[str, str]) -> bool:
+    """Put the text of each part between its markers. Returns False without such a file or any of the markers.
+
+    Raises WorklogError for a file with only one of two markers.
     """
-    if not run.shapes():
+    if not path.is_file():
         return False
-    shape = next((s for s in run.shapes() if s.square and s.m == 4096), run.shapes()[-1])
-    return _put(path, BEGIN, markdown(run, shape), END)
+    old = path.read_text(encoding="utf-8")
+    new, there = old, False
+    for part, text in parts.items():
+        begin, end = markers(part)
+        if begin not in new and end not in new:
+            continue
+        before, found, rest = new.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not (found and ended):
+            raise WorklogError(
+                f"{path} has only one of the two table markers: put {begin} before the table and {end} after it"
+            )
+        new, there = f"{before}{begin}\n{text}\n{end}{after}", True
+    if there:
+        write_text(path, new)
+    return there
 
 
-def rewrite_comparison(path: Path, comparison: Comparison) -> bool:
-    """Put the table of what each harness does between its markers. Returns and raises as rewrite() does."""
-    return _put(path, COMPARISON_BEGIN, comparison_table(comparison), COMPARISON_END)
+def parts_of(run: Run, comparison: Comparison, recorded: Run) -> dict[str, str]:
+    """The text of each part. run: of the table, at 4096, else at its largest size; a run without measurements has
+    none. recorded: the recorded rungs at 4096.
+    """
+    parts = {"comparison": comparison_table(comparison), "pictures": pictures(recorded), "chapters": chapters(recorded)}
+    if shapes := run.shapes():
+        parts["table"] = markdown(run, next((s for s in shapes if s.square and s.m == 4096), shapes[-1]))
+    return parts
 
 
 ALT = {
@@ -56,10 +69,8 @@ ALT = {
 }
 
 
-def rewrite_pictures(path: Path, run: Run) -> bool:
-    """Put the picture of both ladders with its numbers, and the words on the rungs past the article's, between their
-    markers. run: the recorded rungs at 4096. Returns and raises as rewrite() does.
-    """
+def pictures(run: Run) -> str:
+    """The picture of both ladders with its numbers. run: the recorded rungs at 4096."""
     found = {m.kernel: m for m in run.measurements}
     plain, tensor = leaders(run.measurements)
     assert plain is not None and tensor is not None and CUBLAS in found, "the recordings hold both ladders"
@@ -70,7 +81,12 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
         f"cuBLAS, with {error[0] / theirs[0]:.2f} times its root-mean-square (rms) error. On FP32's own units, "
         f"`{plain.kernel}` is {plain.ratio:.2f} times as fast. Source: {_sources([tensor, plain])}."
     )
-    put = _put(path, PICTURES_BEGIN, f"{picture('ladders')}\n\n{_filled(first)}", PICTURES_END)
+    return f"{picture('ladders')}\n\n{_filled(first)}"
+
+
+def chapters(run: Run) -> str:
+    """The words on the rungs past the article's, and their picture. run: the recorded rungs at 4096."""
+    found = {m.kernel: m for m in run.measurements}
     past = [rung.name for rung in (*FP32, *TENSOR)]
     untimed = [f"`{name}`" for name in past if name not in found]
 
@@ -92,7 +108,7 @@ def rewrite_pictures(path: Path, run: Run) -> bool:
         + (f"Not timed yet: {', '.join(untimed)}. " if untimed else "")
         + f"Source: {_sources([*(found[name] for name in past if name in found), *at_shapes[:1]])}."
     )
-    return _put(path, CHAPTERS_BEGIN, f"{_filled(words)}\n\n{picture('accuracy')}", CHAPTERS_END) or put
+    return f"{_filled(words)}\n\n{picture('accuracy')}"
 
 
 def _sources(measurements: Iterable[Measurement]) -> str:
@@ -131,22 +147,6 @@ def comparison_table(comparison: Comparison) -> str:
 
 def _timed(found: Mapping[str, float], unit: str) -> list[str]:
     return [f"[{found[name]:.2f} {unit}]({CHART})" if name in found else "not timed" for name in TIMED]
-
-
-def _put(path: Path, begin: str, table: str, end: str) -> bool:
-    if not path.is_file():
-        return False
-    text = path.read_text(encoding="utf-8")
-    if begin not in text and end not in text:
-        return False
-    before, found, rest = text.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not (found and ended):
-        raise WorklogError(
-            f"{path} has only one of the two table markers: put {begin} before the table and {end} after it"
-        )
-    write_text(path, f"{before}{begin}\n{table}\n{end}{after}")
-    return True
 
 
 SMALL_SIZES = (1024, 512, 256)  # whose shares the README shows beside the large size's

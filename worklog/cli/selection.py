@@ -15,11 +15,11 @@ import click
 from worklog.cli.output import print_json, progress_bar
 from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, OF_A_FILE, OPTION, RUNGS, Kernel, instances, kernel_of
+from worklog.kernel import DEFAULTS, OF_A_FILE, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Shape, Space
 from worklog.runner import measure as bench
 from worklog.runner.tasks import BASELINE, estimate, tasks_of
-from worklog.settings import Harness
+from worklog.settings import OPTIONS, Harness
 
 if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
@@ -159,7 +159,8 @@ def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, objec
     given = {name: value for name, value in launch.items() if value is not None and value != DEFAULTS[name]}
     wrong = [name for name in given if name not in TAKEN] + [name for name, value in others.items() if value]
     if wrong:
-        raise BadSetting(f"--{OPTION.get(wrong[0], wrong[0])} is for the ladder's SGEMM: omit it, or omit --problem")
+        flag = OPTIONS[wrong[0]].flags[-1] if wrong[0] in OPTIONS else f"--{wrong[0]}"
+        raise BadSetting(f"{flag} is for the ladder's SGEMM: omit it, or omit --problem")
     return Solution.of(what, **{name: value for name, value in given.items() if name in TAKEN})
 
 

@@ -4,13 +4,13 @@ from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsW
 from worklog.kernel.fp32 import FP32
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, OPTION, RUNGS, TENSOR, instances, kernel_of, rung
+from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, RUNGS, TENSOR, instances, kernel_of, rung
 from worklog.kernel.mix import instruction_mix, tensor_operands
 from worklog.kernel.resources import LIMITS, MAX_THREADS, WARP, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "OPTION", "RUNGS",
+    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "RUNGS",
     "TEMPLATE", "TENSOR", "WARP", "Block", "Buffer", "Device", "HostFunction", "HostSubject", "Kernel",
     "NeedsWorkspace", "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes", "instances",
     "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder", "tensor_operands",

@@ -15,6 +15,7 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.source import definition, filled
 from worklog.kernel.splitting import SPLIT
 from worklog.problem import Axis, Space, Value
+from worklog.settings import OPTIONS
 
 SQUARE, DOUBLE = dict(BM=128, BN=128, BK=8, TM=8, TN=8), dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2)
 WIDE = dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1)
@@ -76,19 +77,9 @@ def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
     return timed is not None and any(one.name == name and one.program.sha256 != timed for one in RUNGS)
 
 
-Words = Mapping[str, Any]  # options of a launch, as in DEFAULTS
-DEFAULTS: Words = dict.fromkeys(("grid", "block", "entry")) | {
-    "domain": "any",
-    "claimed": "fp32",
-    "arrays": "",
-    "args": "",
-    "include": (),
-    "define": (),
-    "shared": 0,
-    "constant": (),
-}
-OF_A_FILE = ("grid", "block", "entry", "args", "include", "define", "shared", "constant")
-OPTION = {"claimed": "class"}  # where the option has another name
+Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
+DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
+OF_A_FILE = tuple(OPTIONS)[:8]  # a host function takes the others
 AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 
@@ -123,7 +114,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
 def _require_no(given: Mapping[str, object], options: Sequence[str], whose: str) -> None:
     for name in options:
         if name in given:
-            raise BadSetting(f"--{OPTION.get(name, name)} is for {whose}")
+            raise BadSetting(f"{OPTIONS[name].flags[-1]} is for {whose}")
 
 
 def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:

@@ -28,14 +28,14 @@ from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.lab.time_magic import TimeMagics
 from worklog.plots import Chart, ladder, tile_map
-from worklog.problem import CLASSES, Shape
+from worklog.problem import Shape
 from worklog.runner import check
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runner.tasks import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, open_run
-from worklog.settings import Harness, parse_settings
+from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
 BLOCK = "32,32"
@@ -248,37 +248,27 @@ def _unquoted(words: str) -> str:
     return words.strip("'\"")
 
 
+def _kernel_options(magic: Any) -> Any:
+    """A user kernel's options, as of `worklog check`."""
+    for name, declared in reversed(OPTIONS.items()):
+        if name == "arrays":  # of a host function
+            continue
+        how: dict[str, Any] = {"type": int if isinstance(declared.default, int) else _unquoted}
+        how["default"] = declared.default
+        if isinstance(declared.default, tuple):
+            how |= {"default": [], "action": "append"}
+        text = declared.help.replace("%", "%%")
+        magic = argument(*declared.flags, dest=name, metavar=declared.metavar, help=text, **how)(magic)
+    return magic
+
+
 @magics_class
 class RungMagics(Magics):
     """The magics that `%load_ext worklog` adds."""
 
     @magic_arguments()
     @argument("name", nargs="?", default="", help="Name in tables and charts (default: the kernel's).")
-    @argument(
-        "--grid",
-        type=_unquoted,
-        help="Blocks along x and y, from M, N and K: '(N + 31) // 32, (M + 31) // 32' (default: a thread per element).",
-    )
-    @argument("--block", type=_unquoted, help=f"Threads along x, or along x and y: 256, or 32,8 (default: {BLOCK}).")
-    @argument("--entry", type=_unquoted, help="Kernel to launch, with its template arguments.")
-    @argument("--args", type=_unquoted, default="", help="What each parameter takes: 'M,N,K,alpha,A,B,beta,C'.")
-    @argument("-I", "--include", type=_unquoted, action="append", default=[], metavar="DIR", help="Headers' folder.")
-    @argument("-D", "--define", type=_unquoted, action="append", default=[], metavar="NAME=VALUE", help="A macro.")
-    @argument("--shared", type=int, default=0, metavar="BYTES", help="Dynamic shared memory per block.")
-    @argument(
-        "--constant",
-        type=_unquoted,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE,…",
-        help="Values of a __constant__ variable that host code sets.",
-    )
-    @argument(
-        "--domain", type=_unquoted, default="any", help="Shapes that the kernel takes: 'M %% 64 == 0, K %% 8 == 0'."
-    )
-    @argument(
-        "--class", dest="claimed", default="fp32", choices=CLASSES, help="Precision class that the kernel must reach."
-    )
+    @_kernel_options
     @argument(
         "--size", action="append", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded to the domain)."
     )
@@ -286,11 +276,7 @@ class RungMagics(Magics):
     @argument("--check-only", action="store_true", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
     @argument(
-        "--limit",
-        dest="limit_s",
-        type=float,
-        default=LIMIT_S,
-        help="Longest time of a check on the emulator, in seconds.",
+        "--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds of a check on the emulator, at most."
     )
     @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE", help=SET)
     @cell_magic
