@@ -187,6 +187,7 @@ def word(value: Value) -> str:
 
 LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # the launches are the same with any gate
 TIMER, QUEUE = ([g.setting for g in LAUNCHES].index(setting) for setting in ("timer", "queue"))
+ARITHMETIC = ("offset", "timer", "statistic", "roof")  # settings that change a reading of the same launches
 Made = tuple[Value, ...]  # the values of LAUNCHES; the table's unbiased value replaces a run's own
 
 
@@ -209,6 +210,7 @@ class Held:
     def __init__(self, run: Run) -> None:
         self.run, self.unbiased = run, unbiased_settings(run)
         self._found: dict[tuple[str, Shape, Made], list[Measurement]] = {}
+        self._readings: dict[tuple[Any, ...], Reading] = {}
         for m in run.measurements:
             made = _made(run, m)
             locked = made | {"clocks": rule(made["clocks"])}  # at any frequency
@@ -275,8 +277,15 @@ class Held:
             nearest = self.nearest(kernel, shape, settings)
             words = "nothing was measured" if nearest is None else f"nearest: {nearest.words}"
             raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}; {words}")
+        key = (id(m), *(settings[name] for name in ARITHMETIC))
+        if key not in self._readings:
+            self._readings[key] = self._summarized(m, settings)
+        return self._readings[key]
+
+    def _summarized(self, m: Measurement, settings: Settings) -> Reading:
+        run, shape = self.run, m.problem
         if m.status != "measured":
-            raise NotRecorded(f"{kernel} at {shape}: {m.outcome}: {m.reason}")
+            raise NotRecorded(f"{m.kernel} at {shape}: {m.outcome}: {m.reason}")
         try:
             overhead = event_overhead_us(settings, run.calibration)
         except KeyError:

@@ -279,6 +279,8 @@ class PanelChoice(Choice):
         for pitfall in changes(self.settings, held.run):
             so_far[pitfall.setting] = self.settings[pitfall.setting]
             waiting.append(pitfall)
+            if held.find(self.kernel, self.shape, so_far) is None:
+                continue
             with suppress(NotRecorded):
                 after = held.read(self.kernel, self.shape, so_far)
                 if any(g.corrupts == TIME for g in waiting):

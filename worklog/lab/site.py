@@ -28,7 +28,6 @@ from worklog.lab.choice import (
     LAUNCHES,
     Held,
     NotRecorded,
-    Reading,
     Settings,
     changes,
     grid_runs,
@@ -171,24 +170,6 @@ class Pool:
         return self._made[make, parts]
 
 
-class Cached(Held):
-    """A run of which each reading is summarized once, and the nearest combination isn't looked for."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self._readings: dict[tuple[Any, ...], Reading] = {}
-
-    def read(self, kernel: str, shape: Shape, settings: Settings) -> Reading:
-        """The reading of one combination. Raises NotRecorded."""
-        m = self.find(kernel, shape, settings)
-        if m is None:
-            raise NotRecorded("not recorded")
-        key = (id(m), *(settings[name] for name in ("offset", "timer", "statistic", "roof")))
-        if key not in self._readings:
-            self._readings[key] = super().read(kernel, shape, settings)
-        return self._readings[key]
-
-
 def key_of(settings: Settings) -> str:
     """The key of an answer."""
     return "".join(LETTERS[g.values.index(rule(settings[g.setting]))] for g in PITFALLS)
@@ -199,9 +180,8 @@ def panel_table(run: Run) -> dict[str, Any]:
     recorded values that have no answer, the nearest ones that have. Raises NotRecorded for a run without an unbiased
     reading.
     """
-    held, pool = Cached(run), Pool()
-    choice = PanelChoice([run])
-    choice.held = [held]
+    choice, pool = PanelChoice([run]), Pool()
+    [held] = choice.held
     unbiased, values = key_of(held.unbiased), _choosable(held)
     four = key_of(held.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.article})
     groups: dict[str, Any] = {}
