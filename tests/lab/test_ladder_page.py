@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.ladder_page import Climb, Step, changed_lines, diff
+from worklog.lab.ladder_page import Climb, Step, changed_lines, diff, source
 from worklog.problem.gemm import Shape
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -100,19 +101,28 @@ def test_a_gain_is_larger_than_the_noise(us: float, gain: str) -> None:
     assert gain in step("vectorized", run=run).gain
 
 
-def test_the_first_run_that_holds_the_rung_answers_for_both() -> None:
-    mine = recorded()
-    mine.origin = "live"
-    mine.measurements = [m for m in mine.measurements if m.kernel == "naive"]
-    climb = Climb([mine, recorded()], memory_counts(), "naive")
-    assert climb.step().run is mine
-    climb.choose_kernel("tiles_2d")
-    assert climb.step().run.origin == "recorded"
+def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() -> None:
+    found = diff("naive", "coalesced")
+    assert [line[0] for line in repr(found).splitlines()] == ["-", "-", "+", "+"] and found.counts == "+2 −2 lines"
+    assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"
+    for record in LADDER:
+        text = repr(source(record.name))
+        assert "//" not in text and "__global__" not in text and f"sgemm_{record.name}" not in text and "acc" in text
+        assert text.count("{") == text.count("}")
+    for (before, after), comments in product(pairwise(record.name for record in LADDER), (False, True)):
+        earlier, later = (list(source(name, comments=comments).lines) for name in (before, after))
+        lines = diff(before, after, comments=comments, around=2).lines
+        removed, added = ([line[1:] for line in lines if line.startswith(mark)] for mark in "-+")
+        assert set(earlier) - set(later) <= set(removed) and set(later) - set(earlier) <= set(added)
+        assert len(earlier) - len(removed) == len(later) - len(added)
+        assert comments or len(diff(before, after).lines) <= 70, "short enough to read"
 
 
 def test_an_unknown_rung_a_bad_size_and_no_run_are_errors() -> None:
     with pytest.raises(UnknownRung):
         step("wraptiled")
+    with pytest.raises(UnknownRung, match="nave"):
+        diff("nave", "coalesced")
     with pytest.raises(BadShape):
         step(size=0)
     with pytest.raises(BadShape, match="there is no run"):

@@ -16,9 +16,9 @@ from jupyter_client.manager import start_new_kernel
 from pytest import approx
 from traitlets.config import Config
 
+from tests import helpers
 from tests.harness.virtual import VirtualGpu, session_on
 from tests.helpers import measured, small_run
-from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
 from tests.lab.waiting import gone, until
 from tests.virtual.session import CALIBRATION
 from worklog import try_kernel
@@ -35,6 +35,14 @@ from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, recorded_run
+
+# Cells as a person types them: right, wrong, racy, and one that takes long.
+CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")
+WRONG = CELL.replace("col >= N", "col >= N - 1")
+SLIP = CELL.replace("float acc = 0.0f;", "float acc = 0.0f")
+SLOW = CELL.replace("for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)")
+OF_TILES = "%%rung --block 8,8 --domain 'M % 8 == 0, N % 8 == 0, K % 8 == 0'\n"
+RACY = OF_TILES + helpers.RACY.replace("mine(", "racy(")
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from worklog.errors import Interrupted, WorklogError, meant
 COMMANDS = {
     "doctor": ("doctor", "Show what is installed and what is missing."),
     "run": ("run", "Check and time kernels beside cuBLAS."),
-    "bench": ("bench", "Time the benchmarks that a Python file declares."),
-    "show": ("bench", "Print a run, or write it as CSV, Markdown or Parquet."),
+    "bench": ("run", "Time the benchmarks that a Python file declares."),
+    "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "grid": ("harness", ""),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
