@@ -57,16 +57,10 @@ def test_a_broken_run_file_is_one_line_and_stays(tmp_path: Path, content: str) -
     assert not (tmp_path / "figures").exists()
 
 
-@pytest.mark.parametrize(
-    "words", [["frobnicate"], ["run", "--bogus"], ["ablate"], ["figures", "--out"], ["settings", "x"]]
-)
-def test_an_unknown_command_or_option_is_a_usage_error(words: list[str]) -> None:
-    result = worklog(*words)
-    assert result.exit_code == 2
-    assert "Error: " in result.stderr and "Traceback" not in result.stderr
-
-
-def test_an_unknown_command_is_answered_with_the_nearest_one() -> None:
+def test_an_unknown_command_or_option_is_a_usage_error() -> None:
+    for words in (["chek"], ["run", "--bogus"], ["ablate"], ["figures", "--out"], ["settings", "x"]):
+        result = worklog(*words)
+        assert result.exit_code == 2 and "Error: " in result.stderr, words
     assert "No such command 'chek'. (did you mean check?)" in worklog("chek").stderr
 
 
@@ -90,10 +84,10 @@ def test_live_forced_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_line(worklog("article")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
 
 
-@pytest.mark.parametrize("words", [["figures"], ["article"], ["peers"], ["calibrate"], ["ablate", "naive"]])
-def test_an_unknown_source_is_one_line(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_an_unknown_source_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    assert "set it to live or recorded" in one_line(worklog(*words))
+    for words in (["figures"], ["article"], ["peers"], ["calibrate"], ["ablate", "naive"]):
+        assert "set it to live or recorded" in one_line(worklog(*words))
     doctor = worklog("doctor")
     assert doctor.exit_code == 0 and "· source: WORKLOG_SOURCE=guessed is not a source" in doctor.stdout
 

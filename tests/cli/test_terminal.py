@@ -120,15 +120,6 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_measured(
     assert (tmp_path / "file").read_text() == "no folder"
 
 
-def test_a_folder_that_is_gone_under_the_shell_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    said = one_line(worklog("figures"))
-    monkeypatch.chdir(tmp_path)
-    assert said.startswith("cannot write figures into figures: ")
-
-
 @pytest.mark.parametrize("words", [["-h"], ["run", "-h"]])
 def test_help_waits_for_no_library_that_it_does_not_need(words: list[str]) -> None:
     heavy = "{'numpy', 'scipy', 'rich', 'matplotlib', 'torch', 'cupy'}"

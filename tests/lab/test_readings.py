@@ -79,10 +79,6 @@ def test_locked_clocks_answer_for_watched_ones() -> None:
 
 
 def test_what_is_missing_is_named_with_what_there_is() -> None:
-    with pytest.raises(NotRecorded, match="l2 = warm, order = sequential, inputs = zeros; nearest: without l2 = warm"):
-        reading(l2="warm", inputs="zeros", order="sequential")
-    with pytest.raises(NotRecorded, match="nearest: without l2 = rotate"):
-        reading(l2="rotate", queue=False)
     with pytest.raises(NotRecorded, match="not recorded: shared at 1024, unbiased; nearest: naive"):
         reading(kernel="shared")
     failed = replace(reading().measurement, status="refused", reason="precision: wrong")
