@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
 from worklog import plots
-from worklog.cli import doctor
+from worklog.cli import installed
 from worklog.cli.commands import COMMANDS
 from worklog.cli.figures import diagnosis
 from worklog.kernel.ladder import LADDER, RUNGS
@@ -67,7 +67,7 @@ def test_notebooks_are_not_written_into_a_file(tmp_path: Path) -> None:
 def test_the_doctor_opens_each_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole, cut = recordings()["h200"], tmp_path / "cut.json"
     cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
-    monkeypatch.setattr(doctor, "recordings", lambda: {"whole": whole, "cut": cut})
+    monkeypatch.setattr(installed, "recordings", lambda: {"whole": whole, "cut": cut})
     (state, advice) = re.findall(r"^· recordings: (.*)\n    (.*)$", worklog("doctor").stdout, re.MULTILINE)[0]
     assert str(cut) in state and "install gemm-worklog again" in advice
 

@@ -19,7 +19,7 @@ from worklog.errors import Interrupted, WorklogError, meant
 
 # In the order of use: each command's module, and what it does in one line; "" hides it.
 COMMANDS = {
-    "doctor": ("doctor", "Show what is installed and what is missing."),
+    "doctor": ("installed", "Show what is installed and what is missing."),
     "run": ("run", "Check and time kernels beside cuBLAS."),
     "bench": ("run", "Time the benchmarks that a Python file declares."),
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
@@ -34,7 +34,7 @@ COMMANDS = {
     "peers": ("harness", "Compare this harness with others on the same work."),
     "settings": ("harness", "List the settings of the harness."),
     "figures": ("figures", "Draw every chart of a run."),
-    "notebooks": ("notebooks", "Write the notebooks into a folder."),
+    "notebooks": ("installed", "Write the notebooks into a folder."),
     "site": ("figures", "Write the panel and the charts as one web page."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }

@@ -26,7 +26,7 @@ from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError
 from worklog.gate import Stage, Verdict
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.lab.time_magic import TimeMagics
+from worklog.lab.time_magic import MagicFailed, TimeMagics
 from worklog.plots import Chart, ladder, tile_map
 from worklog.problem import Shape
 from worklog.runner import check
@@ -235,14 +235,6 @@ MOST_ERRORS = 5
 SET = "Change one harness setting, e.g. clocks=locked (see `worklog settings`)."
 
 
-class CellFailed(WorklogError):
-    """What is wrong with the cell, shown without a traceback."""
-
-    def _render_traceback_(self) -> list[str]:
-        """What IPython prints."""
-        return [f"%%rung: {self}"]
-
-
 def _unquoted(words: str) -> str:
     """IPython leaves the quotes on."""
     return words.strip("'\"")
@@ -298,9 +290,9 @@ class RungMagics(Magics):
                 **options,
             )
         except WorklogError as error:
-            raise CellFailed(compile_errors(error, FILE, source)) from None
+            raise MagicFailed("%%rung", compile_errors(error, FILE, source)) from None
         except KeyboardInterrupt:
-            raise CellFailed("interrupted: nothing is running any more") from None
+            raise MagicFailed("%%rung", "interrupted: nothing is running any more") from None
         finally:
             clear_output(wait=True)
 

@@ -19,12 +19,16 @@ TEXTS = (*WORK, "against", "l2", "name", "cross-check", "datapath")
 TITLE = 40  # characters of the code that name a measurement
 
 
-class CannotTime(WorklogError):
-    """Why the code can't be timed, shown without a traceback."""
+class MagicFailed(WorklogError):
+    """What is wrong with a line or a cell of a magic, shown without a traceback."""
+
+    def __init__(self, magic: str, what: str) -> None:
+        super().__init__(what)
+        self.magic = magic
 
     def _render_traceback_(self) -> list[str]:
         """What IPython prints."""
-        return [f"%time_gpu: {self}"]
+        return [f"{self.magic}: {self}"]
 
 
 @magics_class
@@ -77,7 +81,7 @@ class TimeMagics(Magics):
                 **self._work(given),
             )
         except WorklogError as error:
-            raise CannotTime(str(error)) from None
+            raise MagicFailed("%time_gpu", str(error)) from None
 
     def _function(self, source: str) -> Callable[[], None]:
         """Runs the code in the user's namespace."""
