@@ -167,13 +167,7 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json
 
 @click.command()
 @click.argument("name", metavar="RUNG")
-@click.option(
-    "--axis",
-    "axes",
-    multiple=True,
-    metavar="NAME=VALUES",
-    help='A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".',
-)
+@output.axis_option('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
 @output.size_option("The shape to measure at.", default="4096")
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
 @click.option(

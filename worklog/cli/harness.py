@@ -146,9 +146,7 @@ def calibrate(harness: Harness, as_json: bool) -> None:
     metavar="FILE.py",
     help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
 )
-@click.option(
-    "-a", "--axis", "axes", multiple=True, metavar="NAME=VALUES", help="As of `worklog bench`; repeat for more."
-)
+@output.axis_option("As of `worklog bench`; repeat for more.")
 @output.out_option()
 @output.options(*output.EXPORT)
 @output.json_option

@@ -144,6 +144,11 @@ def export(taken: Run | DataFrame, *, title: str = "", of_samples: bool = False)
         click.echo(f"written: {path}", err=True)
 
 
+def axis_option(about: str, metavar: str = "NAME=VALUES") -> Option:
+    """--axis, which is repeated for more."""
+    return click.option("-a", "--axis", "axes", multiple=True, metavar=metavar, help=about)
+
+
 def size_option(about: str, default: str | None = None) -> Option:
     """--size of a command that takes one shape."""
     return click.option("--size", "shape", callback=_shape, default=default, show_default=True, metavar="N", help=about)

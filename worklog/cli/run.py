@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]")
 @output.sizes_option
-@click.option(
-    "--axis",
-    "axes",
-    multiple=True,
-    metavar="NAME[KIND]=VALUES",
-    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
+@output.axis_option(
+    'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
+    "NAME[KIND]=VALUES",
 )
 @click.option(
     "--shapes",
@@ -127,14 +124,7 @@ def run(
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE.py")
-@click.option(
-    "-a",
-    "--axis",
-    "axes",
-    multiple=True,
-    metavar="NAME[KIND]=VALUES",
-    help='Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.',
-)
+@output.axis_option('Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.', "NAME[KIND]=VALUES")
 @click.option(
     "-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".'
 )
