@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from worklog.runner.session import Session
 
 HERE = Path(__file__).parent
-QUICK = Harness().but(budget_s=1.0, most_samples=300, precision=0.05)
+QUICK = Harness().but(budget_s=0.3, most_samples=300, precision=0.05)
 Measured = Callable[..., Measurement]
 
 
@@ -45,11 +46,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def session() -> Session:
+def own() -> dict[str, Kernel]:
+    """The user kernels of the session, by name."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def session(own: dict[str, Kernel]) -> Session:
     """One calibrated session for all tests that need no process of their own."""
     from worklog.runner.session import Session
 
-    return Session()
+    return Session(own)
 
 
 @pytest.fixture
@@ -59,16 +66,17 @@ def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def measured(session: Session) -> Iterator[Measured]:
-    """Makes one measurement, in this process. A user's kernel gets a session that has never seen it."""
+def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
+    """Makes one measurement, in this process. The session has never seen a user's kernel: its name is new."""
     import cupy
 
-    from worklog.runner.session import Session, attempt
+    from worklog.runner.session import attempt
 
     def measure(kernel: str | Kernel, shape: Shape, harness: Harness = QUICK) -> Measurement:
-        if isinstance(kernel, str):
-            return attempt(session, Task(kernel, shape), harness)
-        return attempt(Session({kernel.name: kernel}, session.calibration), Task(kernel.name, shape), harness)
+        name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
+        if isinstance(kernel, Kernel):
+            own[name] = replace(kernel, name=name)
+        return attempt(session, Task(name, shape), harness)
 
     stream = cupy.cuda.get_current_stream()
     yield measure

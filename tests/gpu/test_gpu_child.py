@@ -28,7 +28,7 @@ from worklog.runner.tasks import Task
 from worklog.runs.run import Run
 
 MEASURED_S = 120.0
-HANGS_S = 8.0
+HANGS_S = 5.0
 PROMISED_S = 2.0  # between a cancel and the end of the process
 SHAPE = Shape.of(512)
 ILLEGAL = PLAIN.replace("float acc", "C[(size_t)1 << 40] = 0.0f;\n  float acc")

@@ -1,5 +1,6 @@
 """The notebooks' cells on a GPU, without Jupyter: they run live from top to bottom, and the value of each cell can be
-shown. To save time, each measurement takes few samples, and is made once for all notebooks.
+shown. To save time, each measurement takes few samples and is made once for all notebooks, and a kernel that passed
+the gate at one size is not checked at others.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 from tests.notebooks.cells import run_cells
+from worklog.gate import Verdict
 from worklog.harness import Harness
 from worklog.kernel import Kernel
+from worklog.problem.gemm import Shape
 from worklog.runner import measure
 from worklog.runner.session import Session, attempt
 from worklog.runner.tasks import Task
@@ -24,7 +27,25 @@ from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, new_path
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"))
+SMALL = Shape.of(512)
 FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}
+
+
+class CheckedOnce(Session):
+    """Checks kernels at a small size only, with matrices of their own."""
+
+    def __init__(self, *known: Any) -> None:
+        super().__init__(*known)
+        self.checked = Session(*known)
+
+    def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
+        """The verdict at the small size."""
+        return self.checked.verdict(name, self.checked.subject(name).domain.padded(SMALL), gate)
+
+
+@pytest.fixture(scope="module")
+def quick_session(session: Session) -> CheckedOnce:
+    return CheckedOnce({}, session.calibration)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +56,7 @@ def known() -> dict[Task, Measurement]:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_it_runs_live(
     source: Path,
-    session: Session,
+    quick_session: CheckedOnce,
     known: dict[Task, Measurement],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -46,7 +67,7 @@ def test_it_runs_live(
         pytest.skip("cell magic needs IPython")
     if re.search(r"\blab\b", text):
         pytest.importorskip("ipywidgets", reason="this notebook shows the panel")
-    monkeypatch.setattr(measure, "carry_out", partial(quick, session, known, measure.carry_out))
+    monkeypatch.setattr(measure, "carry_out", partial(quick, quick_session, known, measure.carry_out))
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     (tmp_path / "examples").symlink_to(SOURCES[0].parents[1] / "examples")
     monkeypatch.chdir(tmp_path)
@@ -63,16 +84,18 @@ def quick(
     user_kernels: Sequence[Kernel] = (),
     **how: Any,
 ) -> Run:
-    """A run of few samples, measured in this process."""
+    """A run of few samples, measured in this process, but for what a child process protects: Python functions."""
     few = [replace(task, changed=tuple(item for item in task.changed if item[0] not in FEW)) for task in tasks]
     used = harness.but(**FEW)
-    if user_kernels:
+    if any(kernel.host for kernel in user_kernels) or None in [task.shape for task in tasks]:
         return carry_out(few, used, user_kernels=user_kernels, **how)
+    if user_kernels:
+        session, known = CheckedOnce({one.name: one for one in user_kernels}, session.calibration), dict(known)
     run = Run(**session.head(used, []), complete=True)
     for task in few:
         if task not in known:
             known[task] = attempt(session, task, used)
         run.kernels.setdefault(task.kernel, session.describe(task.kernel))
         run.add(known[task])
-    run.save(new_path(run.device["name"], run.created, secrets.token_hex(2)))
+    run.save(how.get("out") or new_path(run.device["name"], run.created, secrets.token_hex(2)))
     return run
