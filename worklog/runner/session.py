@@ -58,7 +58,7 @@ class Session:
         self.timeline: CudaTimeline = CudaTimeline(self.device)
         self.calibration: Calibration = calibration or calibrate(self.timeline)
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
-        self.user_kernels = user_kernels or {}
+        self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
         self._checkers: dict[Shape, Checker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
