@@ -1,4 +1,4 @@
-"""Compiling without a GPU: resources, and the messages of mistakes."""
+"""Compiling without a GPU: resources, the messages of mistakes, and what is compiled only once on a machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import signal
 import sys
 import threading
 import time
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from worklog.errors import BadSetting, CompileFailed, UnknownEntry, WorklogError, install_command
-from worklog.kernel import Kernel, nvrtc
+from worklog.kernel import Kernel, disk_cache, nvrtc
 from worklog.kernel.device import Program
+from worklog.kernel.disk_cache import cached, entries
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import compile_cuda, compile_error, of_nvidia
+from worklog.kernel.nvrtc import Compiled, compile_cuda, compile_error, of_nvidia
 
 TWO = """
 template <int N> __global__ void small(float* out) {
@@ -34,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* out) {
 }
 """
 
-
 KEEPS = r"""
 __device__ int launches;
 __device__ float table[2] = {1, 2};
@@ -48,19 +50,17 @@ extern "C" __global__ void keeps(float* out) {
 """
 
 
-def test_what_a_kernel_keeps_between_launches_is_named() -> None:
-    assert compile_cuda(Program("keeps.cu", KEEPS, "keeps")).variables == ["launches", "table"]
-    assert compile_cuda(rung("warptiled").program).variables == []
-
-
-def test_resources_belong_to_the_entry() -> None:
+def test_resources_belong_to_the_entry_and_what_it_keeps_between_launches_is_named() -> None:
     small = compile_cuda(Program("two.cu", TWO, "small<64>"))
     spilling = compile_cuda(Program("two.cu", TWO, "spilling"))
     assert (small.shared_bytes, small.spill_store_bytes, spilling.shared_bytes) == (256, 0, 0)
     assert spilling.registers <= 32 and spilling.stack_bytes > 0
     assert min(spilling.spill_store_bytes, spilling.spill_load_bytes) > 0
     assert small.symbol.startswith("_Z5smallILi64E") and spilling.symbol == "spilling"
-    assert compile_cuda(Program("two.cu", TWO, "small<64>")) is small, "equal sources compile once"
+    assert small.variables == [] and compile_cuda(Program("keeps.cu", KEEPS, "keeps")).variables == [
+        "launches",
+        "table",
+    ]
 
 
 def test_the_same_source_gives_the_same_ptx_in_every_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -76,34 +76,32 @@ template <int N, int M> struct F { static const long v = F<N - 1, 2 * M>::v + F<
 template <int M> struct F<0, M> { static const long v = M; };
 __global__ void bomb(float* x) { *x = F<28, 1>::v; }
 """
-SMALL = "__global__ void %s(float* x) { *x = 1.0f; }"
 
 
-def test_an_endless_compile_ends_at_the_time_limit_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "LIMIT_S", 0.3)
-    with pytest.raises(CompileFailed, match=r"bomb.cu: compiling bomb took more than 0.3 s: reduce its templates"):
-        compile_cuda(Program("bomb.cu", BOMB, "bomb"))
-    monkeypatch.undo()
-    assert compile_cuda(Program("next.cu", SMALL % "next", "next")).registers > 0
-
-
-def test_an_endless_compile_can_be_interrupted() -> None:
-    running = threading.Event()
+def test_an_endless_compile_ends_at_the_time_limit_or_by_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = Program("bomb.cu", BOMB, "bomb")
+    with monkeypatch.context() as patch, pytest.raises(CompileFailed, match=r"bomb took more than 0\.3 s: reduce"):
+        patch.setattr(nvrtc, "LIMIT_S", 0.3)
+        compile_cuda(bomb)
 
     def interrupt() -> None:
-        running.wait()
-        time.sleep(0.2)
+        time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        running.set()
-        compile_cuda(Program("bomb.cu", BOMB, "bomb"))
+        compile_cuda(bomb)
     signal.signal(signal.SIGINT, before)
     interrupter.join()
-    assert compile_cuda(Program("again.cu", SMALL % "again", "again")).registers > 0
+
+
+def test_a_compiler_that_crashes_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr(nvrtc, "PROCESS", tmp_path / "crash.py")
+    with pytest.raises(CompileFailed, match=r"bomb\.cu: compiling bomb ended the compiler"):
+        compile_cuda(Program("bomb.cu", BOMB, "bomb"))
 
 
 BROKEN = "template <int N>\n__global__ void broken(float* C) {\n  C[threadIdx.x] = undeclared + N;\n}\n"
@@ -122,13 +120,6 @@ def test_a_mistake_is_shown_with_file_line_and_text() -> None:
         assert any("1 error detected" in line for line in log)
     without_a_line = str(compile_error(program, "nvrtc: error: invalid value\n"))
     assert without_a_line.startswith("broken.cu: broken<1>") and "nvrtc: error: invalid value" in without_a_line
-
-
-@pytest.mark.parametrize(("name", "entry"), [("shared", "<32, 32, 16>"), ("tiles_2d", "<128, 128, 8, 8, 7>")])
-def test_a_tile_that_the_source_cannot_take_fails_a_static_assertion(name: str, entry: str) -> None:
-    record = rung(name)
-    with pytest.raises(CompileFailed, match=rf"^{record.file}:\d+: static assertion failed"):
-        compile_cuda(Program(record.file, record.source, record.function + entry))
 
 
 BOUNDS = """// __global__ void no() {}
@@ -153,12 +144,26 @@ def test_mistakes(
         compile_cuda(Program("two.cu", source, entry, options), arch)
 
 
-@pytest.mark.parametrize(("name", "needs"), [("specialized", "setmaxnreg"), ("barriers", "mbarrier.* sm_90 or higher")])
-def test_what_an_architecture_lacks_is_named_with_what_runs_on_all(name: str, needs: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "entry", "arch", "first_line"),
+    [
+        ("shared", "<32, 32, 16>", "sm_90", r"03_shared\.cu:\d+: static assertion failed.*"),
+        ("tiles_2d", "<128, 128, 8, 8, 7>", "sm_90", r"05_tiles_2d\.cu:\d+: static assertion failed.*"),
+        ("specialized", "", "sm_80", r"16_specialized\.cu: .* for this architecture: .*setmaxnreg.* best runs on all"),
+        (
+            "barriers",
+            "",
+            "sm_80",
+            r"15_barriers\.cu: .* for this arch.*: .*mbarrier.* sm_90 or higher.* best runs on all",
+        ),
+    ],
+)
+def test_what_a_rung_or_an_architecture_lacks_is_named(name: str, entry: str, arch: str, first_line: str) -> None:
+    record = rung(name)
+    program = replace(record.program, entry=record.function + entry) if entry else record.program
     with pytest.raises(CompileFailed) as failed:
-        compile_cuda(rung(name).program, "sm_80")
-    assert re.search(rf"^{rung(name).file}: .* for this architecture: .*{needs}", str(failed.value))
-    assert str(failed.value).splitlines()[0].endswith("; the rung best runs on all")
+        compile_cuda(program, arch)
+    assert re.fullmatch(first_line, str(failed.value).splitlines()[0])
 
 
 def test_without_nvrtc_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,3 +206,86 @@ def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_p
     assert edited.program.sha256 != kernel.program.sha256
     with pytest.raises(CompileFailed, match=r'^cuda_own.h:3: identifier "wrong" is undefined'):
         compile_cuda(edited.program)
+
+
+SOURCE = "__global__ void mine(float* x) { *x = TWO; }"
+PROGRAM = Program("mine.cu", SOURCE, "mine", ("-DTWO=2",))
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the cache, which is empty."""
+    monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path / "cache"))
+    return disk_cache.folder()
+
+
+def another_process(program: Program, arch: str = "sm_90") -> Compiled:
+    compile_cuda.cache_clear()
+    return compile_cuda(program, arch)
+
+
+def test_a_second_process_compiles_only_what_is_another_program(cache: Path) -> None:
+    first = another_process(PROGRAM)
+    [(_, _, path)] = entries(cache)
+    path.write_bytes(zlib.compress(zlib.decompress(path.read_bytes()).replace(b"ptxas info", b"from a file")))
+    assert "from a file" in another_process(PROGRAM).log and "from a file" not in first.log
+    assert first.cubin.startswith(b"\x7fELF") and first.registers > 0
+    others = [
+        replace(PROGRAM, source=SOURCE + "\n"),
+        replace(PROGRAM, name="other.cu"),
+        replace(PROGRAM, options=("-DTWO=3",)),
+        replace(PROGRAM, entry="again", source=SOURCE + SOURCE.replace("mine", "again")),
+    ]
+    assert len({another_process(other).ptx for other in others}) == 4 and len(entries(cache)) == 5
+    another_process(PROGRAM, "sm_80")
+    assert len(entries(cache)) == 6
+    for damage in (b"", b"noise", path.read_bytes()[:-9]):
+        path.write_bytes(damage)
+        assert another_process(PROGRAM).cubin == first.cubin and path.read_bytes() != damage, "it is made again"
+
+
+def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_time(cache: Path, tmp_path: Path) -> None:
+    header = tmp_path / "two.h"
+    outside = Program("mine.cu", f'#include "two.h"\n{SOURCE}', "mine", (f"-I{tmp_path}",))
+    found = []
+    for value in "23":
+        header.write_text(f"#define TWO {value}\n")
+        found.append(another_process(outside).ptx)
+        with pytest.raises(CompileFailed):
+            another_process(replace(PROGRAM, options=()))
+    assert entries(cache) == [] and found[0] != found[1]
+    within = replace(outside, options=(), headers=(("two.h", "#define TWO 2\n"),))
+    assert another_process(within) == another_process(within) and len(entries(cache)) == 1
+    assert another_process(replace(within, headers=(("two.h", "#define TWO 3\n"),))).ptx == found[1]
+
+
+def test_where_nothing_can_be_written_it_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path / "file"))
+    assert another_process(PROGRAM).ptx == another_process(PROGRAM).ptx
+
+
+def test_a_new_tool_begins_anew_and_the_oldest_entries_are_removed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(disk_cache, "ENTRIES", 2)
+    tool, made = tmp_path / "tool", list[bytes]()
+    tool.write_text("version 1")
+
+    def ask(given: bytes) -> bytes:
+        def make() -> bytes:
+            made.append(given)
+            return given.upper()
+
+        return cached(tool, given, make)
+
+    assert ask(b"ab") == ask(b"ab") == b"AB" and ask(b"a") == b"A" and made == [b"ab", b"a"]
+    tool.write_text("version 2.0")
+    assert ask(b"ab") == b"AB" and len(made) == 3
+    for time_, (_, _, path) in enumerate(entries(cache)):
+        os.utime(path, (time_, time_))
+    for word in (b"d", b"e"):
+        ask(word)
+    assert len(entries(cache)) == 2 and len(made) == 5
+    ask(b"e")
+    assert len(made) == 5, "the newest ones stay"

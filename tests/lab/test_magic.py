@@ -224,11 +224,11 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         return kept
 
     def checking() -> list[psutil.Process]:
-        """Processes of the kernel other than the compiler, which waits for the next program."""
+        """Processes of the kernel."""
         found = []
         for child in psutil.Process(manager.provisioner.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile; a zombie is such a process, too
-                if child.status() != psutil.STATUS_ZOMBIE and "worklog.kernel.nvrtc" not in " ".join(child.cmdline()):
+                if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
         return found
 

@@ -8,10 +8,9 @@ empty the cache.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,24 +27,22 @@ def folder() -> Path:
     return Path(os.environ.get("WORKLOG_CACHE") or platformdirs.user_cache_dir("worklog", appauthor=False))
 
 
-def cached(tool: Path, given: Sequence[str | bytes], make: Callable[[], Sequence[str | bytes]]) -> list[bytes]:
+def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
     """What `make` returns for a tool and what it is given, from the disk where it is there. An entry that can't be read
     is made again; what can't be written is not kept, and `worklog doctor` says why. Raises what `make` raises, and
     OSError for a tool that is not there.
     """
-    of_tool, digest = tool.stat(), hashlib.sha256()
-    for part in (str(tool), str(of_tool.st_size), str(of_tool.st_mtime_ns), *given):
-        content = _bytes(part)
-        digest.update(len(content).to_bytes(8, "big") + content)
-    path = folder() / (digest.hexdigest() + SUFFIX)
-    with suppress(OSError, ValueError, zlib.error):
-        found = [part.encode("latin-1") for part in json.loads(zlib.decompress(path.read_bytes()))]
+    of_tool = tool.stat()
+    key = hashlib.sha256(f"{tool}\0{of_tool.st_size}\0{of_tool.st_mtime_ns}\0".encode() + given).hexdigest()
+    path = folder() / (key + SUFFIX)
+    with suppress(OSError, zlib.error):
+        found = zlib.decompress(path.read_bytes())
         os.utime(path)  # a clearance takes those that were not used for longest
         return found
-    made = [_bytes(part) for part in make()]
+    made = make()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, zlib.compress(json.dumps([part.decode("latin-1") for part in made]).encode(), 1))
+        write_bytes(path, zlib.compress(made, 1))
         _clear(path.parent)
     return made
 
@@ -65,7 +62,3 @@ def _clear(place: Path) -> None:
     if len(found) > 2 * ENTRIES:
         for _, _, path in found[:-ENTRIES]:
             path.unlink(missing_ok=True)
-
-
-def _bytes(part: str | bytes) -> bytes:
-    return part.encode() if isinstance(part, str) else part

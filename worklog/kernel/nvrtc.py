@@ -1,31 +1,24 @@
 """Compile CUDA C++ without a GPU: PTX, cubin and resources from one run of NVRTC.
 
 NVRTC comes as a wheel and needs neither driver nor device, so any laptop has resources and PTX for every architecture.
-It runs in a process of its own, so that a compile has a time limit and can be interrupted. NVRTC is loaded when the
-first program is compiled, never by importing this module; ctypes calls it, because NVIDIA's Python bindings are another
-30 MB.
+Each compilation is a process of its own (worklog.kernel.nvrtc_process), so that it has a time limit and can be
+interrupted.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
+import json
 import os
-import pickle
 import re
-import select
-import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, UnknownEntry, WorklogError, install_command
+from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, UnknownEntry, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Widths, shared_widths
@@ -37,23 +30,9 @@ FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
 # What a source names that needs an architecture's own features: ptxas takes it for sm_90a, and not for sm_90.
 OWN = {"sm_90": r"\b(setmaxnreg|wgmma|\w*FEAT_SM90\w*)\b"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
-TICK_S = 0.5
-# nvrtc.h: the types of the parameters. Each function returns an nvrtcResult, which is 0 where it succeeded.
-HANDLE, NAME, TEXTS = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p)
-INT, SIZE = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_size_t)
-OUTPUTS = ("ProgramLog", "PTX", "CUBIN")
-FUNCTIONS = {
-    "Version": (INT, INT),
-    "CreateProgram": (ctypes.POINTER(HANDLE), NAME, NAME, ctypes.c_int, TEXTS, TEXTS),
-    "AddNameExpression": (HANDLE, NAME),
-    "CompileProgram": (HANDLE, ctypes.c_int, TEXTS),
-    "GetLoweredName": (HANDLE, NAME, TEXTS),
-    **{f"Get{what}Size": (HANDLE, SIZE) for what in OUTPUTS},
-    **{f"Get{what}": (HANDLE, NAME) for what in OUTPUTS},
-    "DestroyProgram": (ctypes.POINTER(HANDLE),),
-}
-
-
+PROCESS = Path(__file__).with_name("nvrtc_process.py")
+# An option that makes NVRTC read no file.
+READS_NOTHING = re.compile(r"-std=|-[DU]|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b")
 VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
 
 
@@ -89,11 +68,6 @@ class Compiled:
         return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]
 
 
-# An option that makes NVRTC read no file.
-READS_NOTHING = re.compile(r"-std=|-[DU]|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b")
-Outputs = tuple[str, str, str, bytes]  # the entry's mangled name, PTX, log, cubin
-
-
 @lru_cache(maxsize=128)
 def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     """Compile a program for `arch`, in another process; equal arguments compile once per process, and once per machine
@@ -105,16 +79,47 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     """
     if arch not in ARCHITECTURES:
         raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
-    library = _nvrtc()  # what is missing here is missing there
-    if _reads_files(program):
-        symbol, ptx, log, cubin = COMPILER.compile(program, arch)
-    else:
-        headers = [word for header in program.headers for word in header]
-        given = [program.name, program.source, program.entry, *_options(program, arch), *headers]
-        *texts, cubin = cached(Path(library._name), given, lambda: COMPILER.compile(program, arch))
-        symbol, ptx, log = (text.decode() for text in texts)
-    resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
-    return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
+    library = Path(_nvrtc()._name)
+    own = "a" if needs_own_features(program, arch) else ""
+    options = (f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program))
+    given = library, program.name, program.source, program.entry, options, dict(program.headers)
+    order = json.dumps(given, default=str).encode()
+
+    def make() -> bytes:
+        return _compiled(program, library, order)
+
+    found = json.loads(make() if _reads_files(program) else cached(library, order, make))
+    symbol, log, cubin = found["symbol"], found["log"], bytes.fromhex(found["cubin"])
+    return Compiled(
+        program, symbol, arch, found["ptx"], cubin, *_resources(log, symbol), shared_widths(cubin, symbol), log
+    )
+
+
+def _compiled(program: Program, library: Path, order: bytes) -> bytes:
+    """The output of nvrtc_process for an order of it. Raises as compile_cuda()."""
+    paths = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    environment = {**os.environ, "LD_LIBRARY_PATH": paths}  # of NVRTC's other library
+    command = (sys.executable, "-I", "-S", PROCESS)
+    why = "ended the compiler"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            made, _ = process.communicate(order, LIMIT_S)
+        except BaseException as error:  # an interrupt, too
+            process.kill()
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            why = f"took more than {LIMIT_S:g} s"
+    if process.returncode:
+        raise CompileFailed(
+            f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
+        )
+    found = json.loads(made)
+    if found["failed"]:
+        raise compile_error(program, found["log"] or found["failed"], file=program.name)
+    if not found["symbol"]:
+        raise _no_entry(program)
+    return made
 
 
 def _reads_files(program: Program) -> bool:
@@ -124,113 +129,9 @@ def _reads_files(program: Program) -> bool:
     return program.whole.count("include") > known or not all(map(READS_NOTHING.match, program.options))
 
 
-class Compiler:
-    """A process that compiles one program after another. A call of NVRTC cannot be interrupted, and the source may make
-    it endless, so the process is ended instead: by itself after LIMIT_S, and by an interrupt here.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._owner = threading.Lock(), 0
-        self._process: subprocess.Popen[bytes] | None = None
-        atexit.register(self.end)
-
-    def compile(self, program: Program, arch: str) -> Outputs:
-        """What NVRTC makes of a program; raises as compile_cuda()."""
-        with self._lock:
-            process = self._started()
-            assert process.stdin is not None and process.stdout is not None
-            try:
-                pickle.dump((LIMIT_S, os.getcwd(), program, arch), process.stdin)
-                process.stdin.flush()
-                while not select.select([process.stdout], [], [], TICK_S)[0]:
-                    pass  # a signal that came just before this wait is handled here
-                answer: Outputs | WorklogError = pickle.load(process.stdout)
-            except (EOFError, OSError) as error:
-                why = f"took more than {LIMIT_S:g} s" if process.wait() == -signal.SIGALRM else "ended the compiler"
-                raise CompileFailed(
-                    f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
-                ) from error
-            finally:
-                if process.poll() is not None or sys.exc_info()[0] is not None:
-                    self.end()
-        if isinstance(answer, WorklogError):
-            raise answer
-        return answer
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._owner != os.getpid():  # a fork shares its parent's pipes
-            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-            self._process = subprocess.Popen(
-                (sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": path},
-            )
-            self._owner = os.getpid()
-        return self._process
-
-    def end(self) -> None:
-        """End the process; the next program gets a new one."""
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            process.kill()
-            with suppress(OSError), process:  # closes the pipes, and waits
-                pass
-
-
-def serve() -> None:
-    """Compile what standard input asks for until it is closed. SIGALRM ends the process where that takes too long."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing else may write between the answers
-    with suppress(EOFError):
-        while True:
-            limit_s, folder, program, arch = pickle.load(orders)
-            os.chdir(folder)
-            signal.setitimer(signal.ITIMER_REAL, limit_s)
-            try:
-                answer: Outputs | WorklogError = _compile(program, arch)
-            except WorklogError as error:
-                answer = error
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            pickle.dump(answer, answers)
-            answers.flush()
-
-
 def needs_own_features(program: Program, arch: str) -> bool:
     """Whether its text names what is compiled for this very architecture only, as for sm_90a."""
     return arch in OWN and re.search(OWN[arch], program.whole) is not None
-
-
-def _options(program: Program, arch: str) -> list[str]:
-    own = "a" if needs_own_features(program, arch) else ""
-    return [f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program)]
-
-
-def _compile(program: Program, arch: str) -> Outputs:
-    """As Compiler.compile(), in this process."""
-    nvrtc, handle, entry = _nvrtc(), HANDLE(), program.entry.encode()
-    names, texts = (_texts(header[place] for header in program.headers) for place in (0, 1))
-    arguments, lowered = _texts(_options(program, arch)), NAME()
-    source, name = program.source.encode(), program.name.encode()
-    _call(nvrtc, "CreateProgram", handle, source, name, len(texts), texts, names)
-    try:
-        _call(nvrtc, "AddNameExpression", handle, entry)
-        failed = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
-        log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
-        if failed:
-            raise compile_error(program, log or _words(nvrtc, failed), file=program.name)
-        if nvrtc.nvrtcGetLoweredName(handle, entry, lowered):
-            raise _no_entry(program)
-        symbol = (lowered.value or b"").decode()
-        # NVRTC puts the current directory before the name: the same source must give the same text everywhere.
-        ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", _read(nvrtc, handle, "PTX").decode())
-        cubin = _read(nvrtc, handle, "CUBIN")
-    finally:
-        nvrtc.nvrtcDestroyProgram(handle)
-    if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
-        raise _no_entry(program)
-    return symbol, ptx, log, cubin
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:
@@ -249,7 +150,7 @@ def _folders() -> tuple[str, ...]:
 def nvrtc_version() -> tuple[int, int]:
     """NVRTC's major and minor version. Raises NvrtcMissing."""
     major, minor = ctypes.c_int(), ctypes.c_int()
-    _call(_nvrtc(), "Version", major, minor)
+    _nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
 
@@ -264,45 +165,14 @@ def nvidia_library(name: str) -> ctypes.CDLL:
 
 
 def _nvrtc() -> ctypes.CDLL:
-    """NVRTC with the types of its parameters. Raises NvrtcMissing."""
+    """Raises NvrtcMissing."""
     try:
-        nvrtc = nvidia_library("nvrtc")
+        return nvidia_library("nvrtc")
     except ImportError as error:
         raise NvrtcMissing(f"cannot compile CUDA source: {error}; install it with: {install_command()}") from error
     except RuntimeError as error:  # DynamicLibNotFoundError is one
         first_line = str(error).strip().splitlines()[0]
         raise NvrtcMissing(f"cannot load NVRTC: {first_line}; install it with: {install_command()}") from error
-    for name, parameters in FUNCTIONS.items():
-        getattr(nvrtc, f"nvrtc{name}").argtypes = parameters
-    return nvrtc
-
-
-COMPILER = Compiler()
-
-
-def _call(nvrtc: ctypes.CDLL, function: str, *arguments: object) -> None:
-    if failed := getattr(nvrtc, f"nvrtc{function}")(*arguments):
-        raise CompileFailed(f"NVRTC failed in nvrtc{function}: {_words(nvrtc, failed)}")
-
-
-def _words(nvrtc: ctypes.CDLL, result: int) -> str:
-    """The name of an nvrtcResult, as NVRTC_ERROR_INVALID_INPUT."""
-    nvrtc.nvrtcGetErrorString.restype = NAME
-    return str(nvrtc.nvrtcGetErrorString(result).decode())
-
-
-def _texts(of: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
-    texts = [text.encode() for text in of]
-    return (NAME * len(texts))(*texts)
-
-
-def _read(nvrtc: ctypes.CDLL, handle: ctypes.c_void_p, what: str) -> bytes:
-    """One of NVRTC's outputs: its size, then its bytes. Text ends in a NUL, which a cubin must keep."""
-    size = ctypes.c_size_t()
-    _call(nvrtc, f"Get{what}Size", handle, size)
-    data = ctypes.create_string_buffer(size.value)
-    _call(nvrtc, f"Get{what}", handle, data)
-    return data.raw if what == "CUBIN" else data.raw.rstrip(b"\0 \n")
 
 
 def compile_error(program: Program, log: str, *, file: str | None = None) -> CompileFailed:

@@ -145,16 +145,17 @@ def disassembler() -> Path | None:
 
 def disassemble(cubin: bytes, tool: Path) -> str:
     """The cubin's code as nvdisasm prints it, once per machine (worklog.kernel.disk_cache). Raises WorklogError."""
-    return cached(tool, [cubin], lambda: [_disassembled(cubin, tool)])[0].decode()
+    return cached(tool, cubin, lambda: _disassembled(cubin, tool)).decode()
 
 
-def _disassembled(cubin: bytes, tool: Path) -> str:
+def _disassembled(cubin: bytes, tool: Path) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
-        done = subprocess.run([tool, "-c", file], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run([tool, "-c", file], stdin=subprocess.DEVNULL, capture_output=True)
     if done.returncode:
-        raise WorklogError(f"{tool} exited with {done.returncode}: {done.stderr.strip() or 'no message'}")
+        said = done.stderr.decode(errors="replace").strip() or "no message"
+        raise WorklogError(f"{tool} exited with {done.returncode}: {said}")
     return done.stdout
 
 

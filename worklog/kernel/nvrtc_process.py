@@ -1,0 +1,66 @@
+"""One compilation by NVRTC, in a process that worklog.kernel.nvrtc starts and ends: a call can't be interrupted, and a
+source may make it endless.
+
+This file is run alone, without the package, so that the process starts in well below 0.1 s. ctypes calls NVRTC, because
+NVIDIA's Python bindings are another 30 MB.
+"""
+
+import ctypes
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+
+
+def compiled(
+    library: str, name: str, source: str, entry: str, options: list[str], headers: dict[str, str]
+) -> dict[str, str]:
+    """Compile a source. library: the path of NVRTC. headers: names in #include, and texts.
+
+    The result has "log", of NVRTC and ptxas, and "failed", the name of the error or "". Where it is "", also "symbol",
+    the entry's mangled name ("" if the source has no such kernel), "ptx", and "cubin" as hexadecimal digits.
+    """
+    nvrtc, handle, lowered = ctypes.CDLL(library), ctypes.c_void_p(), ctypes.c_char_p()
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def call(function: str, *arguments: object) -> str:
+        """Call NVRTC. The name of the error, as NVRTC_ERROR_COMPILATION, or ""."""
+        result = getattr(nvrtc, f"nvrtc{function}")(*arguments)
+        return nvrtc.nvrtcGetErrorString(result).decode() if result else ""
+
+    def read(what: str) -> bytes:
+        size = ctypes.c_size_t()
+        call(f"Get{what}Size", handle, ctypes.byref(size))
+        data = ctypes.create_string_buffer(size.value)
+        call(f"Get{what}", handle, data)
+        return data.raw
+
+    def text(what: str) -> str:
+        return read(what).rstrip(b"\0 \n").decode(errors="replace")
+
+    of_headers = len(headers), _texts(headers.values()), _texts(headers)
+    failed = call("CreateProgram", ctypes.byref(handle), source.encode(), name.encode(), *of_headers)
+    failed = failed or call("AddNameExpression", handle, entry.encode())
+    failed = failed or call("CompileProgram", handle, len(options), _texts(options))
+    log = text("ProgramLog") if handle.value else ""
+    if failed:
+        return {"log": log, "failed": failed}
+    call("GetLoweredName", handle, entry.encode(), ctypes.byref(lowered))
+    symbol = (lowered.value or b"").decode()
+    # NVRTC puts the current directory before the name: the same source must give the same text everywhere.
+    ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", text("PTX"))
+    if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
+        symbol = ""
+    return {"log": log, "failed": "", "symbol": symbol, "ptx": ptx, "cubin": read("CUBIN").hex()}
+
+
+def _texts(of: Iterable[str]) -> "ctypes.Array[ctypes.c_char_p]":
+    texts = [text.encode() for text in of]
+    return (ctypes.c_char_p * len(texts))(*texts)
+
+
+if __name__ == "__main__":
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing else may write into the answer
+    json.dump(compiled(*json.load(sys.stdin)), answer)
