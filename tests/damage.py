@@ -1,7 +1,8 @@
-"""A JSON document with something anywhere in it replaced: what a reader must refuse or be able to show."""
+"""Damaged JSON documents: what a reader must refuse or be able to show."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,6 +12,7 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS
 DAMAGES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2), max_leaves=4
 )
+GONE: Any = object()
 
 
 def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
@@ -21,3 +23,16 @@ def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
     whole = value.copy()
     whole[where] = damaged(value[where], damage, data)
     return whole
+
+
+def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
+    """The document with another value in one place, such as "rows 1 us", or without it (GONE)."""
+    document = deepcopy(document)
+    part: Any = document
+    *path, last = [int(name) if name.isdigit() else name for name in place.split()]
+    for name in path:
+        part = part[name]
+    part[last] = value
+    if value is GONE:
+        del part[last]
+    return document

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,7 @@ class Gpu:
         """From what as_dict() wrote into a run file. Raises BadRunFile."""
         from worklog.runs import read_part  # imported here: whether there is a GPU is known without NumPy
 
-        found = read_part(cls, recorded, "device")
-        major, minor = found.compute_capability  # a list in JSON
-        return replace(found, compute_capability=(major, minor))
+        return read_part(cls, recorded, "device")
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file, the peaks included."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.runs.documents import check, check_date, read_json
-from worklog.runs.measurement import check_positive
+from worklog.runs.documents import ByLength, Positive, converted, read_json
 from worklog.runs.run import recordings, source_label
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Row:
 
     ruler: str
     work: str
-    of: float
+    of: Positive
     us: float | None = None
     wall_s: float | None = None
     reason: str | None = None
@@ -48,30 +49,69 @@ class Row:
     converged: bool | None = None
 
 
-# What of a document is read here, in a chart or in a notebook; the rest is provenance. of: the size of cuBLAS.
-PARTS: dict[str, Any] = {
-    "created": str,
-    "origin?": str,
-    "complete": bool,
-    "benchmarks?": list[str],
-    "device": {"name": str},
-    "calibration": {"offset_us": float, "offset_by_length_us": dict[float, float]},
-    "rows": [get_type_hints(Row)],
-    "promises": {},
-}
-PROMISES: dict[str, Any] = {
-    # Seconds to an interval of cuBLAS, by this harness and by NVBench, and those of this harness's further readings.
-    "wall_s": [{"of": float, "worklog_s": float, "converged": bool, "nvbench_s": float | None}],
-    "again": [{"of": float, "wall_s": float, "converged": bool}],
-    # Of `pairs` readings of the same kernel, how many agree; the two intervals of each pair.
-    "aa": {"work": str, "of": float, "pairs": int, "agree": int, "intervals_us": list[tuple[Interval, Interval]]},
-    # Events and the tracer, alternating.
-    "beside_cupti": [{"work": str, "of": float, "events_us": float, "tracer_us": float}],
-    # For each process, the interval and the SM clock of each reading; the median seconds of one reading.
-    "coverage": [
-        {"work": str, "of": float, "intervals_us": list[list[Interval]], "sm_mhz": list[list[float]], "wall_s": float}
-    ],
-}
+class Wall(TypedDict):
+    """Seconds to an interval of cuBLAS at a size, by this harness and by NVBench."""
+
+    of: float
+    worklog_s: Positive
+    converged: bool
+    nvbench_s: float | None
+
+
+class Same(TypedDict):
+    """Of `pairs` readings of the same kernel, how many agree; the two intervals of each pair."""
+
+    pairs: int
+    agree: int
+    intervals_us: list[tuple[Interval, Interval]]
+
+
+class BesideCupti(TypedDict):
+    """Events and the tracer, alternating."""
+
+    of: float
+    events_us: float
+    tracer_us: float
+
+
+class Coverage(TypedDict):
+    """For each process, the interval and the SM clock of each reading."""
+
+    of: float
+    intervals_us: list[list[Interval]]
+    sm_mhz: list[list[float]]
+
+
+class Promises(TypedDict):
+    """What is read beside the rows. A comparison that was cut short, or an older one, lacks some. again: further
+    readings of what wall_s states.
+    """
+
+    wall_s: list[Wall]
+    again: NotRequired[list[dict[str, float | bool]]]
+    aa: NotRequired[Same]
+    beside_cupti: NotRequired[list[BesideCupti]]
+    coverage: NotRequired[list[Coverage]]
+
+
+class Overhead(TypedDict):
+    """The event overhead, microseconds."""
+
+    offset_us: float
+    offset_by_length_us: Annotated[ByLength, Meta(min_length=1)]
+
+
+class Document(TypedDict):
+    """What of a document is read here, in a chart or in a notebook; the rest is provenance."""
+
+    created: datetime
+    origin: NotRequired[str]
+    complete: bool
+    benchmarks: NotRequired[list[str]]
+    device: dict[str, Any]
+    calibration: Overhead
+    rows: list[Row]
+    promises: Promises
 
 
 @dataclass(frozen=True)
@@ -185,29 +225,14 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
         path = [*found.values()][-1]
     document = read_json(Path(path), "peers", range(1, SCHEMA + 1), advice)
     try:
-        _require_whole(document)
-    except (ValueError, RecursionError) as error:
+        whole = converted(document, Document)
+        declared = whole.get("benchmarks", [])
+        if whole["complete"] and whole["rows"] and not declared and "aa" not in whole["promises"]:
+            raise ValueError("promises lacks aa")
+        if not (whole["rows"] or whole["promises"].get("coverage")):
+            raise ValueError("rows is empty")
+        if other := {row.work for row in whole["rows"]}.difference((KNOWN, CUBLAS, *declared)):
+            raise ValueError(f"rows: work is {other.pop()!r:.60}: works are {', '.join((KNOWN, CUBLAS, *declared))}")
+    except ValueError as error:
         raise BadRunFile(f"{path} isn't a whole comparison of harnesses ({error}): {advice}") from error
     return Comparison(document, "recorded" if shipped else document.get("origin", "recorded"))
-
-
-def _require_whole(document: dict[str, Any]) -> None:
-    """Raise ValueError for a part that is missing, of a wrong type or out of range. A comparison that was cut short
-    lacks the parts that weren't measured yet; one from before `again`, `beside_cupti` or `coverage` lacks those.
-    """
-    check("", document, PARTS)
-    check_date(document["created"])
-    promises = document["promises"]
-    declared = document.get("benchmarks", [])
-    needed = {"wall_s", "aa"} if document["complete"] and document["rows"] and not declared else {"wall_s"}
-    check("promises", promises, {name: part for name, part in PROMISES.items() if name in needed | promises.keys()})
-    if not document["calibration"]["offset_by_length_us"]:
-        raise ValueError("offset_by_length_us is empty")
-    if not (document["rows"] or promises.get("coverage")):
-        raise ValueError("rows is empty")
-    for number, row in enumerate(document["rows"], 1):
-        if row["work"] not in (works := (KNOWN, CUBLAS, *declared)):
-            raise ValueError(f"rows {number} work is {row['work']!r:.60}: works are {', '.join(works)}")
-        check_positive(f"rows {number} ", row, ["of"])
-    for number, point in enumerate(promises["wall_s"], 1):
-        check_positive(f"wall_s {number} ", point, ["worklog_s"])

@@ -3,32 +3,70 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
 from worklog.errors import BadSetting, BadShape
 from worklog.problem import Shape
 from worklog.runs import tables
-from worklog.runs.documents import check, read_fields, without_nan
+from worklog.runs.documents import Count, Positive, converted, without_nan
 
 AGAINST = "against"  # among the changed settings: another baseline than cuBLAS, or than a benchmark's first one
-STATUSES = ("measured", "refused", "skipped")
-STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
-VERDICT = {
-    "accepted": bool,
-    "precision": str | None,
-    "seed?": int | None,
-    "stages": [{**STAGE, "seconds?": float, "note?": str}],
-}
-SAMPLES = {
-    **dict.fromkeys(("us?", "baseline_us?", "hot_us?", "hot_baseline_us?"), list[float]),
-    **dict.fromkeys(("sm_mhz?", "baseline_sm_mhz?"), list[float | None]),
-    **dict.fromkeys(("counts?", "placement?", "baseline_placement?"), list[int]),
-}
+
+
+class Stage(TypedDict):
+    """A stage of the gate, as far as it is read here."""
+
+    name: str
+    passed: bool
+    measured: float | None
+    limit: float | None
+    detail: str
+    seconds: NotRequired[float]
+    note: NotRequired[str]
+
+
+class Verdict(TypedDict):
+    """The gate's verdict, as far as it is read here."""
+
+    accepted: bool
+    precision: str | None
+    seed: NotRequired[int | None]
+    stages: list[Stage]
+
+
+class Samples(TypedDict, total=False):
+    """Raw samples, a column each: see worklog.runs.samples.Reading."""
+
+    us: list[Annotated[float, Meta(ge=0)]]
+    baseline_us: list[Annotated[float, Meta(ge=0)]]
+    hot_us: list[float]
+    hot_baseline_us: list[float]
+    sm_mhz: list[float | None]
+    baseline_sm_mhz: list[float | None]
+    counts: list[int]
+    placement: list[int]
+    baseline_placement: list[int]
+
+
+class Entry(TypedDict, total=False):
+    """What an entry of a run file must hold beyond the types of a Measurement's fields."""
+
+    shape: tuple[Count, Count, Count] | None
+    status: Literal["measured", "refused", "skipped"]
+    verdict: Verdict | None
+    samples: Samples
+    us: Positive | None
+    tflops: Positive | None
+    ratio: Positive | None
+    sm_mhz: Positive | None
+    gbs: Positive | None
+    hot_us: Positive | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,34 +216,20 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Measurement:
-        """Read one entry of a run file. Raises ValueError, TypeError or BadShape."""
-        found = read_fields(cls, document)
-        if found.status not in STATUSES:
-            raise ValueError(f"status is {found.status!r:.60}")
-        check("samples", found.samples, SAMPLES)
+        """Read one entry of a run file. Raises ValueError."""
+        converted(document, Entry)
+        found = replace(converted(document, cls), beside=())
         _check_columns(found.samples)
-        if found.verdict is not None:
-            check("verdict", found.verdict, VERDICT)
-            if found.status == "measured" and not (found.verdict["accepted"] and found.verdict["precision"]):
-                raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
-        check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs", "hot_us"))
-        shape = None if found.shape is None else astuple(found.problem)  # raises BadShape
-        return replace(found, shape=shape, degradations=tuple(found.degradations), beside=())
-
-
-def check_positive(what: str, values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise ValueError, naming it, for a number that isn't above 0."""
-    for name in names:
-        if (value := values.get(name)) is not None and not value > 0:
-            raise ValueError(f"{what}{name} is {value!r:.60}: it must be above 0")
+        verdict = found.verdict
+        if found.status == "measured" and verdict and not (verdict["accepted"] and verdict["precision"]):
+            raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
+        return found
 
 
 def _check_columns(samples: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ValueError for a time below 0, and for a column that isn't as long as its times."""
+    """Raise ValueError for a column that isn't as long as its times."""
     for times, *others in (("us", "sm_mhz", "placement", "counts"), ("baseline_us", "baseline_sm_mhz")):
         count = len(samples.get(times, ()))
-        if min(samples.get(times, ()), default=0.0) < 0:
-            raise ValueError(f"samples {times} has a time below 0")
         for name in others:
             if len(samples.get(name, [0] * count)) != count:
                 raise ValueError(f"samples {name} has {len(samples[name])} values for {count} times")

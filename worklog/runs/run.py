@@ -11,38 +11,24 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, NotRequired, TypedDict
 
-from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
+from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
 from worklog.runs import frames, tables
-from worklog.runs.documents import check, check_date, read_json, types_of, write_text
-from worklog.runs.measurement import AGAINST, Measurement, as_json, check_positive
+from worklog.runs.documents import ByLength, converted, read_json, write_text
+from worklog.runs.measurement import AGAINST, Measurement, as_json
 from worklog.settings import Harness
 
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
-ORIGINS = ("live", "recorded")
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
-# What is read of the parts that other rooms write; what a run could not find out is missing.
-DEVICE = {
-    "name?": str,
-    "compute_capability?": tuple[int, int],
-    "driver?": str,
-    **dict.fromkeys(("multiprocessors?", "l2_bytes?", "memory_bytes?", "memory_bus_bits?"), int),
-    **dict.fromkeys(("sm_clock_mhz?", "memory_clock_mhz?", "fp32_peak_tflops?", "memory_peak_gbs?"), float),
-}
-RATES = ("fp32_tflops", "copy_gbs", "l2_gbs", "sm_mhz")
-PROOFS = ("offset_us", "offset_spread_us", "tick_us", "slope", "aa_ratio", "aa_low", "aa_high", "launch_us")
-L2 = ("warm_cycles", "cold_cycles", "still_cached")
-CALIBRATION = {"offset_by_length_us?": dict[float, float]} | {f"{name}?": float for name in (*RATES, *PROOFS, *L2)}
-KERNEL = {"file?": str, "sha256?": str, "idea?": str, "registers?": int, "shared_bytes?": int, "tile?": dict[str, Any]}
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 
 
@@ -51,6 +37,22 @@ def source_label(origin: str, device: str, clocks: str, created: str) -> str:
     name, _, mhz = clocks.partition(":")
     held = CLOCKS.get(name, "clocks ignored") + (f" at {mhz} MHz" if mhz else "")
     return f"{origin} · {device} · {held} · {created[:10]}"
+
+
+class File(TypedDict):
+    """What a run file must hold, as far as it is read. What could not be found out is missing or null."""
+
+    origin: NotRequired[Literal["live", "recorded"]]
+    tool: dict[str, Any]
+    created: datetime
+    complete: bool
+    device: dict[str, str | float | tuple[int, int]]
+    software: dict[str, str]
+    harness: dict[str, Any]
+    calibration: dict[str, float | ByLength | None]
+    kernels: dict[str, dict[str, Any]]
+    notes: list[str]
+    measurements: list[dict[str, Any]]
 
 
 @dataclass(repr=False)
@@ -152,23 +154,22 @@ class Run:
         """
         advice = "measure again, or give a file that `worklog run` wrote"
         document = read_json(path, None, [SCHEMA], advice)
-        where, changes = "", list[dict[str, Any]]()
+        where, entries = "", list[Measurement]()
         try:
-            values, where = _head(document), "harness "
+            converted(document, File)
+            values = {name: document[name] for name in HEAD}
+            values["calibration"] = {name: value for name, value in values["calibration"].items() if value is not None}
+            if values["harness"]:
+                values["harness"] = BEFORE_PLACEMENT | values["harness"]
+            where = "harness "
             _check_settings(values["harness"])
-            where = ""
-            origin = origin or document.get("origin", "recorded")
-            if origin not in ORIGINS:
-                raise ValueError(f"origin is {origin!r:.60}: origins are {' and '.join(ORIGINS)}")
-            entries = []
             for number, entry in enumerate(document["measurements"], 1):
                 where = f"measurements {number} "
                 entries.append(Measurement.from_dict(entry))
-                if entries[-1].changed not in changes:
-                    changes.append(entries[-1].changed)
-                    _check_settings(values["harness"] | entries[-1].changed)
-        except (TypeError, ValueError, BadShape, BadSetting) as error:
+                _check_settings(values["harness"] | entries[-1].changed)
+        except (ValueError, BadSetting) as error:
             raise BadRunFile(f"{path} isn't a whole run of schema {SCHEMA} ({where}{error}): {advice}") from error
+        origin = origin or document.get("origin", "recorded")
         measurements = [replace(m, label=re.sub("^(live|recorded) ", f"{origin} ", m.label)) for m in entries]
         return cls(**values, measurements=measurements, origin=origin, path=path)
 
@@ -176,26 +177,10 @@ class Run:
         return self.text()
 
 
-def _head(document: dict[str, Any]) -> dict[str, Any]:
-    """A run's provenance. Raises ValueError or BadSetting."""
-    hints = get_type_hints(Run)
-    check("", document, {name: hints[name] for name in HEAD} | {"measurements": list[dict[str, Any]]})
-    values = {name: document[name] for name in HEAD}
-    values["calibration"] = {name: value for name, value in values["calibration"].items() if value is not None}
-    if values["harness"]:
-        values["harness"] = BEFORE_PLACEMENT | values["harness"]
-    check("", values, {"device": DEVICE, "calibration": CALIBRATION})
-    check("kernels", values["kernels"], dict.fromkeys(values["kernels"], KERNEL))
-    numbers = [name.removesuffix("?") for name, declared in DEVICE.items() if declared in (int, float)]
-    check_positive("device ", values["device"], numbers)
-    check_positive("calibration ", values["calibration"], RATES)
-    check_date(values["created"])
-    return values
-
-
 def _check_settings(values: Mapping[str, Any]) -> None:
     """Raise BadSetting for a setting that has no such value; one that this version doesn't know is ignored."""
-    Harness(**{name: value for name, value in values.items() if name in types_of(Harness)})
+    known = {field.name for field in fields(Harness)}
+    Harness(**{name: value for name, value in values.items() if name in known})
 
 
 def runs_dir() -> Path:
