@@ -201,18 +201,27 @@ class NumpyDevice:
     def free_bytes(self) -> int:
         return 2**28 + POOL_BYTES  # beside what stays free
 
+    def enqueue(self, work: Callable[[], object], us: float = 0.0) -> None:
+        """Do this when the host waits. us: how long it takes on a device that has a time."""
+        self._queue.append(work)
+
+    def product_us(self, problem: Problem) -> float:
+        """How long a product takes."""
+        return 0.0
+
     def copy(self, to: Any, source: Any) -> None:
-        self._queue.append(lambda: np.copyto(to.data, source.data))
+        self.enqueue(lambda: np.copyto(to.data, source.data))
 
     def overwrite(self, buffer: Any, host: Float32) -> None:
         assert host.size == buffer.size and host.dtype == np.float32
         copy = host.ravel().copy()
-        self._queue.append(lambda: np.copyto(buffer.data, copy))
+        self.enqueue(lambda: np.copyto(buffer.data, copy))
 
     def fill(self, buffer: Any, value: float) -> None:
-        self._queue.append(lambda: buffer.data.fill(value))
+        self.enqueue(lambda: buffer.data.fill(value))
 
     def download(self, buffer: Any) -> Float32:
+        self.enqueue(lambda: None)  # a copy takes its time
         self.synchronize()
         out: Float32 = buffer.data.copy()
         return out
@@ -225,10 +234,11 @@ class NumpyDevice:
         if not 1 <= block <= 1024:
             raise LaunchFailed("launching a kernel: invalid configuration argument")
         if not kernel.gemm:
-            self._queue.append(lambda: kernel.function(*arguments))
+            self.enqueue(lambda: kernel.function(*arguments))
             return
         m, n, k, alpha, a, b, beta, c = arguments
-        self._queue.append(lambda: kernel.function(Problem(int(m), int(n), int(k), alpha, a, b, beta, c)))
+        problem = Problem(int(m), int(n), int(k), alpha, a, b, beta, c)
+        self.enqueue(lambda: kernel.function(problem), self.product_us(problem))
 
     def synchronize(self) -> None:
         queue, self._queue = self._queue, []

@@ -11,8 +11,9 @@ import pytest
 from pytest import approx
 
 from tests.harness.fake_nvml import GPU
-from tests.harness.virtual import VirtualGpu
 from tests.helpers import typed
+from tests.virtual.gpu import VirtualGpu
+from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import Calibration, certificate
@@ -38,7 +39,8 @@ def test_the_tick_is_the_smallest_step() -> None:
     # The flush before it makes each reading fall elsewhere on the grid, as on a real GPU.
     gpu = VirtualGpu(tick_us=0.032, offset_us=3.45)
     jitter = iter(range(10**6))
-    gpu.spin = lambda ns: gpu._enqueue(lambda: gpu._run(ns / 1000 + next(jitter) % 7 * 0.02))  # type: ignore[method-assign]
+    spin = gpu.spin
+    gpu.spin = lambda ns: spin(ns + next(jitter) % 7 * 20)  # type: ignore[method-assign]
     assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
 
 
@@ -46,7 +48,7 @@ def test_a_kernel_against_itself_is_as_noisy_as_the_gpu_and_a_launch_costs_what_
     quiet, noisy = (harness.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
     assert quiet.low <= 1.0 <= quiet.high
     assert noisy.relative_half_width == approx(40 * quiet.relative_half_width, rel=0.5)
-    assert harness.launch_cost_us(VirtualGpu(enqueue_us=5.5)) == approx(5.5)
+    assert harness.launch_cost_us(VirtualGpu(Machine(enqueue_us=5.5))) == approx(5.5)
 
 
 @pytest.mark.parametrize("evicts", [True, False])

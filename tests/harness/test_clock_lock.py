@@ -15,7 +15,8 @@ import pytest
 from pytest import approx
 
 from tests.harness import fake_nvml
-from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu, timed
+from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
+from tests.virtual.session import timed
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
 from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_requested, locked_clocks

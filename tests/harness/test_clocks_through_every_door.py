@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 import worklog
 from tests.harness import fake_nvml
-from tests.harness.virtual import VirtualGpu, session_on
+from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
-from tests.virtual.session import CALIBRATION, VirtualSession
+from tests.virtual.session import CALIBRATION, VirtualSession, session_on
 from worklog.cli.commands import main
 from worklog.harness import Harness
 from worklog.kernel import Kernel

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pytest import approx
 
-from tests.harness.virtual import BASELINE_US, VirtualGpu, timed
+from tests.virtual.gpu import VirtualGpu
+from tests.virtual.machine import Machine
+from tests.virtual.session import BASELINE_US, timed
 from worklog.harness import Harness, time_pair
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Partly, Stopwatch
@@ -57,12 +59,12 @@ def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
 
     reading = time_pair(gpu, layer, None, Harness())  # type: ignore[arg-type]
     assert reading.hot[0] == approx([3.0 * kernels] * len(reading.hot[0]), rel=0.1)
-    found = cross_check(gpu, layer, gpu.offset_us, gpu.enqueue_us, every_timer=False)  # type: ignore[arg-type]
-    assert found.host_us == approx(kernels * gpu.enqueue_us)
+    found = cross_check(gpu, layer, gpu.offset_us, gpu.machine.enqueue_us, every_timer=False)  # type: ignore[arg-type]
+    assert found.host_us == approx(kernels * gpu.machine.enqueue_us)
 
 
 def test_the_energy_of_a_launch_is_the_power_over_its_time() -> None:
-    gpu = VirtualGpu(watts=500.0, temperature=lambda now: 61.0, warm_speedup=1.0, enqueue_us=0.0)
+    gpu = VirtualGpu(watts=500.0, temperature=lambda now: 61.0, warm_speedup=1.0, machine=Machine(enqueue_us=0.0))
     reading = timed(gpu, Harness().but(energy_s=1.0), us=100.0).reading
     assert reading.energy is not None
     assert reading.energy.watts == approx(500.0, rel=1e-2)
@@ -83,7 +85,7 @@ def test_a_gpu_without_an_energy_counter_or_a_temperature_is_named() -> None:
 def test_it_waits_until_the_gpu_is_cool_but_not_for_ever() -> None:
     gpu = VirtualGpu(temperature=lambda now: 80.0 - now / 1e6)
     assert timed(gpu, Harness().but(cool_c=60.0)).reading.degradations == []
-    assert gpu.host_now > 20e6
+    assert gpu.machine.host_now > 20e6
     hot = timed(VirtualGpu(temperature=lambda now: 80.0), Harness().but(cool_c=60.0)).reading
     assert any("cool_c: 80 °C after 120 s instead of 60 °C" in said for said in hot.degradations)
 
@@ -94,4 +96,4 @@ def test_the_gpu_idles_before_each_sample_where_that_is_asked_for() -> None:
     timed(busy, few)
     reading = timed(idle, few.but(sleep_ms=5.0)).reading
     samples = len(reading.subject) + len(reading.baseline) + 2  # the warm-up's
-    assert idle.host_now - busy.host_now == approx(5_000.0 * samples, rel=0.02)
+    assert idle.machine.host_now - busy.machine.host_now == approx(5_000.0 * samples, rel=0.02)

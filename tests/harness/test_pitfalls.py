@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from tests.harness.virtual import BASELINE_US, REFERENCE_MHZ, VirtualGpu, launches_of_warm_up, timed
 from tests.virtual.arrays import Array, VirtualArrays
+from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
-from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us
+from tests.virtual.session import (
+    BASELINE_US,
+    PEAK_TFLOPS,
+    QUICK,
+    VirtualSession,
+    launches_of_warm_up,
+    measure,
+    timed,
+    true_us,
+)
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape
 from worklog.runner.tasks import BASELINE
@@ -61,12 +70,12 @@ def test_all_fixes_on_recover_the_truth(us: float) -> None:
 
 
 READS: dict[str, tuple[VirtualGpu, dict[str, Any], float]] = {
-    "timer": (VirtualGpu(enqueue_us=6.5), {"timer": "host"}, 6.5),  # the host's cost of a launch
-    "queue": (VirtualGpu(enqueue_us=9.0), {"queue": False}, TRUE_US + 9.0),  # with the launch bubble
+    "timer": (VirtualGpu(Machine(enqueue_us=6.5)), {"timer": "host"}, 6.5),  # the host's cost of a launch
+    "queue": (VirtualGpu(Machine(enqueue_us=9.0)), {"queue": False}, TRUE_US + 9.0),  # with the launch bubble
     "offset": (VirtualGpu(offset_us=2.5), {"offset": "kept"}, TRUE_US + 2.5),
     "l2": (VirtualGpu(warm_speedup=1.4), {"l2": "warm"}, TRUE_US / 1.4),
     "warmup": (  # loads its module on an idle GPU
-        VirtualGpu(load_us=1000.0, ramp_us=1e9, idle_mhz=500.0, host_now=1e8, enqueue_us=4.0),
+        VirtualGpu(load_us=1000.0, ramp_us=1e9, idle_mhz=500.0),
         {"warmup": "none", "statistic": "first"},
         1000.0 + TRUE_US * REFERENCE_MHZ / 500.0 + 4.0,
     ),
@@ -121,7 +130,7 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     assert varied.time.placement is not None and varied.time.launches is not None
     assert varied.time.placement > 10 * varied.time.launches
     assert varied.ratio.low <= TRUE_RATIO <= varied.ratio.high, "the baseline doesn't depend on it, so the ratio does"
-    assert fixed.time.value == approx(TRUE_US * (1 + gpu._slower), rel=1e-3), "one of the two groups"
+    assert fixed.time.value == approx(TRUE_US * (1 + gpu.slower), rel=1e-3), "one of the two groups"
     assert fixed.time.relative_half_width < 2e-4
     assert not fixed.time.low <= TRUE_US <= fixed.time.high
 
@@ -138,7 +147,9 @@ def test_a_host_clock_keeps_to_the_budget_of_a_long_kernel() -> None:
     gpu = VirtualGpu()
     found = timed(gpu, Harness().but(timer="host", budget_s=1.0, warmup="none"), us=300_000.0)
     assert found.time.value < 100.0 and not any("0.0 s" in said for said in found.reading.degradations)
-    assert gpu.device_now / 1e6 < 1.0 + 1.0 + 0.5, "the pause before a cold start, the budget, and one launch more"
+    assert gpu.machine.device_now / 1e6 < 1.0 + 1.0 + 0.5, (
+        "the pause before a cold start, the budget, and one launch more"
+    )
 
 
 def test_few_samples_visit_few_placements_and_the_result_states_how_many() -> None:

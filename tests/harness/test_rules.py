@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from tests.harness.virtual import VirtualGpu, timed
+from tests.virtual.gpu import VirtualGpu
+from tests.virtual.session import timed
 from worklog.errors import BadSetting
 from worklog.harness import Harness, time_pair
 from worklog.harness.rules import Evidence, Window, salykova_replays, stopping_rule, warm_up_rule
@@ -91,14 +92,14 @@ def test_a_warm_up_by_count_launches_so_often_and_says_what_it_does_not_check(wo
     reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(warmup=word), size=4096)
     assert reading.warmup_launches == launches
     prepared = word == "tensara"  # ten products, then a pause
-    assert gpu.log.count("burn") == 10 * prepared and (gpu.host_now > 0.5e6) is prepared
+    assert gpu.log.count("burn") == 10 * prepared and (gpu.machine.host_now > 0.5e6) is prepared
     assert any(f"warm-up: {word}, which doesn't check" in said for said in reading.degradations)
 
 
 def test_a_warm_up_by_time_lasts_so_long() -> None:
     def host_us(word: str) -> float:
         timed(gpu := VirtualGpu(), Harness().but(warmup=word))
-        return gpu.host_now
+        return gpu.machine.host_now
 
     assert host_us("time:100") - host_us("time:50") == approx(50_000.0, rel=0.1)
     assert host_us("time") - host_us("time:25") == 0.0

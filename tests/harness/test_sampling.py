@@ -9,7 +9,9 @@ import re
 import pytest
 from pytest import approx
 
-from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu, launches_of_warm_up, timed
+from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
+from tests.virtual.machine import Machine
+from tests.virtual.session import launches_of_warm_up, timed
 from worklog.errors import LaunchFailed
 from worklog.gate import Stage
 from worklog.gate.after_timing import second_clock
@@ -54,7 +56,7 @@ def test_sampling_ends_after_its_budget() -> None:
     result = timed(gpu, Harness().but(precision=1e-4, budget_s=0.5, most_samples=10**6), us=20_000.0)
     assert not result.reading.converged
     assert 3 <= len(result.reading.subject) <= 30
-    assert gpu.host_now < WARMUP_LIMIT_US + 1e6
+    assert gpu.machine.host_now < WARMUP_LIMIT_US + 1e6
 
 
 def test_a_warm_up_that_never_gets_steady_ends_and_is_said() -> None:
@@ -102,7 +104,7 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
     marks = gpu.kernel(50.0, marks=True)
     marks()
     pairs, _ = take_batch(gpu, [marks], 4, Harness().but(queue=queue))
-    bubble = 0.0 if queue else gpu.enqueue_us
+    bubble = 0.0 if queue else gpu.machine.enqueue_us
     assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
 
 
@@ -133,7 +135,7 @@ def test_any_exception_inside_a_held_queue_releases_it(raised: type[BaseExceptio
 
 @pytest.mark.parametrize("us", [350.0, 550.0, 620.0, 3000.0])
 def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
-    gpu = VirtualGpu()
+    gpu = VirtualGpu(Machine(enqueue_us=0.0))
     pair_us = us + gpu.flush_us
     lasted = time_pair(gpu, gpu.kernel(us), None, Harness()).warmup_launches * pair_us
     assert WINDOW_US < lasted < WINDOW_US + 3 * pair_us, "of three windows all but one are samples, in whole turns"

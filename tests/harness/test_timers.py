@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from pytest import approx
 
-from tests.harness.virtual import VirtualGpu
+from tests.virtual.gpu import VirtualGpu
+from tests.virtual.machine import Machine
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.batches import span_us
@@ -66,7 +67,7 @@ def test_what_cannot_rotate_is_refused_and_would_have_been_warm() -> None:
 
 
 def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its_nodes() -> None:
-    assert middle(read(VirtualGpu(offset_us=3.6, enqueue_us=9.0), GRAPH)) == approx(50.0 + 0.36)
+    assert middle(read(VirtualGpu(offset_us=3.6, machine=Machine(enqueue_us=9.0)), GRAPH)) == approx(50.0 + 0.36)
     assert middle(read(VirtualGpu(offset_us=0.0, node_us=1.0), GRAPH)) == approx(51.0)
 
 
@@ -94,7 +95,7 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: p
 def test_a_graph_of_slow_kernels_is_short() -> None:
     gpu = VirtualGpu()
     assert middle(read(gpu, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
-    assert gpu.host_now < 40e6
+    assert gpu.machine.host_now < 40e6
 
 
 def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
@@ -114,7 +115,7 @@ def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
 
 
 def test_the_tracer_sees_neither_the_launch_nor_the_event_pair_and_a_cold_cache() -> None:
-    gpu = VirtualGpu(enqueue_us=9.0, tracer_us=0.6, warm_speedup=1.4)
+    gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
     reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer="cupti"))
     assert middle(reading) == approx(50.6)
 
@@ -126,7 +127,7 @@ def test_without_the_package_the_message_says_how_to_get_it(monkeypatch: pytest.
 
 
 def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
-    gpu = VirtualGpu(enqueue_us=9.0)
+    gpu = VirtualGpu(Machine(enqueue_us=9.0))
     first, second = gpu.kernel(4.0), gpu.kernel(7.5)
     for load in (first, second):
         load()
@@ -158,7 +159,7 @@ def test_a_launch_without_a_kernel_and_a_second_tracer_are_errors_and_the_tracer
 
 def check(gpu: VirtualGpu, launch: Callable[[], None], queue: bool = True) -> CrossCheck:
     launch()
-    return cross_check(gpu, launch, 3.45, gpu.enqueue_us, queue)
+    return cross_check(gpu, launch, 3.45, gpu.machine.enqueue_us, queue)
 
 
 @pytest.mark.parametrize("us", [20.0, 500.0, 30_000.0])
@@ -178,7 +179,7 @@ def test_an_offset_that_is_wrong_is_found_out_by_all() -> None:
 
 
 def test_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
-    gpu = VirtualGpu(enqueue_us=5.0)
+    gpu = VirtualGpu(Machine(enqueue_us=5.0))
     found = check(gpu, gpu.kernel(8.0))
     assert "launch of 5.0 µs" in found.absent["wall clock"]
     assert found.disagreements == []
@@ -194,7 +195,7 @@ def test_work_on_the_host_is_a_disagreement_and_the_bubble_before_what_is_not_qu
 
     def also_works_on_the_host() -> None:
         kernel()
-        gpu.host_now += 700.0
+        gpu.machine.host_now += 700.0
 
     found = check(gpu, kernel, queue)
     assert (found.bubble_us > 2) is not queue and found.disagreements == []
@@ -214,7 +215,7 @@ def test_a_witness_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pyte
 
     def cannot_be_recorded() -> None:
         kernel()
-        if gpu._recording is not None:
+        if gpu.stream.recording is not None:
             gpu.synchronize()
 
     monkeypatch.setattr(gpu, "tracer", no_tracer)

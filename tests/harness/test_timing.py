@@ -20,8 +20,8 @@ import pytest
 from pytest import approx
 
 import worklog
-from tests.harness.virtual import VirtualGpu, session_on
-from tests.virtual.session import CALIBRATION
+from tests.virtual.gpu import VirtualGpu
+from tests.virtual.session import CALIBRATION, session_on
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
 from worklog.harness import Harness
 from worklog.runner import timing
@@ -52,7 +52,7 @@ def gpu() -> VirtualGpu:
 
 def timed(gpu: VirtualGpu, fn: Any, *args: Any, harness: Harness | None = None, **how: Any) -> worklog.Measurement:
     """worklog.time on this GPU."""
-    calibration = replace(CALIBRATION, offset_us=gpu.offset_us, launch_us=gpu.enqueue_us, still_cached=0.5)
+    calibration = replace(CALIBRATION, offset_us=gpu.offset_us, launch_us=gpu.machine.enqueue_us, still_cached=0.5)
     return timing.time_on(session_on(gpu, calibration), timing.Call(fn, args, **how), harness or Harness())
 
 
@@ -179,23 +179,16 @@ def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
 def test_a_cross_check_states_disagreements(gpu: VirtualGpu) -> None:
     launch = gpu.kernel(50.0)
 
-    def works_elsewhere_too() -> None:
-        launch()
-        gpu.device_now += 300.0
-
-    doubted = timed(gpu, works_elsewhere_too)
-    assert any("cross-check: the wall clock reads 335" in said for said in doubted.degradations)
-    against = timed(gpu, launch, against=works_elsewhere_too)
-    assert any("the baseline: cross-check: the wall clock" in said for said in against.degradations)
-    for without in ({"cross_check_limit": 10.0}, {"cross_check": "none"}):
-        assert not any("cross-check" in said for said in timed(gpu, works_elsewhere_too, **without).degradations)
-
     def slow_to_launch() -> None:
         launch()
-        gpu.host_now += 300.0
+        gpu.machine.host_now += 300.0
 
     (said,) = [said for said in timed(gpu, slow_to_launch).degradations if "cross-check" in said]
     assert "the wall clock reads 304.00 µs" in said and "the host takes 304.0 µs to launch it" in said
+    against = timed(gpu, launch, against=slow_to_launch)
+    assert any("the baseline: cross-check: the wall clock" in said for said in against.degradations)
+    for without in ({"cross_check_limit": 10.0}, {"cross_check": "none"}):
+        assert not any("cross-check" in said for said in timed(gpu, slow_to_launch, **without).degradations)
 
 
 @pytest.mark.parametrize(("us", "most"), [(50.0, 1400), (10_000.0, 20), (1e6, 15)])
@@ -211,11 +204,15 @@ def test_a_cross_check_costs_few_launches(gpu: VirtualGpu, us: float, most: int)
 
 
 def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu: VirtualGpu) -> None:
-    gpu.elsewhere_us = 300.0
-    with pytest.raises(
-        LaunchFailed, match=r"leaves work on a stream that it doesn't join.* let the current stream wait"
-    ):
-        timed(gpu, gpu.kernel(50.0), cross_check="none")
+    launch, elsewhere = gpu.kernel(50.0), gpu.machine.stream()
+
+    def forks() -> None:
+        launch()
+        gpu.machine.enqueue(300.0, stream=elsewhere)
+
+    words = r"leaves work on a stream that it doesn't join.* let the current stream wait"
+    with pytest.raises(LaunchFailed, match=words):
+        timed(gpu, forks, cross_check="none")
 
 
 def test_a_call_that_enqueues_nothing_has_no_time_and_says_where_work_belongs(gpu: VirtualGpu) -> None:
@@ -294,7 +291,7 @@ def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None
 def part_of(gpu: VirtualGpu, us: float, wait: bool = False) -> Callable[[Any], None]:
     """A call of which a stopwatch times a part that lasts so long; wait: for the GPU, at its end."""
     setup, part = gpu.kernel(400.0), gpu.kernel(us, data=f"part of {us}")
-    gpu.enqueue_us = 0.0  # else an unqueued part would wait for its launch
+    gpu.machine.enqueue_us = 0.0  # else an unqueued part would wait for its launch
 
     def call(watch: Any) -> None:
         setup()

@@ -17,10 +17,10 @@ from pytest import approx
 from traitlets.config import Config
 
 from tests import helpers
-from tests.harness.virtual import VirtualGpu, session_on
 from tests.helpers import measured, small_run
 from tests.lab.waiting import gone, until
-from tests.virtual.session import CALIBRATION
+from tests.virtual.gpu import VirtualGpu
+from tests.virtual.session import CALIBRATION, session_on
 from worklog import try_kernel
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Stage, Verdict

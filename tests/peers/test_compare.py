@@ -16,7 +16,7 @@ import pytest
 from pytest import approx
 
 from tests.exploits.arrays import xp
-from tests.harness.virtual import VirtualGpu
+from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
 from worklog.errors import BadSetting, ChildFailed, install_command

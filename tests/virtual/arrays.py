@@ -153,10 +153,7 @@ class VirtualArrays(Elementwise):
 
     def _product_us(self, a: Array, b: Array) -> float:
         us = 2 * a.shape[0] * a.shape[1] * b.shape[1] / self.machine.flops_per_us
-        key = id(a.buffer.memory)
-        warm = key in self.machine.warm
-        self.machine.warm.add(key)
-        return us / self.machine.warm_speedup if warm else us
+        return us / self.machine.warm_speedup if self.machine.touch(id(a.buffer.memory)) else us
 
     def _enqueue(
         self, us: float | Callable[[], float], work: Callable[[], Any], to: Array, alone: bool = False

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from worklog.errors import LaunchFailed
 
 HOLD_LIMIT_US = 20e6
+QUEUE_LENGTH = 1000  # operations that a held stream takes, on a real GPU about 1024
 NEVER = float("inf")
 Commit = Callable[[], None]
 Begin = Callable[[], Commit | None]
@@ -83,7 +85,7 @@ class Thread:
 
 class Machine:
     """enqueue_us: what a call of the driver costs the host. flops_per_us: of a product from a cold L2; warm_speedup:
-    how much faster one is whose inputs were used last. bytes_per_us: of a copy.
+    how much faster one is whose inputs are in L2. bytes_per_us: of a copy.
     """
 
     def __init__(
@@ -92,17 +94,18 @@ class Machine:
         flops_per_us: float = 4096.0,
         bytes_per_us: float = 16384.0,
         warm_speedup: float = 1.25,
+        l2_bytes: int = 64 * 2**20,
     ) -> None:
         self.enqueue_us, self.flops_per_us, self.bytes_per_us = enqueue_us, flops_per_us, bytes_per_us
-        self.warm_speedup = warm_speedup
+        self.warm_speedup, self.l2_bytes = warm_speedup, l2_bytes
         self.host_now = self.device_now = 0.0
         self.legacy = Stream("legacy")
         self.streams = [self.legacy]
         self.current = self.legacy
-        self.warm: set[int] = set()
+        self.l2: dict[Any, int] = {}
         self.gave_up = False
         self.threads: list[Thread] = []
-        self._held: Operation | None = None
+        self.held: Operation | None = None
         self._alone: Operation | None = None
 
     def stream(self, kind: str = "non-blocking") -> Stream:
@@ -110,6 +113,14 @@ class Machine:
         made = Stream(kind)
         self.streams.append(made)
         return made
+
+    def touch(self, data: Any, size: int = 1) -> bool:
+        """Whether the data were still in L2; then they are, and what was used longest ago makes room."""
+        warm = self.l2.pop(data, None) is not None
+        self.l2[data] = size
+        while sum(self.l2.values()) > self.l2_bytes:
+            del self.l2[next(iter(self.l2))]
+        return warm
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
@@ -133,6 +144,8 @@ class Machine:
         if stream.recording is not None:
             stream.recording.append(work)
             return None
+        if self.held is not None and len(stream.queue) > QUEUE_LENGTH:
+            raise LaunchFailed("the stream's queue is full while it is held: on a real GPU this waits for ever")
         self.pass_host(self.enqueue_us)
         return self._put(stream, work)
 
@@ -221,12 +234,12 @@ class Machine:
     def hold(self, stream: Stream) -> None:
         """Block a stream until `release`."""
         self.synchronize(stream)
-        self._held = self.enqueue(NEVER, stream=stream)
+        self.held = self.enqueue(NEVER, stream=stream)
 
     def release(self) -> None:
         """Let the held stream run."""
-        if self._held is not None:
-            self._held.released, self._held = self.host_now, None
+        if self.held is not None:
+            self.held.released, self.held = self.host_now, None
 
     def _advance_to(self, now: float) -> None:
         self._advance(lambda: self._next()[0] > now)
@@ -235,7 +248,7 @@ class Machine:
         """Let the device run, in the order of time, until it is enough."""
         while not enough():
             when, what = self._next()
-            if when == NEVER and self._held is not None:  # the host waits for what waits for the host
+            if when == NEVER and self.held is not None:  # the host waits for what waits for the host
                 self.host_now += HOLD_LIMIT_US
                 self.gave_up = True
                 self.release()

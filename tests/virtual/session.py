@@ -1,26 +1,34 @@
-"""A session on the virtual GPU, with known true times: the real path from the gate to a measurement."""
+"""Sessions on the virtual GPU, with known true times: the real path from the gate to a measurement, and the harness
+alone.
+"""
 
 from __future__ import annotations
 
-from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
+from dataclasses import dataclass, replace
+
+from tests.virtual.device import VirtualBaseline
+from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from worklog.gpu.device import Gpu
-from worklog.harness import Harness
+from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session, attempt, read
 from worklog.runner.tasks import BASELINE, Task
 from worklog.runs.measurement import Measurement
-from worklog.runs.samples import event_overhead_us, summarise
+from worklog.runs.samples import Estimate, event_overhead_us, summarise, summarize
 
-GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
+MHZ = 20.0
+LANES = 128
+L2_BYTES = 2**22
+GPU = Gpu("a virtual GPU", (9, 0), 1, L2_BYTES, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
 QUICK = Harness().but(least_samples=6, most_samples=64, precision=0.05)
 CALIBRATION = Calibration(
-    offset_us=VirtualTimeline.offset_us,
+    offset_us=VirtualGpu.offset_us,
     offset_spread_us=0.0,
-    offset_by_length_us={"10": VirtualTimeline.offset_us},
+    offset_by_length_us={"10": VirtualGpu.offset_us},
     tick_us=0.0,
     fp32_tflops=PEAK_TFLOPS,
     copy_gbs=16.0,
@@ -41,14 +49,18 @@ class VirtualSession(Session):
     """Everything but the GPU is the real session's."""
 
     def __init__(self, machine: Machine, *user_kernels: Kernel) -> None:
-        device = VirtualDevice(machine)
-        self.gpu = GPU
-        self.device, self.timeline, self.calibration = device, VirtualTimeline(device), CALIBRATION  # type: ignore[assignment]
-        self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
+        machine.l2_bytes = L2_BYTES
+        self.use(VirtualGpu(machine, clock=lambda now: MHZ), GPU, CALIBRATION)
+        self.baselines = {math: VirtualBaseline(self.device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
         self.user_kernels = {one.name: one for one in user_kernels}
         self._subjects = {BASELINE: self.baselines["fp32"]}
         self._checkers = {}
         self._verdicts = {}
+
+    def use(self, timeline: VirtualGpu, card: Gpu, calibration: Calibration) -> None:
+        """Measure on this GPU."""
+        self.timeline, self.device = timeline, timeline.device  # type: ignore[assignment]
+        self.gpu, self.calibration = card, calibration
 
     def require_memory(self, shape: Shape) -> None:
         """There is enough."""
@@ -73,3 +85,40 @@ def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> floa
     return summarise(reading.counted("subject"), harness.statistic).value - event_overhead_us(
         harness.as_dict(), CALIBRATION.as_dict()
     )
+
+
+# ------------------------------------------------------------------------------------------------- the harness alone
+
+BASELINE_US = 80.0
+
+
+def session_on(gpu: VirtualGpu, calibration: Calibration) -> VirtualSession:
+    """A session for worklog.runner.timing.time_on."""
+    session, l2_bytes = VirtualSession(Machine()), gpu.l2_bytes
+    session.use(gpu, replace(GPU, l2_bytes=l2_bytes, sm_clock_mhz=REFERENCE_MHZ), calibration)
+    return session
+
+
+@dataclass(frozen=True)
+class Result:
+    """The subject's time in microseconds, the baseline's over it, and the raw reading."""
+
+    time: Estimate
+    ratio: Estimate
+    reading: Reading
+
+
+def timed(gpu: VirtualGpu, harness: Harness | None = None, us: float = 50.0, sensitivity: float = 1.0) -> Result:
+    """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
+    harness = harness or Harness()
+    kernels = gpu.kernel(us, "subject", sensitivity=sensitivity), gpu.kernel(BASELINE_US, "baseline")
+    reading = time_pair(gpu, *kernels, harness, move=gpu.move)
+    found = summarize(reading, harness.as_dict(), {"offset_us": gpu.offset_us})
+    assert found.ratio is not None
+    return Result(found.time, found.ratio, reading)
+
+
+def launches_of_warm_up(us: float = 50.0) -> int:
+    """Launches on an undisturbed GPU before the warm-up is over, its last windows among them."""
+    harness = Harness().but(order="sequential")  # which takes no samples from the warm-up
+    return 2 * timed(VirtualGpu(), harness, us=us).reading.warmup_launches + 2

@@ -1,0 +1,321 @@
+"""The harness's queue on a virtual machine, with every gremlin as a number that a test sets.
+
+It stands in for worklog.harness.cuda_timeline.CudaTimeline. Nothing here looks at a real clock, so a test is exact and
+repeatable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tests.virtual.device import VirtualDevice
+from tests.virtual.machine import Machine, Work
+from worklog.errors import LaunchFailed
+from worklog.harness.crosscheck import BLOCKING, Tracer, tracing
+
+REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
+BURN_FLOPS_PER_US = 60e6
+FETCHED = 8
+
+
+@dataclass
+class VirtualGpu:
+    """Times in microseconds, clocks in MHz.
+
+    offset_us: what a pair of events reads on top. flush_us: the flush's own length. warm_speedup: how much faster a
+    kernel runs when nothing flushed L2 since the launch before. load_us: what a kernel's first launch costs the host.
+    clock: MHz at a simulated time. ramp_us, idle_mhz: after idling, the clock climbs from idle_mhz with this time
+    constant (0: at once). noise: relative standard deviation. outlier_every, outlier_factor: every n-th launch is so
+    much slower. mask: NVML's reasons at a simulated time. tick_us: resolution of events (0: exact). slow_launches:
+    numbers of launches that run at slow_mhz. event_slope: microseconds that events count for a true one. flush_evicts:
+    whether the flush does its work. node_us: gap before each node of a graph. tracer_us: what the tracer reads on top.
+    fetch_us: what a launch waits for its commands where more than FETCHED others are queued behind it. ring_us: what a
+    kernel waits in each place of the ring of launches, in turn; every kernel moves on by one. placement: draws the
+    share by which a kernel of sensitivity 1 is slower in the next placement of its buffers.
+    """
+
+    machine: Machine = field(default_factory=Machine)
+    offset_us: float = 3.45
+    flush_us: float = 30.0
+    warm_speedup: float = 1.0
+    load_us: float = 0.0
+    clock: Callable[[float], float] = lambda now: REFERENCE_MHZ
+    ramp_us: float = 0.0
+    idle_mhz: float = REFERENCE_MHZ
+    noise: float = 0.0
+    outlier_every: int = 0
+    outlier_factor: float = 1.0
+    mask: Callable[[float], int] = lambda now: 0
+    tick_us: float = 0.0
+    slow_launches: range = range(0)
+    slow_mhz: float = REFERENCE_MHZ
+    node_us: float = 0.0
+    fetch_us: float = 0.0
+    ring_us: Sequence[float] = (0.0,)
+    tracer_us: float = 0.0
+    placement: Callable[[np.random.Generator], float] = lambda rng: 0.0
+    event_slope: float = 1.0
+    flush_evicts: bool = True
+    seed: int = 0
+    watts: float | None = 400.0
+    temperature: Callable[[float], float | None] = lambda now: 40.0
+
+    def __post_init__(self) -> None:
+        self.device = VirtualDevice(self.machine)
+        self.stream = self.device.stream
+        self.cupti = VirtualCupti()
+        self.watch = SimpleNamespace(
+            reason=None,
+            energy_j=lambda: None if self.watts is None else self.watts * self.machine.host_now / 1e6,
+            celsius=lambda: self.temperature(self.machine.host_now),
+        )
+        self.remarks: list[str] = []
+        self.log: list[str] = []
+        self.launches, self.moves = 0, -1
+        self.marked = False  # a kernel has marked what it read to stay in L2
+        self._loaded: set[str] = set()
+        self._serial = count()
+        self._events: dict[int, float] = {}
+        self._stamps: dict[int, tuple[float, float]] = {}
+        self._woke = self._cycles = self._ticked = 0.0
+        self._slow, self._place = False, 0
+        self._rng = np.random.default_rng(self.seed)
+        self._rate = self.mhz(0.0)
+        self.move()
+
+    def move(self) -> None:
+        """All buffers go to a new placement."""
+        self.slower = self.placement(self._rng)
+        self.moves += 1
+
+    # ------------------------------------------------------------------------------------------------ what tests call
+
+    def kernel(
+        self,
+        us: float,
+        name: str = "kernel",
+        data: str = "shared",
+        data_bytes: int = 1,
+        module: str | None = None,
+        marks: bool = False,
+        sensitivity: float = 0.0,
+    ) -> Callable[[], None]:
+        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2, and reads `data`, which
+        it may mark to stay in L2. Launchers of one module load it once. sensitivity: to where its buffers lie.
+        """
+        module = module or f"module {next(self._serial)}"
+
+        def launch() -> None:
+            if module not in self._loaded:
+                if self.held or self.stream.recording is not None:
+                    raise LaunchFailed("a module was loaded in a held queue: on a real GPU this waits for ever")
+                self.machine.pass_host(self.load_us)
+                self._loaded.add(module)
+            self.log.append(name)
+            self._enqueue(length, "kernel")
+
+        def length() -> float:
+            self.marked = self.marked or marks
+            return self._kernel_us(us * (1 + sensitivity * self.slower), data, data_bytes)
+
+        return launch
+
+    @property
+    def held(self) -> bool:
+        """Whether the queue is blocked."""
+        return self.machine.held is not None
+
+    def mhz(self, now: float) -> float:
+        """The SM clock at a simulated time."""
+        clock = self.slow_mhz if self._slow else self.clock(now)
+        if not self.ramp_us:
+            return clock
+        return float(clock - (clock - min(self.idle_mhz, clock)) * np.exp(-(now - self._woke) / self.ramp_us))
+
+    # --------------------------------------------------------------------------------------------------- the timeline
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.machine.l2_bytes
+
+    def draw_place(self) -> None:
+        self._place += int(self._rng.integers(len(self.ring_us)))
+
+    def lift_marks(self) -> None:
+        """What follows waits for all streams, as on a GPU."""
+        for other in self.machine.streams:
+            if other is not self.stream:
+                self.machine.wait(self.stream, other)
+
+        def lift() -> None:
+            self.marked = False
+
+        self.machine.enqueue(0.0, lift, self.stream)
+
+    def hold(self) -> None:
+        self.machine.hold(self.stream)
+        self._place += 1
+        if self.cupti.enabled:
+            self.cupti.pending.append((0.0, 0.0, BLOCKING))
+
+    def release(self) -> None:
+        self.machine.release()
+
+    def flush_l2(self) -> None:
+        """What is read while its second half, as much as L2 holds, is written stays there."""
+        self.log.append("flush")
+
+        def evict() -> None:
+            if self.flush_evicts and not self.marked:
+                self.machine.l2.clear()
+
+        def first_half() -> float:
+            self._place += 1
+            return self._traced(self.flush_us / 2, "flush")
+
+        self.machine.enqueue(first_half, lambda: evict, self.stream)
+        self.machine.enqueue(self.flush_us / 2, stream=self.stream)
+
+    def make_room(self, slots: int) -> None:
+        """A dictionary needs none."""
+
+    def stamp_clock(self, slot: int) -> None:
+        def stamp() -> None:
+            self._place += 1
+            self._tick()
+            self._stamps[slot] = (self.machine.device_now, self._cycles)
+
+        self.machine.enqueue(0.0, stamp, self.stream)
+
+    def record_event(self, slot: int) -> None:
+        def record() -> None:
+            self._events[slot] = self.machine.device_now
+
+        self.machine.enqueue(0.0, record, self.stream)
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
+        if self.machine.gave_up:
+            self.machine.gave_up = False
+            raise LaunchFailed("the blocking kernel waited 20 s for the host: the launcher synchronises")
+
+    def elapsed_us(self, start: int, stop: int) -> float:
+        if not {start, stop} <= self._events.keys():
+            raise LaunchFailed("an event has not been reached: device not ready")
+        elapsed = (self._events[stop] - self._events[start]) * self.event_slope + self.offset_us
+        return round(elapsed / self.tick_us) * self.tick_us if self.tick_us else elapsed
+
+    def clock_mhz(self, start: int, stop: int) -> float:
+        (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
+        return (after - before) / (ended - began) if ended > began else float("nan")
+
+    def stamped_us(self, start: int, stop: int) -> float:
+        return self._stamps[stop][0] - self._stamps[start][0]
+
+    def host_us(self) -> float:
+        return self.machine.host_now
+
+    def throttle_reasons(self) -> int:
+        return self.mask(self.machine.host_now)
+
+    def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        gap = Work(lambda: self.node_us, lambda: None)
+        nodes = self.machine.record(self.stream, lambda: [launch() for launch in launches])
+        graph = [work for node in nodes for work in (gap, node)]
+
+        def replay() -> None:
+            with self.machine.on(self.stream):
+                self.machine.replay(graph)
+
+        return replay
+
+    def tracer(self, queued: bool) -> AbstractContextManager[Tracer]:
+        return tracing(self.cupti, self, queued)  # type: ignore[arg-type]
+
+    def spin(self, ns: int) -> None:
+        self._enqueue(lambda: ns / 1000, "spin")
+
+    def probe_l2(self) -> Sequence[float]:
+        self.synchronize()
+        warm = self.machine.touch("probe", 2**20)
+        return [(250.0 if warm else 650.0) + 20 * draw for draw in self._rng.standard_normal(500)]
+
+    def burn(self, flops: float) -> None:
+        self.log.append("burn")
+        self._enqueue(lambda: self._kernel_us(flops / BURN_FLOPS_PER_US, "burn", 0), "kernel")
+
+    def pause(self, seconds: float) -> None:
+        self.machine.pass_host(1e6 * seconds)
+        self._woke = self.machine.host_now
+
+    # -------------------------------------------------------------------------------------------------------- the GPU
+
+    def _enqueue(self, us: Callable[[], float], name: str) -> None:
+        self.machine.enqueue(lambda: self._traced(us(), name, self.tracer_us), stream=self.stream)
+
+    def _traced(self, us: float, name: str, tracer_us: float = 0.0) -> float:
+        """The length of what starts now, for the tracer too."""
+        if self.cupti.enabled:
+            now = self.machine.device_now
+            self.cupti.pending.append((1e3 * now, 1e3 * (now + us + tracer_us), name))
+        return us
+
+    def _tick(self, slow: bool | None = None) -> None:
+        """Count cycles up to now. slow: whether the clock is slow from here on (default: as before)."""
+        now = self.machine.device_now
+        self._cycles += (now - self._ticked) * self._rate
+        self._slow = self._slow if slow is None else slow
+        self._ticked, self._rate = now, self.mhz(now)
+
+    def _kernel_us(self, us: float, data: str, data_bytes: int) -> float:
+        """How long a kernel lasts that starts now."""
+        self._tick(slow=self.launches in self.slow_launches)
+        self.launches += 1
+        us *= REFERENCE_MHZ / self._rate
+        us /= self.warm_speedup if self.machine.touch(data, data_bytes) else 1.0
+        us *= float(np.exp(self.noise * self._rng.standard_normal()))
+        if self.outlier_every and self.launches % self.outlier_every == 0:
+            us *= self.outlier_factor
+        if self.fetch_us and len(self.stream.queue) - 1 > FETCHED:
+            us += self.fetch_us
+        us += self.ring_us[self._place % len(self.ring_us)]
+        self._place += 1
+        return us
+
+
+class VirtualCupti:
+    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
+
+    ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
+
+    class cuptiError(Exception):  # noqa: N801
+        pass
+
+    def __init__(self) -> None:
+        self.refuses, self.enabled, self.registered = False, False, 0
+        self.pending: list[tuple[float, float, str]] = []
+
+    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
+        size, most = requested()
+        assert (size > 0, most) == (True, 0)
+        self.registered += 1
+        self.completed = completed
+
+    def activity_enable(self, kind: int) -> None:
+        if self.refuses:
+            raise self.cuptiError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS")
+        self.enabled = True
+
+    def activity_disable(self, kind: int) -> None:
+        self.enabled = False
+
+    def activity_flush_all(self, flag: int) -> None:
+        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.pending])
+        self.pending.clear()
