@@ -18,9 +18,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-# Tests on a GPU that hold no time, so they can run beside each other.
-UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sanitizer \
-	sgemm tensor)
+# Tests on a GPU that time nothing, and those that time without looking at the times: they can run beside each other.
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sanitizer sgemm tensor)
+ROUGH := $(patsubst %,tests/gpu/test_gpu_%.py,notebooks panel problems trial)
 
 .PHONY: help article test gpu lab check notebooks ptx clean again
 
@@ -38,9 +38,10 @@ test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there
 	@$(ensure_chromium)
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
-gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that time nothing, beside each other
+gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
 	@$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
-	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED)) $(ARGS)
+	@$(PY) -m pytest -n 5 -p no:benchmark $(ROUGH) $(ARGS)
+	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(ROUGH)) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
 	$(PY) -m ruff check
