@@ -12,7 +12,8 @@ import pytest
 
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.source import code, device_code, kernel_names
+from worklog.kernel.device_code import device_code
+from worklog.kernel.source import code, kernel_names
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 

@@ -18,20 +18,10 @@ import numpy as np
 from worklog.errors import BadSetting, OutsideDomain
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
+from worklog.kernel.device_code import device_code, prepared, with_constants
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded, Pass
-from worklog.kernel.source import (
-    definition,
-    device_code,
-    evaluate,
-    filled,
-    kernel_names,
-    parts,
-    prepared,
-    read_source,
-    rung_source,
-    with_constants,
-)
+from worklog.kernel.source import definition, evaluate, filled, kernel_names, parts, read_source, rung_source
 from worklog.problem import CLASSES, Domain, Shape
 
 if TYPE_CHECKING:

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, UnknownEntry, install_command
 from worklog.kernel.device import Program
+from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Widths, shared_widths
-from worklog.kernel.source import included, is_of_nvidia, kernel_names
+from worklog.kernel.source import kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.

@@ -15,8 +15,8 @@ from itertools import product
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.resources import MAX_THREADS
-from worklog.kernel.source import Definition, Parameter, closing, code, evaluate, parts
-from worklog.problem import SGEMM, Domain
+from worklog.kernel.source import Definition, calls, code, constants, evaluate, filled, parts, plain, reduced, sizes
+from worklog.problem import SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
@@ -27,8 +27,7 @@ _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 _MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 _NOT_FLOAT = re.compile(r"\b(?:double|half|__half2?|int|u?int\d+_t|unsigned|char|short|__nv_bfloat16|bfloat16)\b")
-CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
-_PASSED = re.compile(r"(?:\(\w+\)|static_cast<\w+>)?\s*\(?([A-Za-z_][\w.]*)\)?")  # a variable, cast or not
+_WIDE = re.compile(r"\b(?:u?int64_t|s?size_t|long|ptrdiff_t)\b")
 
 
 def given(words: str, file: str, found: Definition | None) -> tuple[str, ...]:
@@ -84,7 +83,8 @@ def described(found: Definition | None, values: Sequence[str]) -> tuple[str, ...
 
 
 def _widened(declared: Sequence[Parameter], values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{WIDE}{value}" if p.wide else value for p, value in zip(declared, values, strict=True))
+    wide = [not parameter.pointer and _WIDE.search(parameter.type) for parameter in declared]
+    return tuple(f"{WIDE}{value}" if is_wide else value for is_wide, value in zip(wide, values, strict=True))
 
 
 def _by_name(declared: Sequence[Parameter]) -> list[str] | None:
@@ -139,12 +139,12 @@ def launch(
         return None
     known = constants(source)
     known |= dict(zip(found.template, parts(arguments), strict=False)) if arguments else {}
-    sizes = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
-    free = {name: text for name, text in known.items() if name not in (*SIZES, *sizes)}
+    own = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
+    free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
     host = source, function, values, known, arguments
     blocks = {one.block for one in _in_host_code(*host, ["1"])}
-    tile = (_with_rows_of(one, blocks) for one in _by_tile(found, free, sizes))
-    for launches in (_in_comments(source, free, sizes), _in_host_code(*host), tile):
+    tile = (_with_rows_of(one, blocks) for one in _by_tile(found, free, own))
+    for launches in (_in_comments(source, free, own), _in_host_code(*host), tile):
         distinct = set(launches)
         if distinct:
             return distinct.pop() if len(distinct) == 1 else None
@@ -177,10 +177,10 @@ def domain(source: str) -> str:
     return "any"
 
 
-def _in_comments(source: str, known: Mapping[str, str], sizes: Mapping[str, str]) -> Iterator[Launch]:
+def _in_comments(source: str, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Launch]:
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
-            yield _readable([grid], [block], known, sizes, "a comment")
+            yield _readable(parts(grid), parts(block), known, own, "a comment")
 
 
 def _in_host_code(
@@ -192,38 +192,24 @@ def _in_host_code(
     other_grid: Sequence[str] = (),
 ) -> Iterator[Launch]:
     """other_grid: for the launch's own."""
-    bare = code(source)
-    call = rf"\b{re.escape(function)}\s*(<[^<>;]*>)?\s*<\s*<\s*<(.*?)>\s*>\s*>\s*\((.*?)\)\s*;"
-    for entry, configuration, passed in re.findall(call, bare, re.DOTALL):
-        sizes: dict[str, str] = {}
-        for argument, value in zip(map(_PASSED.fullmatch, parts(passed)), values, strict=False):
-            if argument and (size := _size(value)):
+    for call in calls(code(source), re.escape(function)):
+        passed: dict[str, str] = {}
+        for argument, value in zip(call.arguments, values, strict=False):
+            variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", plain(argument))
+            if variable and (size := _size(value)):
                 # One variable for two sizes says nothing of a grid.
-                sizes[argument[1]] = size if sizes.get(argument[1], size) == size else "?"
-        names = {name: text for name, text in known.items() if name not in sizes}
-        template = ", ".join(_value(one, names) for one in parts(entry[1:-1])) if entry else ""
-        if arguments and template != ", ".join(parts(arguments)):
+                passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
+        names = {name: text for name, text in known.items() if name not in passed}
+        template = ", ".join(reduced(one, names) for one in call.template)
+        if (arguments and template != ", ".join(parts(arguments))) or len(call.configuration) < 2:
             continue
-        words = parts(configuration)
+        grid, block = (sizes(words, names) for words in call.configuration[:2])
         with suppress(BadSetting):
-            block = _dimensions(bare, words[1])
-            grid = other_grid or _dimensions(bare, words[0])
-            members = {f"{words[1]}.{axis}": one for axis, one in zip("xyz", block, strict=False)}
-            grid = [_replaced(one, members) for one in grid]
-            yield _readable(grid, block, names, sizes, "the host code", f"<{template}>" if template else "")
+            instance = f"<{template}>" if template else ""
+            yield _readable(other_grid or grid, block, names, passed, "the host code", instance)
 
 
-def _dimensions(bare: str, words: str) -> list[str]:
-    """The expressions of a dim3, by its name or written out, or of a number. Raises BadSetting for several."""
-    named = words.isidentifier()
-    text, pattern = (bare, rf"\bdim3\b[^;]*?\b{words}\s*(?:=\s*dim3\s*)?[({{]") if named else (words, r"^dim3\s*[({]")
-    found = {text[one.end() : closing(text, one.end() - 1) - 1] for one in re.finditer(pattern, text)}
-    if len(found) > 1:
-        raise BadSetting(f"{words} has {len(found)} values")
-    return parts(found.pop()) if found else [words]
-
-
-def _by_tile(found: Definition, known: Mapping[str, str], sizes: Mapping[str, str]) -> Iterator[Launch]:
+def _by_tile(found: Definition, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Launch]:
     """From BM and BN, from the only tile, or from a thread per element, where it is clear which index walks the
     columns of C.
     """
@@ -240,13 +226,13 @@ def _by_tile(found: Definition, known: Mapping[str, str], sizes: Mapping[str, st
         (m,) = (n,) = tiles
         block = [n, m] if planar else [f"{n} * {m}"]
     elif not tiles and planar and "blockDim.y" in body and "__shared__" not in body:
-        n, m = "32", _value(f"({found.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
+        n, m = "32", reduced(f"({found.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
         block = [n, m]
     else:
         return
     grid = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"]
     with suppress(BadSetting):
-        first = _first_index(body, axes, products, sizes)
+        first = _first_index(body, axes, products, own)
         read = _readable(grid if first == "N" else grid[::-1], block, known, {}, "the tile" if tiles else "its indices")
         if first and evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
             yield read
@@ -259,16 +245,16 @@ def _with_rows_of(tile: Launch, blocks: set[str]) -> Launch:
     return replace(tile, block=min(blocks), origin=f"{tile.origin} and the host code")
 
 
-def _first_index(body: str, axes: Mapping[str, str], products: Sequence[set[str]], sizes: Mapping[str, str]) -> str:
+def _first_index(body: str, axes: Mapping[str, str], products: Sequence[set[str]], own: Mapping[str, str]) -> str:
     """What blockIdx.x walks: "N" for the columns of C, "M" for its rows, "" where the source doesn't say. axes: x or y
     of each name that is computed from blockIdx.
     """
-    lengths = {name for name, size in sizes.items() if size != "M"}  # of rows
+    lengths = {name for name, size in own.items() if size != "M"}  # of rows
     found = set()
     for name, axis in axes.items():
-        compared = {sizes.get(size) for size in re.findall(rf"\b{re.escape(name)}\s*[<>]=?\s*(\w+)", body)}
+        compared = {own.get(size) for size in re.findall(rf"\b{re.escape(name)}\s*[<>]=?\s*(\w+)", body)}
         row = "row" in name.lower() or "M" in compared or any(name in one and one & lengths for one in products)
-        column = "col" in name.lower() or (len(sizes) > 1 and "N" in compared)
+        column = "col" in name.lower() or (len(own) > 1 and "N" in compared)
         if row != column:
             found.add("N" if (axis == "x") == column else "M")
     return found.pop() if len(found) == 1 else ""
@@ -278,16 +264,16 @@ def _readable(
     grid: Sequence[str],
     block: Sequence[str],
     known: Mapping[str, str],
-    sizes: Mapping[str, str],
+    own: Mapping[str, str],
     origin: str,
     template: str = "",
 ) -> Launch:
-    """The launch with numbers for all names but M, N and K. sizes: the source's names for these. Raises BadSetting
-    where that isn't possible, or where it has a third dimension.
+    """The launch with numbers for all names but M, N and K. own: the source's names for these. Raises BadSetting where
+    that isn't possible, or where it has a third dimension.
     """
     texts = []
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
-        shown = [_replaced(_value(part, known), sizes) for one in dimensions for part in parts(one)]
+        shown = [filled(reduced(one, known), own) for one in dimensions]
         while len(shown) > 1 and shown[-1] == "1":
             shown.pop()
         if len(shown) > 2:
@@ -296,35 +282,3 @@ def _readable(
             evaluate(part, names)
         texts.append(", ".join(shown))
     return Launch(texts[0], texts[1], origin, template)
-
-
-def _value(text: str, names: Mapping[str, str], depth: int = 8) -> str:
-    """The expression with the names' values, as a number if that is all that is left."""
-    text = re.sub(r"\(\s*(?:unsigned\s+)?int\s*\)|(?<=\d)[uU]\b", "", text)
-    values = {name: value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})" for name, value in names.items()}
-    for _ in range(depth):
-        text = CEILING.sub(r"((\1 + \2 - 1) / \2)", _replaced(text, values))
-    with suppress(BadSetting):
-        return str(evaluate(text, {}))
-    return " ".join(text.split())
-
-
-def _replaced(text: str, values: Mapping[str, str]) -> str:
-    """The text with the names' values, all at once."""
-    return re.sub(r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.(])", lambda found: values.get(found[0], found[0]), text)
-
-
-def constants(text: str) -> dict[str, str]:
-    """Expressions of the integers that #define, const and constexpr name in the text; a name that has two is left
-    out.
-    """
-    bare = code(text)
-    defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
-    kind = r"(?:static\s+|const\s+|constexpr\s+|unsigned\s+|long\s+)*(?:int|uint|u?int\d+_t|size_t|auto|unsigned|bool)"
-    for declared in re.findall(rf"\b{kind}\s+(\w+\s*=[^;{{}}]*);", bare):
-        stated = (part.partition("=") for part in parts(declared))
-        defined += [(name.strip(), value) for name, equals, value in stated if equals and name.strip().isidentifier()]
-    found: dict[str, set[str]] = {}
-    for name, expression in defined:
-        found.setdefault(name, set()).add(" ".join(expression.split()))
-    return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}

@@ -29,10 +29,11 @@ import numpy as np
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
-from worklog.kernel.host_code import Launched, host_definition, launches
+from worklog.kernel.device_code import prepared
+from worklog.kernel.host_code import Launched, launched, launches
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
-from worklog.kernel.source import Definition, definition, evaluate, kernel_names, parts, prepared, read_source
-from worklog.problem import TYPES, Parameter, Problem, ctype_of, dtype_of
+from worklog.kernel.source import Call, Definition, definition, kernel_names, parts, read_source
+from worklog.problem import Parameter, Problem, ctype_of, dtype_of
 
 FUNCTION = "solution"
 WAITS = re.compile(r"\bcuda(?:\w*Synchronize|Mem(?:cpy|set)|Malloc|Free)\b")  # calls that wait for the GPU
@@ -139,7 +140,7 @@ class Solution:
             return _Kernels(self, device, lambda values: [self._single(own, values)], own)
         if device.source == "live" and shutil.which("nvcc"):
             return _Library(self, device, declared)
-        return _Kernels(self, device, lambda values: launches(self.source or "", FUNCTION, values, self.file), own)
+        return _Kernels(self, device, lambda values: launches(self.source or "", own, values, self.file), own)
 
     def describe(self) -> dict[str, Any]:
         """For a run's `kernels`."""
@@ -150,9 +151,10 @@ class Solution:
 
     def _definition(self) -> Definition:
         assert self.source is not None
-        if self.entry == FUNCTION:
-            return host_definition(self.source, FUNCTION, self.file)
-        found = definition(self.source, self.entry.partition("<")[0].strip())
+        of_host = self.entry == FUNCTION
+        found = definition(self.source, self.entry.partition("<")[0].strip(), of_host=of_host)
+        if found is None and of_host:
+            raise BadSetting(f'{self.file} has no host function {FUNCTION}: write extern "C" void {FUNCTION}(…)')
         if found is None:
             raise BadSetting(f"{self.file} has no kernel {self.entry}: its kernels are {kernel_names(self.source)}")
         return found
@@ -166,7 +168,7 @@ class Solution:
                 f"{len(declared)}: declare {self.entry}({wanted})"
             )
         for mine, theirs in zip(own.parameters, declared, strict=True):
-            same = TYPES.get(mine.type.replace("struct ", ""), theirs.dtype) == theirs.dtype
+            same = mine.dtype in ("", theirs.dtype)
             if mine.pointer != theirs.pointer or not same:
                 raise BadSetting(
                     f"{self.file}: {self.entry} takes {mine.type}{'*' * mine.pointer} {mine.name}, and {problem} "
@@ -176,21 +178,20 @@ class Solution:
     def _single(self, own: Definition, values: dict[str, Any]) -> Launched:
         """The launch of a single kernel. Raises BadSetting."""
         assert self.source is not None
-        known = {name: value for name, value in values.items() if type(value) is int}
-        shapes = []
+        stated = []
         for option, given in (("grid", self.grid), ("block", self.block)):
-            stated = {given} if given else signature.stated(self.source, option)
-            if len(stated) != 1:
+            words = {given} if given else signature.stated(self.source, option)
+            if len(words) != 1:
+                known = ", ".join(name for name, value in values.items() if type(value) is int)
                 raise BadSetting(
                     f"{self.file} doesn't state the {option} of {self.entry}: write // {option}: … above it, in the "
-                    f"names of its integer parameters ({', '.join(known) or 'it has none'}), or give --{option}"
+                    f"names of its integer parameters ({known or 'it has none'}), or give --{option}"
                 )
-            sizes = [evaluate(one, known) for one in parts(stated.pop())]
-            if len(sizes) > 3 or min(sizes) < 1:
-                raise BadSetting(f"{self.file}: the {option} is {sizes}: give one to three sizes of at least 1")
-            x, y, z = (*sizes, 1, 1)[:3]
-            shapes.append((x, y, z))
-        return Launched(self.entry, shapes[0], shapes[1], 0, tuple(p.name for p in own.parameters), 0)
+            stated.append(f"dim3({words.pop()})")
+        try:
+            return launched(Call(self.entry, (), tuple(stated), tuple(values), 0), {}, values)
+        except BadSetting as error:
+            raise BadSetting(f"{self.file}: {error}") from error
 
     def program(self, entry: str, shared: int, arguments: Sequence[str]) -> Program:
         """One of its kernels, to compile."""
@@ -248,7 +249,7 @@ def _number(passed: Passed) -> Any:
     return int(value) if passed.parameter.dtype.startswith(("int", "uint")) else value
 
 
-def _bound(parameter: Any, argument: Any, given: dict[str, Passed], place: str) -> Any:
+def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place: str) -> Any:
     """What a kernel's parameter gets: a buffer, or a number of the parameter's type. Raises BadSetting."""
     passed = given.get(argument) if isinstance(argument, str) else None
     buffer = passed.buffer if passed is not None else None
@@ -257,12 +258,11 @@ def _bound(parameter: Any, argument: Any, given: dict[str, Passed], place: str) 
         raise BadSetting(f"{place}: {parameter.name} takes {kind}: pass a parameter of {FUNCTION} as it is")
     if buffer is not None:
         return buffer
-    dtype = TYPES.get(parameter.type)
-    if dtype is None or dtype == "bfloat16":
+    if parameter.dtype in ("", "bfloat16"):
         raise BadSetting(
             f"{place}: a number of type {parameter.type} can't be passed to {parameter.name}: take a float"
         )
-    return np.dtype(dtype).type(argument if passed is None else _number(passed))
+    return np.dtype(parameter.dtype).type(argument if passed is None else _number(passed))
 
 
 class _Library(Ready):

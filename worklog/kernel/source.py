@@ -1,4 +1,4 @@
-"""A .cu file as text: its kernels, their parameters, its constants, and its host code, which NVRTC rejects.
+"""CUDA C++ as text: comments, brackets, integer expressions, constants, definitions and launches.
 
 Read with regular expressions and counted brackets, not parsed: what cannot be read this way is left to the compiler or
 to the user's options.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ast
 import operator
-import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel.device import COMPILE_OPTIONS
+from worklog.problem import TYPES, Parameter
 from worklog.runs import read_text
 
 _OPERATORS = {
@@ -30,65 +30,22 @@ _OPERATORS = {
 }
 _BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
-_HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
-_INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
-STANDARD = Path(__file__).with_name("std.cuh")
-HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
-# A variable outside of functions that isn't for the device, and isn't constant.
-_VARIABLE = re.compile(
-    r"\s*(?:static\s+|unsigned\s+)*(?!(?:const|constexpr|typedef|using|template|struct|class|union|enum|extern|namespace|"
-    r"friend|static_assert|return)\b)[A-Za-z_]\w*(?:<[\w\s,*]*>)?(?:\s+|\s*\*+\s*)\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^;]*)?;?$",
-    re.DOTALL,
+DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
+_CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
+_CAST = re.compile(
+    r"\(\s*(?:const\s+)?(?:unsigned\s+|long\s+|signed\s+)*(?:int|size_t|long|unsigned|float|double|char|\w+_t|float[24]|"
+    r"int[24]|__half2?|half2?)(?:\s+const)?\s*\**\s*\)\s*(?=[\w(])|"
+    r"\b(?:static_cast|reinterpret_cast|const_cast)\s*<[^<>]*>\s*(?=\()"
 )
-_CONSTANT_POINTERS = re.compile(r"\s*(?:static\s+)?const\s+\w+\s*(?:\*[^(=]*|\w+\s*\[[^(=]*)=")
-# A macro for host functions, such as a binding of PyTorch's.
-_HOST_MACRO = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)]*\)(?P<body>(?:\\\n|[^\n])*?\b(?:torch|at|pybind11)::(?:\\\n|[^\n])*)",
-    re.MULTILINE,
+_SIZES = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8, "size_t": 8, "half": 2, "__half": 2}
+_INTEGER = (
+    r"(?:(?:static|const|constexpr|signed|unsigned|long|short)\s+)*"
+    r"(?:int|uint|u?int\d+_t|size_t|auto|unsigned|long|bool|const)"
 )
-# What ends at the semicolon behind its braces.
-_ENDS_LATER = re.compile(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$|[^(]*=\s*$")
-_FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
-# Types of the host's headers, which NVRTC doesn't know.
-_TYPES = {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long"}
-for _bits, _type in ((8, "char"), (16, "short"), (32, "int"), (64, "long long")):
-    _TYPES |= {f"int{_bits}_t": f"signed {_type}", f"uint{_bits}_t": f"unsigned {_type}"}
-# Constants of float.h, limits.h and math.h, and the headers of types that the host's headers of NVIDIA bring along.
-_VALUES = {
-    "INFINITY": "__int_as_float(0x7f800000)",
-    "NAN": "__int_as_float(0x7fffffff)",
-    "FLT_MAX": "3.402823466e+38f",
-    "__FLT_MAX__": "3.402823466e+38f",
-    "FLT_MIN": "1.175494351e-38f",
-    "FLT_EPSILON": "1.192092896e-07f",
-    "DBL_MAX": "1.7976931348623158e+308",
-    "DBL_EPSILON": "2.2204460492503131e-16",
-    "CHAR_BIT": "8",
-    "INT_MAX": "2147483647",
-    "INT_MIN": "(-2147483647-1)",
-    "UINT_MAX": "4294967295u",
-    "LLONG_MAX": "9223372036854775807ll",
-    "M_E": "2.71828182845904523536",
-    "M_LN2": "0.69314718055994530942",
-    "M_PI": "3.14159265358979323846",
-    "M_SQRT2": "1.41421356237309504880",
-    "M_SQRT1_2": "0.70710678118654752440",
-    "M_2_SQRTPI": "1.12837916709551257390",
-}
-_TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
-_FOR_THE_HOST = re.compile(
-    r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|\btorch::|"
-    r"\bpthread_\w+|\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
-)
-# Headers that hold something for the device; NVRTC knows the others' part of the language already.
-_DEVICE_HEADERS = re.compile(
-    r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
-    r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
-)
-# In place of cub/cub.cuh, which has code for the host.
-_CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
-_CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
+# A declaration, with what it declares.
+DECLARED = re.compile(rf"\b(?:{_INTEGER}|dim3)\s+(?=(\w+\s*[=({{][^;]*);)")
+_CALL = r"\s*(<[^<>;]*>)?\s*<\s*<\s*<(.*?)>\s*>\s*>\s*\((.*?)\)\s*;"
+DEPTH = 8  # of constants that name others
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
@@ -115,14 +72,17 @@ def kernels_dir() -> Path:
 
 
 def rung_source(file: str) -> str:
-    """CUDA C++ of a rung's file, read again once it has changed."""
-    path = os.path.join(kernels_dir(), file)
-    return _read(path, os.stat(path).st_mtime_ns)
+    """CUDA C++ of a rung's file."""
+    return (kernels_dir() / file).read_text(encoding="utf-8")
 
 
-@lru_cache(maxsize=64)
-def _read(path: str, changed: int) -> str:
-    return Path(path).read_text(encoding="utf-8")
+def read_source(path: Path) -> str:
+    """The text of a .cu file. Raises WorklogError where it can't be read."""
+    try:
+        return read_text(path, "utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+        raise WorklogError(f"cannot read {path}: {why}") from error
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:
@@ -153,8 +113,36 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
-    """The text with a value in place of each of these names."""
-    return re.sub(r"\b[A-Za-z_]\w*\b", lambda found: str(values.get(found[0], found[0])), text)
+    """The text with a value in place of each of these names, all at once."""
+    return re.sub(r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.]|\s*\()", lambda found: str(values.get(found[0], found[0])), text)
+
+
+def reduced(text: str, names: Mapping[str, str]) -> str:
+    """The expression with the names' values, as a number if that is all that is left. Casts, sizeof and functions that
+    divide and round up are read too.
+    """
+    values = {name: value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})" for name, value in names.items()}
+    for _ in range(DEPTH):
+        text = filled(plain(text), values)
+    text = plain(text)
+    with suppress(BadSetting):
+        return str(evaluate(text, {}))
+    return " ".join(text.split())
+
+
+def plain(text: str) -> str:
+    """An expression without C++'s casts, suffixes, sizeof and divisions that round up."""
+    text = _CAST.sub("", text).replace("std::", "")
+    text = re.sub(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)", lambda found: str(_SIZES.get(found[1], found[0])), text)
+    text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
+    return _CEILING.sub(r"((\1 + \2 - 1) / \2)", text).strip()
+
+
+def sizes(words: str, names: Mapping[str, str]) -> list[str]:
+    """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or of a number."""
+    text = names.get(words.strip(), words).strip()
+    written = re.fullmatch(r"(?:dim3\s*[({]|\{)(.*)[)}]", text, re.DOTALL)
+    return [reduced(one, names) for one in parts(written[1] if written else text)]
 
 
 def parts(expressions: str) -> list[str]:
@@ -169,177 +157,51 @@ def parts(expressions: str) -> list[str]:
     return [part.strip() for part in found]
 
 
+def closing(text: str, start: int) -> int:
+    """The place behind the bracket that closes the one at `start`; brackets of other kinds don't count."""
+    ends, depth = {"(": ")", "{": "}"}[text[start]], 0
+    for place in range(start, len(text)):
+        depth += (text[place] == text[start]) - (text[place] == ends)
+        if depth == 0:
+            return place + 1
+    return len(text)
+
+
 def code(source: str) -> str:
     """The source with spaces in place of comments and literals, so that every place keeps its line and column."""
-    return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    return _NOT_CODE.sub(lambda found: blank(found[0]), source)
+
+
+def blank(text: str) -> str:
+    """Spaces in place of a text, so that what is behind it keeps its line and column."""
+    return re.sub(r"[^\n]", " ", text)
+
+
+def constants(text: str) -> dict[str, str]:
+    """Expressions of the integers that #define, const and constexpr name in the text, and of a dim3 and its members; a
+    name that has two is left out.
+    """
+    bare = code(text)
+    defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
+    for declared in DECLARED.finditer(bare):
+        of_dim3 = declared[0].startswith("dim3")
+        for one in parts(declared[1]):
+            if of_dim3 and (triple := re.fullmatch(r"(\w+)\s*(?:=\s*(?:dim3\s*)?)?[({](.*)[)}]", one, re.DOTALL)):
+                defined.append((triple[1], f"dim3({triple[2]})"))
+                members = zip("xyz", parts(triple[2]), strict=False)
+                defined += [(f"{triple[1]}.{axis}", size) for axis, size in members]
+            elif integer := re.fullmatch(r"(\w+)\s*=(.+)", one, re.DOTALL):
+                defined.append((integer[1], integer[2]))
+    found: dict[str, set[str]] = {}
+    for name, expression in defined:
+        found.setdefault(name, set()).add(" ".join(expression.split()))
+    return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}
 
 
 def kernel_names(source: str) -> list[str]:
     """Names of the __global__ functions that a source defines, in order."""
     bare = re.sub(_BOUNDS, " ", code(source))
     return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
-
-
-def read_source(path: Path) -> str:
-    """The text of a .cu file. Raises WorklogError where it can't be read."""
-    try:
-        return read_text(path, "utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
-        raise WorklogError(f"cannot read {path}: {why}") from error
-
-
-Prepared = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # text, options and headers, as of a Program
-
-
-def prepared(source: str, folders: Sequence[str], define: Sequence[str]) -> Prepared:
-    """What NVRTC gets of a source. folders: of headers. define: macros."""
-    text = device_code(source, folders)
-    own = headers(text, folders)
-    options = (*options_of_the_host("\n".join((source, *own.values()))), *(f"-D{macro}" for macro in define))
-    options += (*(f"-I{folder}" for folder in folders), *(f"-include={STANDARD.name}",) * (STANDARD.name in own))
-    return text, (*COMPILE_OPTIONS, *options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
-
-
-def device_code(source: str, folders: Sequence[str] = ()) -> str:
-    """The source without host code, which NVRTC rejects: host functions, headers for the host, and declarations with
-    std:: or the CUDA runtime. Spaces take its place, so the rest keeps its line numbers. A header in one of the folders
-    stays.
-    """
-    bare = code(source)
-    out = list(source)
-    for found in _INCLUDE.finditer(source):
-        name = found[1] or found[2]
-        own = not re.match(r"helper_(?!math)", name) and any(Path(folder, name).is_file() for folder in folders)
-        if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(name):
-            out[found.start() : found.end()] = " " * len(found[0])
-    for found in _HOST_MACRO.finditer(bare):
-        if "__device__" not in found[0] and "__global__" not in found[0]:
-            out[found.start("body") : found.end()] = re.sub(r"[^\n]", " ", found["body"])
-    declared = _DIRECTIVE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), bare)
-    for start, end in _host_code(declared):
-        start = end - len(declared[start:end].lstrip())  # directives before it stay
-        out[start:end] = re.sub(r"[^\n]", " ", source[start:end])
-    return "".join(out)
-
-
-def headers(source: str, folders: Sequence[str]) -> dict[str, str]:
-    """The texts, by the names in #include, of the headers in the folders that device code includes, and that these
-    include in turn: without host code, unless they are written for NVRTC. STANDARD for code that uses the standard
-    library.
-    """
-    found: dict[str, str] = {}
-    waiting = [(source, list(folders))]
-    while waiting:
-        text, places = waiting.pop()
-        for name in included(text):
-            path = next((path for place in places if (path := Path(place, name)).is_file()), None)
-            if path is None or name in found:
-                continue
-            header = path.read_text(encoding="utf-8-sig", errors="replace")
-            found[name] = header if _FOR_NVRTC in header else device_code(header, [str(path.parent), *folders])
-            waiting.append((found[name], [str(path.parent), *folders]))
-    if any(re.search(r"\bstd\s*::", code(text)) for text in (source, *found.values())):
-        found[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
-    return found
-
-
-def included(source: str) -> list[str]:
-    """Names of the headers that a source includes."""
-    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', source, re.MULTILINE)
-
-
-def is_of_nvidia(header: str) -> bool:
-    """Whether it is one of NVIDIA's headers for device code."""
-    return bool(_DEVICE_HEADERS.match(header)) or header == "cub/cub.cuh"
-
-
-def with_constants(source: str, values: Sequence[str], file: str) -> str:
-    """The source with initial values for __constant__ variables that host code would set. values: as "NAME=1,2,3", in
-    the order of memory. Raises BadSetting.
-    """
-    for given in values:
-        name, equals, value = (part.strip() for part in given.partition("="))
-        if not (name.isidentifier() and equals and all(parts(value))):
-            raise BadSetting(f"cannot read --constant {given!r}: write NAME=VALUE, or NAME=VALUE,VALUE for an array")
-        declared = rf"__constant__[^;{{}}()]*?\b{name}\b\s*(?P<array>(?:\[[^\]]*\]\s*)*)(?=[;,=])"
-        found = re.search(declared, code(source))
-        if found is None or source[found.end()] == "=":
-            why = "there is no __constant__ variable of this name" if found is None else "it has a value already"
-            raise BadSetting(f"{file}: --constant {name}: {why}")
-        value = f"{{{value}}}" if found["array"] else value
-        source = f"{source[: found.end()]} = {value}{source[found.end() :]}"
-    return source
-
-
-def options_of_the_host(source: str) -> tuple[str, ...]:
-    """Compiler options for what a source uses of headers that NVRTC rejects: the host's types, and CUB."""
-    used, of_nvidia = set(re.findall(r"\w+", code(source))), any(map(is_of_nvidia, included(source)))
-    defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", source, re.MULTILINE))
-    defined |= set(re.findall(r"\btypedef\b[^;{}]*?(\w+)\s*;", code(source)))
-    fixed = {name for name in _TYPES if of_nvidia and name.endswith("_t")} & used  # NVIDIA's headers define these
-    macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed - defined)
-    macros += tuple(f"-D{name}={value}" for name, value in _VALUES.items() if name in used - defined)
-    types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in included(source)}
-    functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", code(source)))
-    headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions)))
-    headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
-    wide = ("-device-int128",) * bool(used & {"__int128", "__int128_t", "__uint128_t"})
-    return (*macros, *(f"-include={header}" for header in headers), *wide)
-
-
-def _host_code(bare: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each declaration for the host, in a namespace or an extern "C" block too."""
-    start = depth = opened = 0
-    for bracket in re.finditer(r"[{};]", bare):
-        place = bracket.start()
-        if bracket[0] == "{":
-            if depth == 0 and re.fullmatch(r"\s*(?:(?:inline\s+)?namespace[\w\s:]*|extern\s*)", bare[start:place]):
-                start = place + 1
-                continue
-            opened = place if depth == 0 else opened
-            depth += 1
-            continue
-        if bracket[0] == "}":
-            depth -= 1
-            if depth < 0:  # the end of a namespace
-                start, depth = place + 1, 0
-                continue
-        if depth == 0:
-            head = bare[start:opened] if bracket[0] == "}" else bare[start:place]
-            if bracket[0] == "}" and _ENDS_LATER.match(head):
-                continue
-            if _is_for_the_host(head, bare[start : place + 1], bracket[0] == "}"):
-                yield start, place + 1
-            start = place + 1
-
-
-def _is_for_the_host(head: str, whole: str, has_body: bool) -> bool:
-    declared = re.sub(r"\btemplate\s*<[^{}()<>]*(?:<[^<>]*>[^{}()<>]*)*>", " ", head)
-    if re.search(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b", declared):
-        return False
-    before = declared.partition("(")[0]  # parameters may have default values
-    no_function = r"^\s*(?:struct|class|union|enum|static_assert)\b|=|\btypedef\b|\busing\b"
-    is_function = before != declared and not re.search(no_function, before)
-    if is_function and (has_body or len(before.split()) > 1):  # one word and its arguments may be a macro
-        return True
-    if _VARIABLE.match(declared) or _CONSTANT_POINTERS.match(declared):
-        return True
-    return bool(_FOR_THE_HOST.search(whole)) and "__device__" not in whole
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a kernel. type: without const, * and __restrict__."""
-
-    name: str
-    type: str
-    pointer: bool
-
-    @property
-    def wide(self) -> bool:
-        """Whether it is an integer of 64 bits."""
-        return not self.pointer and bool(re.search(r"\b(?:u?int64_t|s?size_t|long|ptrdiff_t)\b", self.type))
 
 
 @dataclass(frozen=True)
@@ -359,7 +221,7 @@ def definition(source: str, function: str, *, of_host: bool = False) -> Definiti
     """The definition of a kernel, or of a host function, in a source; None where it can't be found, such as in a
     macro.
     """
-    bare = _DIRECTIVE.sub(lambda found: " " * len(found[0]), code(source))
+    bare = DIRECTIVE.sub(lambda found: " " * len(found[0]), code(source))
     for found in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
         end = closing(bare, found.end() - 1)
         after = re.match(r"\s*\{", bare[end:])
@@ -381,19 +243,30 @@ def definition(source: str, function: str, *, of_host: bool = False) -> Definiti
     return None
 
 
-def closing(text: str, start: int) -> int:
-    """The place behind the bracket that closes the one at `start`."""
-    depth = 0
-    for place in range(start, len(text)):
-        depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(text[place], 0)
-        if depth == 0:
-            return place + 1
-    return len(text)
-
-
 def _parameter(text: str) -> Parameter:
     declared = text.partition("=")[0]
     words = re.findall(r"\w+", declared)
-    name = words[-1] if words else ""
     kept = [word for word in words[:-1] if word not in ("const", "volatile", "__restrict__", "restrict", "__restrict")]
-    return Parameter(name, " ".join(kept), "*" in declared or "[" in declared)
+    kind = " ".join(kept).removeprefix("struct ")
+    name = words[-1] if words else ""
+    return Parameter(name, kind, TYPES.get(kind, ""), "*" in declared or "[" in declared, "const" in words)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch as a source writes it: function<template><<<configuration>>>(arguments). place: in the source."""
+
+    function: str
+    template: tuple[str, ...]
+    configuration: tuple[str, ...]
+    arguments: tuple[str, ...]
+    place: int
+
+
+def calls(bare: str, function: str = r"\w+") -> Iterator[Call]:
+    """The launches in a text without comments. function: a pattern."""
+    for found in re.finditer(rf"\b({function}){_CALL}", bare, re.DOTALL):
+        template, configuration, arguments = (
+            tuple(parts(text)) if text and text.strip() else () for text in ((found[2] or "")[1:-1], found[3], found[4])
+        )
+        yield Call(found[1], template, configuration, arguments, found.start())

@@ -1,0 +1,205 @@
+"""What NVRTC gets of a user's CUDA source: its code for the device, the headers that this includes, and options.
+
+NVRTC rejects host code and the host's headers, so both are left out, and what device code uses of these headers is
+defined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from worklog.errors import BadSetting
+from worklog.kernel.device import COMPILE_OPTIONS
+from worklog.kernel.source import DIRECTIVE, blank, closing, code, parts
+
+_HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
+_INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
+STANDARD = Path(__file__).with_name("std.cuh")
+HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
+# A variable outside of functions that isn't for the device, and isn't constant.
+_VARIABLE = re.compile(
+    r"\s*(?:static\s+|unsigned\s+)*(?!(?:const|constexpr|typedef|using|template|struct|class|union|enum|extern|namespace|"
+    r"friend|static_assert|return)\b)[A-Za-z_]\w*(?:<[\w\s,*]*>)?(?:\s+|\s*\*+\s*)\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^;]*)?;?$",
+    re.DOTALL,
+)
+_CONSTANT_POINTERS = re.compile(r"\s*(?:static\s+)?const\s+\w+\s*(?:\*[^(=]*|\w+\s*\[[^(=]*)=")
+# A macro for host functions, such as a binding of PyTorch's.
+_HOST_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)]*\)(?P<body>(?:\\\n|[^\n])*?\b(?:torch|at|pybind11)::(?:\\\n|[^\n])*)",
+    re.MULTILINE,
+)
+_NAMESPACE = re.compile(r"\s*(?:(?:inline\s+)?namespace[\w\s:]*|extern\s*)")
+# What ends at the semicolon behind its braces.
+_ENDS_LATER = re.compile(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$|[^(]*=\s*$")
+_FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
+# Types of the host's headers, which NVRTC doesn't know.
+_TYPES = {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long"}
+for _bits, _type in ((8, "char"), (16, "short"), (32, "int"), (64, "long long")):
+    _TYPES |= {f"int{_bits}_t": f"signed {_type}", f"uint{_bits}_t": f"unsigned {_type}"}
+# Constants of float.h, limits.h and math.h, and the headers of types that the host's headers of NVIDIA bring along.
+_VALUES = {
+    "INFINITY": "__int_as_float(0x7f800000)",
+    "NAN": "__int_as_float(0x7fffffff)",
+    "FLT_MAX": "3.402823466e+38f",
+    "__FLT_MAX__": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f",
+    "FLT_EPSILON": "1.192092896e-07f",
+    "DBL_MAX": "1.7976931348623158e+308",
+    "DBL_EPSILON": "2.2204460492503131e-16",
+    "CHAR_BIT": "8",
+    "INT_MAX": "2147483647",
+    "INT_MIN": "(-2147483647-1)",
+    "UINT_MAX": "4294967295u",
+    "LLONG_MAX": "9223372036854775807ll",
+    "M_E": "2.71828182845904523536",
+    "M_LN2": "0.69314718055994530942",
+    "M_PI": "3.14159265358979323846",
+    "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
+    "M_2_SQRTPI": "1.12837916709551257390",
+}
+_TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
+_FOR_THE_HOST = re.compile(
+    r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|\btorch::|"
+    r"\bpthread_\w+|\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
+)
+# Headers that hold something for the device; NVRTC knows the others' part of the language already.
+_DEVICE_HEADERS = re.compile(
+    r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
+    r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
+)
+# In place of cub/cub.cuh, which has code for the host.
+_CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
+_CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
+
+
+Prepared = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # text, options and headers, as of a Program
+
+
+def prepared(source: str, folders: Sequence[str], define: Sequence[str]) -> Prepared:
+    """What NVRTC gets of a source. folders: of headers. define: macros."""
+    text = device_code(source, folders)
+    own = headers(text, folders)
+    options = (*options_of_the_host("\n".join((source, *own.values()))), *(f"-D{macro}" for macro in define))
+    options += (*(f"-I{folder}" for folder in folders), *(f"-include={STANDARD.name}",) * (STANDARD.name in own))
+    return text, (*COMPILE_OPTIONS, *options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
+
+
+def device_code(source: str, folders: Sequence[str] = ()) -> str:
+    """The source without host code, which NVRTC rejects: host functions, headers for the host, and declarations with
+    std:: or the CUDA runtime. Spaces take its place, so the rest keeps its line numbers. A header in one of the folders
+    stays.
+    """
+    bare = code(source)
+    out = list(source)
+    for found in _INCLUDE.finditer(source):
+        name = found[1] or found[2]
+        own = not re.match(r"helper_(?!math)", name) and any(Path(folder, name).is_file() for folder in folders)
+        if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(name):
+            out[found.start() : found.end()] = " " * len(found[0])
+    for found in _HOST_MACRO.finditer(bare):
+        if "__device__" not in found[0] and "__global__" not in found[0]:
+            out[found.start("body") : found.end()] = blank(found["body"])
+    declared = DIRECTIVE.sub(lambda found: blank(found[0]), bare)
+    for start, end in _host_code(declared):
+        start = end - len(declared[start:end].lstrip())  # directives before it stay
+        out[start:end] = blank(source[start:end])
+    return "".join(out)
+
+
+def headers(source: str, folders: Sequence[str]) -> dict[str, str]:
+    """The texts, by the names in #include, of the headers in the folders that device code includes, and that these
+    include in turn: without host code, unless they are written for NVRTC. STANDARD for code that uses the standard
+    library.
+    """
+    found: dict[str, str] = {}
+    waiting = [(source, list(folders))]
+    while waiting:
+        text, places = waiting.pop()
+        for name in included(text):
+            path = next((path for place in places if (path := Path(place, name)).is_file()), None)
+            if path is None or name in found:
+                continue
+            header = path.read_text(encoding="utf-8-sig", errors="replace")
+            found[name] = header if _FOR_NVRTC in header else device_code(header, [str(path.parent), *folders])
+            waiting.append((found[name], [str(path.parent), *folders]))
+    if any(re.search(r"\bstd\s*::", code(text)) for text in (source, *found.values())):
+        found[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
+    return found
+
+
+def included(source: str) -> list[str]:
+    """Names of the headers that a source includes."""
+    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', source, re.MULTILINE)
+
+
+def is_of_nvidia(header: str) -> bool:
+    """Whether it is one of NVIDIA's headers for device code."""
+    return bool(_DEVICE_HEADERS.match(header)) or header == "cub/cub.cuh"
+
+
+def with_constants(source: str, values: Sequence[str], file: str) -> str:
+    """The source with initial values for __constant__ variables that host code would set. values: as "NAME=1,2,3", in
+    the order of memory. Raises BadSetting.
+    """
+    for given in values:
+        name, equals, value = (part.strip() for part in given.partition("="))
+        if not (name.isidentifier() and equals and all(parts(value))):
+            raise BadSetting(f"cannot read --constant {given!r}: write NAME=VALUE, or NAME=VALUE,VALUE for an array")
+        declared = rf"__constant__[^;{{}}()]*?\b{name}\b\s*(?P<array>(?:\[[^\]]*\]\s*)*)(?=[;,=])"
+        found = re.search(declared, code(source))
+        if found is None or source[found.end()] == "=":
+            why = "there is no __constant__ variable of this name" if found is None else "it has a value already"
+            raise BadSetting(f"{file}: --constant {name}: {why}")
+        value = f"{{{value}}}" if found["array"] else value
+        source = f"{source[: found.end()]} = {value}{source[found.end() :]}"
+    return source
+
+
+def options_of_the_host(source: str) -> tuple[str, ...]:
+    """Compiler options for what a source uses of headers that NVRTC rejects: the host's types, and CUB."""
+    used, of_nvidia = set(re.findall(r"\w+", code(source))), any(map(is_of_nvidia, included(source)))
+    defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", source, re.MULTILINE))
+    defined |= set(re.findall(r"\btypedef\b[^;{}]*?(\w+)\s*;", code(source)))
+    fixed = {name for name in _TYPES if of_nvidia and name.endswith("_t")} & used  # NVIDIA's headers define these
+    macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed - defined)
+    macros += tuple(f"-D{name}={value}" for name, value in _VALUES.items() if name in used - defined)
+    types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in included(source)}
+    functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", code(source)))
+    headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions)))
+    headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
+    wide = ("-device-int128",) * bool(used & {"__int128", "__int128_t", "__uint128_t"})
+    return (*macros, *(f"-include={header}" for header in headers), *wide)
+
+
+def _host_code(bare: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each declaration for the host, in a namespace or an extern "C" block too."""
+    start = place = 0
+    while found := re.compile(r"[{};]").search(bare, place):
+        head, place = bare[start : found.start()], found.end()
+        if found[0] == "{" and _NAMESPACE.fullmatch(head):
+            start = place
+            continue
+        if found[0] == "{":
+            place = closing(bare, found.start())
+            if _ENDS_LATER.match(head):
+                continue
+        if found[0] != "}" and _is_for_the_host(head, bare[start:place], found[0] == "{"):
+            yield start, place
+        start = place
+
+
+def _is_for_the_host(head: str, whole: str, has_body: bool) -> bool:
+    declared = re.sub(r"\btemplate\s*<[^{}()<>]*(?:<[^<>]*>[^{}()<>]*)*>", " ", head)
+    if re.search(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b", declared):
+        return False
+    before = declared.partition("(")[0]  # parameters may have default values
+    no_function = r"^\s*(?:struct|class|union|enum|static_assert)\b|=|\btypedef\b|\busing\b"
+    is_function = before != declared and not re.search(no_function, before)
+    if is_function and (has_body or len(before.split()) > 1):  # one word and its arguments may be a macro
+        return True
+    if _VARIABLE.match(declared) or _CONSTANT_POINTERS.match(declared):
+        return True
+    return bool(_FOR_THE_HOST.search(whole)) and "__device__" not in whole
