@@ -131,7 +131,7 @@ def measure(order: dict[str, Any], say: Say) -> None:
             found = replace(found, status="refused", reason="failed at launch: a fault", us=None)
         ACTS.get(name, lambda: None)()
         description = {"choices": {"64": ["gate"], "512": ["timed"]}}
-        say("measured", number=done + 1, measurement=asdict(found), description=description)
+        say("measured", number=done + 1, measurements=[asdict(found)], description=description)
         if name.endswith("loses the context"):
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
     time.sleep(FOR_EVER_S if "leaves a thread that leaves" in names else 0)

@@ -82,7 +82,8 @@ def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
         if isinstance(kernel, Kernel):
             own[name] = replace(kernel, name=name)
-        return attempt(session, Task(name, shape), harness)
+        (found,) = attempt(session, Task(name, shape), harness)
+        return found
 
     stream = cupy.cuda.get_current_stream()
     yield measure

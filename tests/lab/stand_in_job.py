@@ -39,7 +39,7 @@ def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
         if done:
             time.sleep(float(said.read_text() if said.exists() else seconds))
         (found,) = grid.select(task.kernel, task.shape, task.pitfalls)
-        say("measured", number=done + 1, measurement=asdict(replace(found, label="")), description={})
+        say("measured", number=done + 1, measurements=[asdict(replace(found, label=""))], description={})
     say("done")
 
 

@@ -20,7 +20,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem.axes import Axis
-from worklog.runner import declare, point
+from worklog.runner import declare
 from worklog.runner.declare import Benchmark, State, declared, measure
 from worklog.runner.measure import carry_out
 from worklog.runner.session import attempt
@@ -121,9 +121,9 @@ def at(file: Path) -> Callable[..., Measurement]:
         axes = [f"{axis}={value}" for axis, value in values.items()]
         chosen = declared(file, [name, *against], axes)
         session = VirtualSession(xp.machine, *(one.kernel for one in chosen))
-        task, *others = next(one for one in chosen if one.name == name).tasks(*against)
-        task = replace(task, beside=tuple(one.against for one in others))
-        return attempt(session, task, QUICK, measured=point.measurement)
+        task = next(one for one in chosen if one.name == name).tasks(*against)[0]
+        first, *others = attempt(session, task, QUICK)
+        return replace(first, beside=tuple(others))
 
     return measured
 

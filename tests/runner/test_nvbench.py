@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.problem import Axis
-from worklog.runner import point
 from worklog.runner.declare import declared
 from worklog.runner.session import attempt
 from worklog.runs.measurement import Measurement
@@ -71,7 +69,8 @@ def measured(path: Path, name: str, *axes: str) -> Measurement:
     (benchmark,) = declared(path, [name], axes)
     xp.machine = Machine()
     session = VirtualSession(xp.machine, benchmark.kernel)
-    return attempt(session, replace(benchmark.tasks()[0]), QUICK, measured=point.measurement)
+    (found,) = attempt(session, benchmark.tasks()[0], QUICK)
+    return found
 
 
 def test_its_axes_have_its_order_and_kinds(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def true_us(machine: Machine, shape: Shape) -> float:
 
 def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
     """One measurement as a run makes it."""
-    return attempt(session, Task(name, shape), harness)
+    (found,) = attempt(session, Task(name, shape), harness)
+    return found
 
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,8 @@ def show_preview(
         for task in tasks:
             why = skipped.get(task.kernel)
             rest = {"seconds": round(next(left), 2)} if why is None else {"skipped": why}
-            rows.append({"kernel": task.kernel, "m": task.problem.m, "n": task.problem.n, "k": task.problem.k, **rest})
+            where = {"kernel": task.kernel, "against": list(task.baselines), **asdict(task.problem)}
+            rows.append(where | rest)
         print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
         return
     names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.problem) for task in tasks)

@@ -23,7 +23,8 @@ from worklog.harness import Harness, time_pair
 from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark, Skipped
 from worklog.runner.launches import ALIGNED, Pool
-from worklog.runner.point import Called, called
+from worklog.runner.point import called
+from worklog.runner.timing import Call
 from worklog.runs import Estimate, event_overhead_us, median
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
             made = called(session, name, axes)
         except Skipped:
             continue
-        if given := [tag for tag in ("sync", "timer") if made.how.get(tag)]:
+        if given := [tag for tag in ("sync", "timer") if getattr(made, tag)]:
             raise BadSetting(f"{name} has {given[0]}=True, which other harnesses don't know: choose others")
         works.append(Work(kind, of, _enqueued(session, made)))
         works[-1].enqueue(session.device.stream)
@@ -163,10 +164,11 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     return works
 
 
-def _enqueued(session: Session, made: Called) -> Callable[[Any], None]:
+def _enqueued(session: Session, made: Call) -> Callable[[Any], None]:
     """The call of a declared benchmark on any stream: the current one of CuPy and PyTorch, or what it gets as one."""
     home, loans = session.device.loan("cupy"), dict[int, Any]()
-    takes_stream = made.kwargs.get("stream") == home.handle
+    given = dict(made.kwargs or {})
+    takes_stream = given.get("stream") == home.handle
 
     def enqueue(stream: Any) -> None:
         if stream.ptr not in loans:
@@ -174,7 +176,7 @@ def _enqueued(session: Session, made: Called) -> Callable[[Any], None]:
             device.stream = stream
             loans[stream.ptr] = device.loan("cupy")
         loan = loans[stream.ptr]
-        kwargs = made.kwargs | ({"stream": loan.handle} if takes_stream else {})
+        kwargs = given | ({"stream": loan.handle} if takes_stream else {})
         with loan.current():
             made.fn(*made.args, **kwargs)
 

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from worklog.errors import BadRunFile, BadSetting, meant
 from worklog.gpu import Gpu
@@ -28,6 +28,9 @@ from worklog.runner.measure import carry_out, live_wanted
 from worklog.runner.tasks import Progress, Task, silent
 from worklog.runs import Run, Table, run_of
 from worklog.settings import Harness
+
+if TYPE_CHECKING:
+    from worklog.runner.timing import Call
 
 SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last
 Function = Callable[["State"], object]
@@ -48,8 +51,8 @@ class State:
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
         self.axes, self.stream, self.device = MappingProxyType(dict(values)), stream, device
-        self.work: dict[str, float] = {}
-        self.call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], dict[str, Any]] | None = None
+        self.work: dict[str, Any] = {}
+        self.call: Call | None = None
 
     def __getitem__(self, axis: str) -> Any:
         if axis not in self.axes:
@@ -102,8 +105,10 @@ class State:
         """
         if self.call is not None:
             raise BadSetting("state.run was called before: a benchmark times one call; declare another benchmark")
-        how = {"sync": sync, "timer": timer, "against": against, "datapath": datapath, "cross_check": cross_check}
-        self.call = fn, args, kwargs, how
+        from worklog.runner.timing import Call  # here: to declare a benchmark needs no gate
+
+        how = {"sync": sync, "timer": timer, "datapath": datapath, "cross_check": cross_check}
+        self.call = Call(fn, args, kwargs, against, **how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,10 +135,8 @@ class Benchmark:
         return [*self.space.points()]
 
     def tasks(self, *against: str) -> list[Task]:
-        """The measurements of all points, at each point one against each of the baselines."""
-        first, beside = against[0] if against else "", against[1:]
-        points = (tuple(one.values.items()) for one in self.space.points())
-        return [task for at in points for task in Task(self.name, None, axes=at, against=first, beside=beside).each()]
+        """A task for each point. against: baselines that take turns with it there."""
+        return [Task(self.name, None, axes=tuple(one.values.items()), against=against) for one in self.space.points()]
 
     def at(self, texts: Iterable[str]) -> Benchmark:
         """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32"; an axis that it

@@ -20,8 +20,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
-from itertools import groupby
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -95,9 +94,8 @@ def wait_for_the_end(lifeline: int) -> None:
 
 def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
     """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
-    with the measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
+    with its measurements and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
-    from worklog.runner import point, solved
     from worklog.runner.session import Session, attempt
 
     tasks, harness = order["tasks"], order["harness"]
@@ -109,18 +107,12 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
             session.require_memory(shape)
         say("ready", head=session.head(harness, notes))
         finished: list[Measurement] = []
-        for _, same in groupby(tasks, lambda task: task.alike):
-            first, *others = same
-            task = replace(first, beside=tuple(one.against for one in others))
-            say("progress", done=len(finished), doing=str(task))
-            how = None
-            if task.shape is None:
-                how = (point if session.kernel(task.kernel).solution is None else solved).measurement
-            found = attempt(session, task, harness, finished, hold, how)
+        for done, task in enumerate(tasks):
+            say("progress", done=done, doing=str(task))
+            found = attempt(session, task, harness, finished, hold)
+            finished += found
             description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).describe(None)
-            for one in (replace(found, beside=()), *found.beside):
-                finished.append(one)
-                say("measured", number=len(finished), measurement=asdict(one), description=description)
+            say("measured", number=done + 1, measurements=[asdict(one) for one in found], description=description)
             try:
                 session.require_idle()
             except LaunchFailed as error:

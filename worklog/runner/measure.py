@@ -167,7 +167,7 @@ def carry_out(
     # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
     with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
         try:
-            while growing.left:
+            while growing.done < len(tasks):
                 growing.measure_some(progress=progress, timeout_s=timeout_s, stop=stop, command=command)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
@@ -177,36 +177,27 @@ def carry_out(
 
 
 class _Growing:
-    """The run as it grows, on disk after every measurement."""
+    """The run as it grows, on disk after every task. done: the tasks that have their measurements."""
 
     def __init__(
         self, tasks: Sequence[Task], harness: Harness, user_kernels: Mapping[str, Kernel], out: Path | None
     ) -> None:
         self.tasks, self.harness, self.user_kernels, self.out = tasks, harness, user_kernels, out
         self.run: Run | None = None
-        hosts = {name for name, kernel in user_kernels.items() if kernel.host}
-        self.hosted = {task.kernel for task in tasks if hosts.intersection(task.names)}
-
-    @property
-    def done(self) -> int:
-        return 0 if self.run is None else len(self.run.measurements)
-
-    @property
-    def left(self) -> Sequence[Task]:
-        return self.tasks[self.done :]
+        self.done = 0
 
     def measure_some(self, **how: Any) -> None:
         """One child: as many of its tasks as it survives, and a verdict on the kernel that ended it. how: for
         run_child.
         """
-        first = self.done
-        its_tasks = list(takewhile(lambda task: self._home(task) == self._home(self.tasks[first]), self.left))
+        first, home = self.done, self._home(self.tasks[self.done])
+        its_tasks = list(takewhile(lambda task: self._home(task) == home, self.tasks[first:]))
 
         def take(answer: Answer) -> None:
             if answer["is"] == "ready":
                 self._begin(answer["head"])
             elif answer["is"] == "measured" and first + answer["number"] > self.done:  # else it came twice
-                self._add(Measurement.from_dict(answer["measurement"]), answer["description"])
+                self._add([Measurement.from_dict(one) for one in answer["measurements"]], answer["description"])
 
         order = {"do": "measure", "tasks": its_tasks, "harness": self.harness, "user_kernels": self.user_kernels}
         end = run_child(order, take, first=first, total=len(self.tasks), **how)
@@ -215,42 +206,43 @@ class _Growing:
             return
         if self.run is None or not end.kind or (lost and self.done == first):
             raise end.error()
-        after = lost or finished  # the child ended after its last measurement, not in one
-        task = self.tasks[self.done - after]
-        verdict = Verdict((end.stage(self.user_kernels.get(task.kernel)),), None)
-        failure = task.refused(verdict)
-        if after:
-            last = self.run.measurements.pop()
-            failure = replace(failure, changed=last.changed)
-            if last.status == "refused":  # for the same fault, seen earlier: add what to do
-                failure = replace(last, reason=f"{last.reason}; {str(failure.reason).rpartition('; ')[2]}")
-        self._add(failure)
+        self.done -= lost or finished  # the child ended after its last measurement, not in one
+        task = self.tasks[self.done]
+        failed = task.refused(Verdict((end.stage(self.user_kernels.get(task.kernel)),), None))
+        if lost or finished:
+            last = self.run.measurements[-len(failed) :]
+            del self.run.measurements[-len(failed) :]
+            failed = [_after(one, failure) for one, failure in zip(last, failed, strict=True)]
+        self._add(failed)
 
     def _home(self, task: Task) -> str:
         """Tasks with the same one share a process: a host function has its own, with its baselines, and a kernel with
         one among its baselines too.
         """
-        return task.kernel if task.kernel in self.hosted else ""
+        own = [self.user_kernels[name] for name in (task.kernel, *task.baselines) if name in self.user_kernels]
+        return task.kernel if any(kernel.host for kernel in own) else ""
 
     def _begin(self, head: Mapping[str, Any]) -> None:
         if self.run is None:
             self.run = Run(**head)
         elif self.done:
-            self.run.notes.append(f"from {self.left[0]} on: in a fresh process, calibrated again")
+            self.run.notes.append(f"from {self.tasks[self.done]} on: in a fresh process, calibrated again")
 
-    def _add(self, found: Measurement, description: Mapping[str, Any] | None = None) -> None:
+    def _add(self, found: Sequence[Measurement], description: Mapping[str, Any] | None = None) -> None:
         assert self.run is not None
         if description is not None:
-            own, here = dict(description), found.place
+            own, here = dict(description), found[0].place
             choices = own.pop("choices", {})  # at each shape that was launched, the gate's too
-            about = self.run.kernels.setdefault(found.kernel, own)
+            about = self.run.kernels.setdefault(found[0].kernel, own)
             if here in choices:
                 about.setdefault("choices", {})[here] = choices[here]
-        self.run.add(found)
+        for one in found:
+            self.run.add(one)
+        self.done += 1
         self._save(self.run)
 
     def _save(self, run: Run) -> None:
-        run.complete = not self.left
+        run.complete = self.done == len(self.tasks)
         run.save(run.path or self.out or new_path(run.device["name"], run.created, secrets.token_hex(2)))
 
     def kept(self) -> str:
@@ -259,6 +251,15 @@ class _Growing:
             return "no measurement was finished, so nothing is saved"
         self._save(self.run)
         return f"{self.done} of {len(self.tasks)} measurements are kept in {self.run.path}"
+
+
+def _after(found: Measurement, failure: Measurement) -> Measurement:
+    """The failure of a process that ended once the kernel had this measurement. One that was refused for the same fault
+    before gets what to do.
+    """
+    if found.status == "refused":
+        return replace(found, reason=f"{found.reason}; {str(failure.reason).rpartition('; ')[2]}")
+    return replace(failure, changed=found.changed)
 
 
 def require_measurable(
@@ -277,11 +278,11 @@ def require_measurable(
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         own[kernel.name] = kernel
     for task in tasks:
-        if task.shape and task.against:
-            baseline = own.get(task.against) or rung(task.against)
-            baseline.check(task.shape)
+        for name in task.against if task.shape else ():
+            baseline = own.get(name) or rung(name)
+            baseline.check(task.problem)
             if not baseline.domain.alpha:
-                raise BadSetting(f"{baseline.name} can't be a baseline: it must take alpha, to compute -A B")
+                raise BadSetting(f"{name} can't be a baseline: it must take alpha, to compute -A B")
         if task.kernel != BASELINE and task.shape:
             (own.get(task.kernel) or rung(task.kernel)).check(task.problem)
         harness.but(**dict(task.changed))

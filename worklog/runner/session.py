@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing, timed
+from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing
+from worklog.gate import timed as timed_stage
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
 from worklog.kernel import Kernel, Subject, rung, tensor_operands
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
-from worklog.runner.tasks import BASELINE, Task, measurement_of, work_of
+from worklog.runner.tasks import BASELINE, Task, judged, timed, work_of
 from worklog.runs import Measurement, event_overhead_us, source_label, summarise
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ UNCHECKED: dict[bool | str, str] = {
 }
 LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 Hold = Callable[[str], tuple[str, list[str]]]
-Measured = Callable[["Session", Task, Harness, Sequence[str], Sequence[Measurement]], Measurement]
 
 
 class Session:
@@ -92,11 +92,6 @@ class Session:
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._checkers[shape]
-
-    def variables(self, kernel: Kernel, shape: Shape) -> list[str]:
-        """The variables in which a kernel's launches at a shape keep values for the next. Raises CompileFailed."""
-        passes = kernel.at(shape, self.gpu.arch).passes
-        return [*dict.fromkeys(name for one in passes for name in compile_cuda(one.program, self.gpu.arch).variables)]
 
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
@@ -168,89 +163,80 @@ def attempt(
     harness: Harness,
     earlier: Sequence[Measurement] = (),
     hold: Hold = lambda clocks: (clocks, []),
-    measured: Measured | None = None,
-) -> Measurement:
-    """Gate and time one task; a failed check, a failed launch and a skip are results too.
+) -> list[Measurement]:
+    """Gate and time one task: a measurement against each of its baselines. A failed check, a failed launch and a skip
+    are results too.
 
     earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the task's
-    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. measured: what does
-    it (default: the gate and the harness). Raises LaunchFailed if the GPU's context is lost: nothing can be measured
-    after that in this process.
+    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurements state what was held. Raises LaunchFailed
+    if the GPU's context is lost: nothing can be measured after that in this process.
     """
     used = harness.but(**dict(task.changed))
     clocks, notes = hold(used.clocks)
     if used.clocks == harness.clocks:  # the run states the notes
         notes = []
-    used, task = used.but(clocks=clocks), _held(task, clocks, harness)
+    changed = {**dict(task.changed), "clocks": clocks}
+    if clocks == harness.clocks:
+        del changed["clocks"]
+    used, task = used.but(clocks=clocks), replace(task, changed=tuple(changed.items()))
     try:
-        found = (measured or _measurement)(session, task, used, notes, earlier)
+        if task.shape is not None:
+            return _product(session, task, used, notes, earlier)
+        from worklog.runner import point, solved  # a run of rungs needs neither
+
+        if session.kernel(task.kernel).solution is None:
+            return point.measurements(session, task, used, notes)
+        return solved.measurements(session, task, used, notes)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
-        found = task.without_time("refused", f"launch: {error}")
-    return found if found.beside else task.joined([found])
+        return task.without_time("refused", f"launch: {error}")
 
 
-def _held(task: Task, clocks: str, harness: Harness) -> Task:
-    """The task with what was done about the clocks."""
-    others = tuple((name, value) for name, value in task.changed if name != "clocks")
-    return replace(task, changed=others if clocks == harness.clocks else (*others, ("clocks", clocks)))
-
-
-def _measurement(
+def _product(
     session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement]
-) -> Measurement:
-    """Gate and time one task."""
-    kernel = None if task.kernel == BASELINE else session.kernel(task.kernel)
-    skipped = kernel and (kernel.skipped or kernel.missing_on(session.gpu.arch) or _unwatched(session, task, used))
-    if reason := skipped or _too_slow(task, used, earlier):
+) -> list[Measurement]:
+    """Gate and time a kernel at a shape. A baseline that fails the gate has no time; the others have."""
+    if reason := _skipped(session, task, used) or _too_slow(task, used, earlier):
         return task.without_time("skipped", reason)
-    verdict: Verdict | None = None
-    failed: dict[Task, Measurement] = {}
+    found = dict(zip(task.baselines, task.without_time("measured"), strict=True))
+    right, verdict = [*task.baselines], None
     if used.gate:
-        for one in task.each():
-            verdict = session.verdict(one.against or BASELINE, task.problem, used.gate)
-            if not verdict.accepted:
-                failed[one] = one.refused(verdict, f"the baseline {one.against or BASELINE} ")
+        verdicts = {name: session.verdict(name, task.problem, used.gate) for name in task.baselines}
+        right = [name for name in right if verdicts[name].accepted]
+        found = {name: judged(one, verdicts[name], f"the baseline {name} ") for name, one in found.items()}
         verdict = session.verdict(task.kernel, task.problem, used.gate)
         if not verdict.accepted:
             return task.refused(verdict)
-    right = [one for one in task.each() if one not in failed]
-    if not right:
-        return task.joined([*failed.values()])
-    timed_task = replace(right[0], beside=tuple(one.against for one in right[1:]))
-    reading, stages = read(session, timed_task, used)
-    if verdict is not None:
-        verdict = replace(verdict, stages=(*verdict.stages, *stages))
-        if not verdict.accepted:
-            return task.refused(verdict)
-    judged = (_judged(session, one, used, notes, its, verdict) for one, its in zip(right, reading.pairs(), strict=True))
-    found = dict(zip(right, judged, strict=True))
-    return task.joined([failed.get(one) or found[one] for one in task.each()])
+    if right:
+        reading, stages = read(session, task, used, right)
+        if verdict is not None:
+            verdict = replace(verdict, stages=(*verdict.stages, *stages))
+            if not verdict.accepted:
+                return task.refused(verdict)
+        read_us = summarise(reading.counted("subject"), used.statistic).value
+        if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
+            return task.without_time("refused", "failed at plausible: the time is not above zero")
+        blanks, stated = [found[name] for name in right], [*notes, *_degradations(session, task, used)]
+        measured = timed(blanks, reading, used, session, stated, **work_of(task.problem))
+        for name, one, its in zip(right, measured, reading.pairs(), strict=True):
+            found[name] = one if verdict is None else judged(one, _after(session, used, one, its, verdict))
+    return [*found.values()]
 
 
-def _judged(
-    session: Session, task: Task, used: Harness, notes: Sequence[str], reading: Reading, verdict: Verdict | None
-) -> Measurement:
-    """The measurement of a kernel and one baseline, from their samples."""
-    read_us = summarise(reading.counted("subject"), used.statistic).value
-    if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
-        return task.without_time("refused", "failed at plausible: the time is not above zero")
-    degradations = [*notes, *_degradations(session, task, used)]
-    if off := off_the_lock(used.clocks, reading.sm_mhz):
-        task = replace(task, changed=(*task.changed, ("clocks", "watched")))
-        degradations.append(off)
-    blank = replace(task.without_time("measured", None, verdict), **work_of(task.problem))
-    found = measurement_of(blank, used, reading, session.calibration, session.gpu, degradations)
-    if verdict is None or found.us is None or used.biased():
-        return found
-    if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another
-        roof = after_timing.fp32_roof(_operands(session, task.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
-        verdict = verdict.and_then(after_timing.judge(task.problem, found.us, *roof))
+def _after(session: Session, used: Harness, found: Measurement, reading: Reading, verdict: Verdict) -> Verdict:
+    """The verdict with the stages on the time: against one baseline, by an unbiased harness."""
+    if used.biased():
+        return verdict
+    if (
+        session.claimed(found.kernel) == "fp32" and found.us is not None
+    ):  # other classes may run where the peak is another
+        roof = after_timing.fp32_roof(_operands(session, found.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
+        verdict = verdict.and_then(after_timing.judge(found.problem, found.us, *roof))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
-        own_streams = session.is_host_function(task.kernel) or session.is_host_function(task.against)
+        own_streams = any(map(session.is_host_function, (found.kernel, found.baseline)))
         verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
-    return replace(found, verdict=verdict.as_dict()) if verdict.accepted else task.refused(verdict)
+    return verdict
 
 
 def _operands(session: Session, name: str) -> tuple[str, ...]:
@@ -282,43 +268,52 @@ def _checks_each(used: Harness) -> bool:
     return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
 
 
-def _unwatched(session: Session, task: Task, used: Harness) -> str:
-    """Why the launches of this kernel must not be reported where only the last one is checked, or "". Code that keeps
-    something from one launch to the next can stop to compute at any launch.
+def _skipped(session: Session, task: Task, used: Harness) -> str | None:
+    """Why the kernel can't be measured here, or only so that its launches must not be reported: where just the last
+    one is checked, code that keeps something from one launch to the next can stop to compute at any launch.
     """
+    if task.kernel == BASELINE:
+        return None
+    kernel = session.kernel(task.kernel)
+    if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
+        return reason
     settings = [("timer", "graph"), ("l2", "rotate")]
     here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
     if not here or used.gate is not True:
-        return ""
-    kernel = session.kernel(task.kernel)
-    keeps = "a host function" if kernel.host else ", ".join(session.variables(kernel, task.problem))
-    if not keeps:
-        return ""
+        return None
+    passes = () if kernel.host else kernel.at(task.problem, session.gpu.arch).passes
+    variables = [name for one in passes for name in compile_cuda(one.program, session.gpu.arch).variables]
+    if not kernel.host and not variables:
+        return None
+    keeps = ", ".join(dict.fromkeys(variables)) or "a host function"
     return (
         f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = flush "
         "and timer = events"
     )
 
 
-def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Stage]]:
-    """Time the task's kernel against the baseline in the checker's buffers; also the gate's stages on what was timed.
+def read(
+    session: Session, task: Task, used: Harness, names: Sequence[str] = (BASELINE,)
+) -> tuple[Reading, list[Stage]]:
+    """Time the task's kernel against the baselines of these names in the checker's buffers; also the gate's stages on
+    what was timed.
 
     If L2 is flushed before each launch, each launch gets inputs of its own and is checked. Otherwise new inputs would
     warm the L2 that the launch should find cold, and only the output of the last launch is checked.
     """
     checker = session.checker(task.problem)
-    easy, judged = used.inputs != "random", used.gate is True and used.inputs == "random"
+    easy, checked = used.inputs != "random", used.gate is True and used.inputs == "random"
     if easy:
         hosts = random_inputs(task.problem, np.random.default_rng(0), used.inputs)
         for buffer, host in zip(checker.buffers[:2], hosts, strict=True):
             session.device.overwrite(buffer, host)
     checker.poison()
     subject = session.subject(task.kernel)
-    names = task.against, *task.beside
     if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
-    baselines = [session.subject(name) if name else session.baselines[used.baseline] for name in names]
-    theirs = [session.claimed(name) if name else used.baseline for name in names]
+    library = session.baselines[used.baseline]
+    baselines = [library if name == BASELINE else session.subject(name) for name in names]
+    classes = [used.baseline if name == BASELINE else session.claimed(name) for name in names]
     each = _checks_each(used)
     sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     pool = session.pool(elements(task.problem, sets, (subject, *baselines))) if used.placement == "varied" else None
@@ -328,7 +323,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         *baselines,
         in_step=used.order == "interleaved" and used.timer != "graph",
         sets=sets,
-        classes=(session.claimed(task.kernel), *theirs) if each else None,
+        classes=(session.claimed(task.kernel), *classes) if each else None,
         warm=used.warmup != "none",
         pool=pool,
     )
@@ -339,10 +334,10 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, **how)  # type: ignore[arg-type]
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
-        stages = [timed(loop.stage)] if judged else []
-        if judged and session.is_host_function(task.kernel):
+        stages = [timed_stage(loop.stage)] if checked else []
+        if checked and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(timed(lambda: after_timing.idle(waits_us(session, loop.bare), us)))
+            stages.append(timed_stage(lambda: after_timing.idle(waits_us(session, loop.bare), us)))
         return reading, stages
     finally:
         if each or easy:

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,20 +17,20 @@ from worklog.gate import Memory, Stage, Verdict, after_timing, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
 from worklog.kernel import Kernel, words_of
 from worklog.kernel.solution import Ready, Solution
-from worklog.problem import Case, Problem, each, raw, rebuilt
+from worklog.problem import Problem, each, raw, rebuilt
 from worklog.runner import timing
 from worklog.runner.arguments import on_gpu
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
 from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import Progress, Task, silent
+from worklog.runner.tasks import judged as under
 from worklog.runs import Measurement, Run
 from worklog.settings import Harness
 
 CASE = "case"  # the axis of a problem
 LAST = "gate: of the timed launches, the last one's output was checked"
 TIMED = "timed output"
-WORK = {"flops": "flops", "elements": "elements", "reads": "bytes_read", "writes": "bytes_written"}
 
 
 def measure(
@@ -63,7 +63,7 @@ def measure(
         Kernel(one.name, one.file, one.entry, host=one.host, solution=replace(one, problem=problem, dtype=posed.dtype))
         for one in solutions
     ]
-    tasks = [Task(one.name, None, axes=((CASE, name),), against="baseline") for one in kernels for name in chosen]
+    tasks = [Task(one.name, None, axes=((CASE, name),), against=("baseline",)) for one in kernels for name in chosen]
     return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out, **how)
 
 
@@ -72,10 +72,8 @@ def _posed(problem: str, dtype: str) -> Problem:
     return find_problem(problem, dtype)
 
 
-def measurement(
-    session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement] = ()
-) -> Measurement:
-    """Check and time a solution at one case on this session's GPU, in its child process."""
+def measurements(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> list[Measurement]:
+    """Check and time a solution at one case on this session's GPU, beside the problem's baseline."""
     solution = session.kernel(task.kernel).solution
     assert solution is not None
     posed, name = _posed(solution.problem, solution.dtype), dict(task.axes)[CASE]
@@ -84,8 +82,7 @@ def measurement(
         case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
         require_sound(posed, case)
         buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
-        subject = solution.load(session.device, posed)
-        return _timed(session, task, used, notes, Subject(solution, posed, buffers, subject))
+        return _timed(session, task, used, notes, posed, buffers, solution.load(session.device, posed))
     except Exception as error:
         full = error if isinstance(error, OutOfMemory) else memory_is_full(error)
         if full is None:
@@ -93,67 +90,53 @@ def measurement(
         return task.without_time("skipped", str(full))
 
 
-class Subject:
-    """A solution that is loaded, with a case's buffers, and its gate."""
+def _timed(
+    session: Session,
+    task: Task,
+    used: Harness,
+    notes: Sequence[str],
+    posed: Problem,
+    buffers: CaseBuffers,
+    ready: Ready,
+) -> list[Measurement]:
+    """Of a solution that is loaded, on a case's buffers."""
+    case, stages = buffers.case, list[Stage]()
 
-    def __init__(self, solution: Solution, problem: Problem, buffers: CaseBuffers, ready: Ready) -> None:
-        self.solution, self.problem, self.buffers, self.ready = solution, problem, buffers, ready
+    def launch() -> None:
+        ready.enqueue(buffers.arguments, case.written)
 
-    @property
-    def case(self) -> Case:
-        """The case."""
-        return self.buffers.case
+    def last() -> Stage:
+        ready.collect(buffers.arguments, case.written)
+        return judged(TIMED, posed, buffers, buffers.outputs())
 
-    def launch(self) -> None:
-        """Enqueue it once."""
-        self.ready.enqueue(self.buffers.arguments, self.case.written)
-
-    def verdict(self) -> Verdict:
-        """Of the stages before anything is timed. Raises LaunchFailed."""
-        stages: list[Stage] = []
-        for stage in (check_case, check_repeated):
-            stages.append(timed(lambda stage=stage: stage(self.ready, self.problem, self.buffers)))  # type: ignore[misc]
-            if not stages[-1].passed:
-                break
-        return Verdict(tuple(stages), self.problem.dtype)
-
-    def last(self) -> Stage:
-        """The stage on what the timed launches left."""
-        self.ready.collect(self.buffers.arguments, self.case.written)
-        return judged(TIMED, self.problem, self.buffers, self.buffers.outputs())
-
-
-def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], subject: Subject) -> Measurement:
-    verdict: Verdict | None = None
-    if used.gate:
-        verdict = subject.verdict()
-        if not verdict.accepted:
-            return task.refused(replace(verdict, precision=None))
-    beside, why = _baseline(session, subject)
-    subject.buffers.poison()
-    work = {name: amount for name, key in WORK.items() if (amount := subject.problem.work(subject.case)[key])}
-    call = timing.Call(subject.launch, against=beside, name=task.kernel, sync=subject.ready.waits, **work)
-    found = timing.time_on(session, call, used)
-    if verdict is not None:
-        verdict = verdict.and_then(timed(subject.last))
-        if verdict.accepted and found.us is not None:  # it may launch on streams of its own
-            waits, us = waits_us(session, subject.launch), found.us
-            verdict = verdict.and_then(timed(lambda: after_timing.idle(waits, us)))
-        if not verdict.accepted:
-            return task.refused(replace(verdict, precision=None))
-    stated = [LAST if one == timing.UNCHECKED and verdict is not None else one for one in found.degradations]
-    found = replace(found, verdict=None if verdict is None else verdict.as_dict(), degradations=tuple(stated))
-    return timing.of_task(task, used, found, ["" if beside is None else task.against], [*notes, *why])
+    for stage in (check_case, check_repeated) if used.gate else ():
+        stages.append(timed(partial(stage, ready, posed, buffers)))
+        if not stages[-1].passed:
+            return task.refused(Verdict(tuple(stages), None))
+    baseline, why = _baseline(session, posed, buffers)
+    buffers.poison()
+    amounts = posed.work(case)
+    work = {what: amounts[name] for what, name in timing.WORK.items() if amounts[name]}
+    call = timing.Call(launch, against=baseline, name=task.kernel, sync=ready.waits, **work)
+    task = replace(task, against=() if baseline is None else task.against)
+    found = timing.time_task(session, task, call, used, [*notes, *why], LAST if used.gate else timing.UNCHECKED)
+    if not used.gate:
+        return found
+    stages.append(timed(last))
+    us = found[0].us
+    if stages[-1].passed and us is not None:  # it may launch on streams of its own
+        stages.append(timed(lambda: after_timing.idle(waits_us(session, launch), us)))
+    verdict = Verdict(tuple(stages), posed.dtype if stages[-1].passed else None)
+    return [under(one, verdict) for one in found]
 
 
-def _baseline(session: Session, subject: Subject) -> tuple[Callable[[], Any] | None, list[str]]:
+def _baseline(session: Session, posed: Problem, buffers: CaseBuffers) -> tuple[Callable[[], Any] | None, list[str]]:
     """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run on the
     GPU.
     """
-    case, posed = subject.case, subject.problem
-    loan: Any = session.device.loan("cupy")
+    case, loan = buffers.case, cast(Any, session.device.loan("cupy"))
     inputs = []
-    for passed, value in zip(subject.buffers.arguments, case.inputs, strict=False):
+    for passed, value in zip(buffers.arguments, case.inputs, strict=False):
         of_numpy = passed.buffer is not None and isinstance(value, np.ndarray)
         inputs.append(loan.array(passed.buffer, *passed.form) if of_numpy else value)
 

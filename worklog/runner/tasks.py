@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, BadShape
 from worklog.gate import Verdict
-from worklog.gpu import Gpu
-from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading
+from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading, off_the_lock
 from worklog.kernel import LADDER
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
-from worklog.runs import AGAINST, Measurement, event_overhead_us, recorded_run, summarize
+from worklog.runs import AGAINST, Estimate, Measurement, event_overhead_us, recorded_run, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:
-    from worklog.harness.calibration import Calibration
     from worklog.kernel import Kernel
+    from worklog.runner.session import Session
 
 
 Size = Shape | int | str | Sequence[int]
@@ -43,29 +42,21 @@ def silent(done: int, total: int, doing: str) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's
-    harness. Without a shape, a declared benchmark at the values of its axes. against: the kernel, or the benchmark of
-    the same file, that alternates with it; "" for cuBLAS, or for none. further: whether another task, with the baseline
-    of its own kind, comes before it. beside: baselines of the tasks that are measured in the same loop.
+    """One loop to time: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's harness.
+    Without a shape, a declared benchmark or a solution at the values of its axes. against: baselines that take turns
+    with it in the loop, by name; of a matrix product, those beside cuBLAS. Its result is a measurement for each.
     """
 
     kernel: str
     shape: Shape | None
     changed: Changes = ()
     axes: tuple[tuple[str, Value], ...] = ()
-    against: str = ""
-    further: bool = False
-    beside: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of what takes turns in its loop: the kernel, and its baselines."""
-        return self.kernel, self.against, *self.beside
-
-    @property
-    def alike(self) -> Task:
-        """Equal for tasks that one loop measures, since only their baselines differ."""
-        return replace(self, against="", further=False, beside=())
+    def baselines(self) -> tuple[str, ...]:
+        """Every baseline, the one that its ratio is against first."""
+        return self.against if self.shape is None else (BASELINE, *self.against)
 
     @property
     def problem(self) -> Shape:
@@ -76,39 +67,23 @@ class Task:
 
     @property
     def pitfalls(self) -> dict[str, Any]:
-        """The changed settings that belong to a pitfall, and another baseline; the others say how long to measure."""
-        found = {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
-        return found | ({AGAINST: self.against} if self.against and (self.shape or self.further) else {})
+        """The changed settings that belong to a pitfall; the others say how long to measure."""
+        return {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
 
-    def without_time(self, status: str, reason: str | None, verdict: Verdict | None = None) -> Measurement:
-        """Its measurement, "skipped" or "refused"."""
-        judged = None if verdict is None else verdict.as_dict()
+    def without_time(self, status: str, reason: str | None = None) -> list[Measurement]:
+        """A measurement against each baseline, "skipped" or "refused"; against none where there are none."""
         shape = None if self.shape is None else astuple(self.shape)
-        other = self.against or ("" if shape is None else BASELINE)
-        axes = dict(self.axes)
-        return Measurement(self.kernel, shape, status, reason, self.pitfalls, judged, axes=axes, baseline=other)
+        first, *further = self.baselines or ("",)
+        found = Measurement(self.kernel, shape, status, reason, self.pitfalls, axes=dict(self.axes), baseline=first)
+        return [found, *(replace(found, baseline=one, changed=found.changed | {AGAINST: one}) for one in further)]
 
-    def refused(self, verdict: Verdict, of: str = "") -> Measurement:
-        """Its measurement where the gate fails the kernel. of: named before the reason, where that isn't the kernel."""
-        return self.without_time("refused", f"{of}failed at {verdict.reason}", verdict)
-
-    def each(self) -> list[Task]:
-        """A task for each of its baselines, in order."""
-        own = replace(self, beside=())
-        return [own, *(replace(own, against=name, further=True) for name in self.beside)]
-
-    def joined(self, found: Sequence[Measurement]) -> Measurement:
-        """One measurement of what was found against each baseline; of one that stands for all, the same for each."""
-        first, *others = found if len(found) > 1 else [found[0]] * (1 + len(self.beside))
-        others = [
-            replace(one, baseline=task.against, changed=one.changed | task.pitfalls)
-            for one, task in zip(others, self.each()[1:], strict=True)
-        ]
-        return replace(first, beside=tuple(others))
+    def refused(self, verdict: Verdict) -> list[Measurement]:
+        """Its measurements where the gate fails the kernel."""
+        return [judged(one, verdict) for one in self.without_time("refused")]
 
     def __str__(self) -> str:
         biased = ", ".join(f"{name}={value}" for name, value in self.pitfalls.items())
-        return self.without_time("skipped", None).title + (f" with {biased}" if biased else "")
+        return self.without_time("skipped")[0].title + (f" with {biased}" if biased else "")
 
 
 def tasks_of(
@@ -120,26 +95,24 @@ def tasks_of(
     """Each kernel at each shape once, shape by shape, and those of the kernels that aren't given by name.
 
     kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
-    that differ from the run's harness. against: further baselines, each of which gets a task of its own behind the one
-    with cuBLAS; one loop measures them all. Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
+    that differ from the run's harness. against: further baselines in each task's loop, but for the kernel itself.
+    Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
     """
     others = [*against]
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else _listed(kernels)
     names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
     sides = dict.fromkeys(Shape.of(size) for size in _listed(shapes))
-    beside = ["", *dict.fromkeys(one if isinstance(one, str) else one.name for one in others)]
-    if len(names) * len(sides) * len(beside) > MOST_VALUES:
+    beside = dict.fromkeys(one if isinstance(one, str) else one.name for one in others)
+    if len(names) * len(sides) > MOST_VALUES:
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
     tasks = [
-        Task(name, shape, changed, against=other)
+        Task(name, shape, changed, against=tuple(one for one in beside if one not in (name, BASELINE)))
         for shape in sides
         for name in names
-        for other in beside
-        if other not in (name, BASELINE)
     ]
-    own = [kernel for kernel in chosen if not isinstance(kernel, str)]
-    return tasks, own + [kernel for kernel in others if not isinstance(kernel, str) and kernel not in own]
+    own = dict.fromkeys(kernel for kernel in [*chosen, *others] if not isinstance(kernel, str))
+    return tasks, [*own]
 
 
 def _listed(words: Any) -> list[Any]:
@@ -201,7 +174,7 @@ GATE_LAUNCHES = 11  # at the benchmark shape: exact families, repetitions, produ
 def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:
     """Roughly the seconds per task, and the label of the run whose rates are used. A task takes the gate, which grows
     with the matrices, if it is the first of its kernel and shape; the warm-up, or the idle second before a cold start;
-    and the least number of samples of the kernel and of cuBLAS, up to the budget.
+    and the least number of samples of the kernel and of its baselines, up to the budget.
     """
     run = recorded_run()
     known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
@@ -215,62 +188,85 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
 
     def task_s(task: Task) -> float:
         used, where = harness.but(**dict(task.changed)), (task.kernel, task.problem)
-        kernel_s, flops = launch_s(task.kernel, task.problem.flops), task.problem.flops
-        pair_s, gate_s = kernel_s + launch_s(BASELINE, flops), 0.0
+        kernel_s, *others_s = (launch_s(name, task.problem.flops) for name in (task.kernel, *task.baselines))
+        turn_s, gate_s = kernel_s + sum(others_s), 0.0
         if used.gate and where not in checked:
             checked.add(where)
             gate_s = GATE_S + GATE_S_PER_BYTE * task.problem.compulsory_bytes + GATE_LAUNCHES * kernel_s
-        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, pair_s)
-        return gate_s + warm_up_s + min(used.budget_s, used.least_samples * pair_s)
+        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, turn_s)
+        return gate_s + warm_up_s + min(used.budget_s, used.least_samples * turn_s)
 
     return [task_s(task) for task in tasks], run.label
 
 
-def measurement_of(
-    blank: Measurement,
-    used: Harness,
+def judged(found: Measurement, verdict: Verdict, of: str = "") -> Measurement:
+    """The measurement with its verdict, and without a time where that is a failure. of: what fails, with a space behind
+    it, where that isn't the kernel.
+    """
+    if verdict.accepted:
+        return replace(found, verdict=verdict.as_dict())
+    reason, baseline = f"{of}failed at {verdict.reason}", found.baseline
+    failed = Measurement(found.kernel, found.shape, "refused", reason, found.changed, verdict.as_dict())
+    return replace(failed, axes=found.axes, baseline=baseline)
+
+
+def timed(
+    blanks: Sequence[Measurement],
     reading: Reading,
-    calibration: Calibration,
-    device: Gpu,
-    degradations: Sequence[str] = (),
+    used: Harness,
+    session: Session,
+    notes: Sequence[str],
+    **known: Any,
+) -> list[Measurement]:
+    """The measurements of a kernel and each of its baselines by a reading on the session's GPU. blanks: without a time.
+    notes: for their degradations. known: further fields, such as the work, which gives the rates.
+    """
+    watched = {}
+    if off := off_the_lock(used.clocks, reading.sm_mhz):
+        watched, notes = {"clocks": "watched"}, [*notes, off]
+    return [
+        _timed(replace(one, changed=one.changed | watched, **known), its, used, session, notes)
+        for one, its in zip(blanks, reading.pairs(), strict=True)
+    ]
+
+
+def _timed(
+    blank: Measurement, reading: Reading, used: Harness, session: Session, degradations: Sequence[str]
 ) -> Measurement:
-    """The measurement that a reading on this device gives. blank: without a time; its work gives the rates."""
+    """The measurement of a kernel and one baseline."""
+    calibration, device = session.calibration, session.gpu
     peak = device.fp32_peak_tflops * ((reading.sm_mhz or device.sm_clock_mhz) / device.sm_clock_mhz)
     found = summarize(reading, used.as_dict(), calibration.as_dict(), blank.flops, peak)
-    time, ratio = found.time, found.ratio
     moved = None if blank.bytes_read is None and blank.bytes_written is None else blank.moved_bytes
-    gbs = None if moved is None else moved / time.value / 1e3
+    gbs = None if moved is None else moved / found.time.value / 1e3
     return replace(
         blank,
         status="measured",
-        us=time.value,
-        us_low=time.low,
-        us_high=time.high,
-        us_launches=time.launches,
-        us_placement=time.placement,
+        **_columns(found.time, us="value", us_low="low", us_high="high"),
+        **_columns(found.time, us_launches="launches", us_placement="placement"),
+        **_columns(found.ratio, ratio="value", ratio_low="low", ratio_high="high"),
+        **_columns(found.ratio, ratio_launches="launches", ratio_placement="placement"),
+        **_columns(found.hot, hot_us="value", hot_low="low", hot_high="high"),
+        **_columns(found.hot_ratio, hot_ratio="value"),
+        **({} if reading.energy is None else asdict(reading.energy)),
         overhead_us=event_overhead_us(used.as_dict(), calibration.as_dict()),
         tflops=found.tflops,
-        ratio=None if ratio is None else ratio.value,
-        ratio_low=None if ratio is None else ratio.low,
-        ratio_high=None if ratio is None else ratio.high,
-        ratio_launches=None if ratio is None else ratio.launches,
-        ratio_placement=None if ratio is None else ratio.placement,
         of_ceiling=found.tflops and found.tflops / calibration.fp32_tflops,
         of_roof=found.of_peak,
         gbs=gbs,
         of_copy=gbs and gbs / calibration.copy_gbs,
         of_memory_peak=gbs and gbs / device.memory_peak_gbs,
-        hot_us=None if found.hot is None else found.hot.value,
-        hot_low=None if found.hot is None else found.hot.low,
-        hot_high=None if found.hot is None else found.hot.high,
-        hot_ratio=None if found.hot_ratio is None else found.hot_ratio.value,
-        **({} if reading.energy is None else asdict(reading.energy)),
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
         degradations=(*degradations, *reading.degradations),
         samples=reading.columns(),
     )
+
+
+def _columns(found: Estimate | None, **columns: str) -> dict[str, Any]:
+    """Parts of an estimate under the names of a Measurement; none where there is no estimate."""
+    return {} if found is None else {name: getattr(found, part) for name, part in columns.items()}
 
 
 def work_of(shape: Shape) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from numbers import Real
@@ -19,22 +19,12 @@ from typing import Any
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import idle
 from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
-from worklog.harness import (
-    ONE_PLACEMENT,
-    SPIN_US,
-    Harness,
-    Launch,
-    Partly,
-    Rotating,
-    bubble_us,
-    off_the_lock,
-    time_pair,
-)
+from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_pair
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
-from worklog.runner.tasks import Task, measurement_of
-from worklog.runs import AGAINST, Measurement, event_overhead_us, source_label, summarise
+from worklog.runner.tasks import Task, timed
+from worklog.runs import Measurement, event_overhead_us, source_label, summarise
 from worklog.settings import TOLERANCE_US
 
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
@@ -47,6 +37,7 @@ WAITS = (
 )
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
+WORK = {"flops": "flops", "elements": "elements", "reads": "bytes_read", "writes": "bytes_written"}
 CROSS_CHECKS = (WALL_CLOCK, "all", "none")
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
@@ -71,15 +62,13 @@ class Call:
     timer: bool = False
     name: str | None = None
     datapath: str | None = None
-    title: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "title", self.name or name_of(self.fn))
         for what, call in (("fn", self.fn), *(("against", one) for one in self.baselines)):
             if not callable(call):
                 raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
-        for what, amount in self.work.items():
-            if amount is not None and not _positive(amount):
+        for what in WORK:
+            if (amount := getattr(self, what)) is not None and not _positive(amount):
                 raise BadSetting(
                     f"worklog.time: {what} = {amount!r}: give the work of one call, a positive number, or nothing"
                 )
@@ -93,14 +82,25 @@ class Call:
             raise BadSetting(f"worklog.time: cross_check_limit = {limit!r}: give a share above 0, such as 0.05")
 
     @property
-    def baselines(self) -> list[Callable[..., Any]]:
-        """What fn takes turns with."""
-        return [] if self.against is None else _several(self.against)
+    def title(self) -> str:
+        """The name that it was given, or the function's."""
+        return self.name or name_of(self.fn)
 
     @property
-    def work(self) -> dict[str, float | None]:
-        """Of one call."""
-        return {"flops": self.flops, "elements": self.elements, "reads": self.reads, "writes": self.writes}
+    def baselines(self) -> list[Callable[..., Any]]:
+        """What fn takes turns with."""
+        if self.against is None:
+            return []
+        return [*self.against] if isinstance(self.against, list | tuple) else [self.against]  # type: ignore[list-item]
+
+    @property
+    def work(self) -> dict[str, int]:
+        """Of one call, as far as it is known, by the names of a Measurement."""
+        return {name: round(amount) for what, name in WORK.items() if (amount := getattr(self, what)) is not None}
+
+    def alone(self, *_: Any, **__: Any) -> None:
+        """Call it on its own arguments, whatever it is given."""
+        self.fn(*self.args, **(self.kwargs or {}))
 
 
 def time(
@@ -167,114 +167,99 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     """What worklog.time does, on a calibrated session whose caller holds the clocks as harness.clocks says. notes: for
     the result. Raises as worklog.time.
     """
+    task = Task(call.title, None, against=tuple(map(name_of, call.baselines)))
+    found = time_task(session, task, call, harness, notes)
+    clocks = found[0].changed.get("clocks", harness.clocks)
+    label = source_label("live", session.gpu.name, clocks, datetime.now(UTC).isoformat())
+    for one in found:
+        one.changed.pop("clocks", None)  # the label states it
+    first, *others = (replace(one, label=label) for one in found)
+    return replace(first, beside=tuple(others))
+
+
+def time_task(
+    session: Session,
+    task: Task,
+    call: Call,
+    harness: Harness,
+    notes: Sequence[str] = (),
+    gate: str = UNCHECKED,
+) -> list[Measurement]:
+    """Time a call as a task's, against each of its baselines, on a session whose caller holds the clocks. notes, gate:
+    for the results. Raises as worklog.time.
+    """
     require_timeable(call, harness)
+    calibration, device = session.calibration, session.gpu
     if call.datapath:
-        Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)
-    timeline, calibration, notes = session.timeline, session.calibration, list(notes)
-    overhead = event_overhead_us(harness.as_dict(), {"offset_us": calibration.offset_us})
-    sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
-    if harness.l2 == "rotate":
-        sets = rotation(call.args, call.kwargs or {}, timeline.l2_bytes)
-    functions = [call.fn, *call.baselines]
-    ahead = 0 if harness.timer == "graph" else len(sets)  # launch by launch, a round is shared out among them
-    firsts = [number * ahead // len(functions) for number in range(len(functions))]
-    launches = [
-        _launch(session, call, fn, sets[first:] + sets[:first]) for fn, first in zip(functions, firsts, strict=True)
-    ]
-    used = harness
+        Peaks(device, device.sm_clock_mhz).of(call.datapath)
+    biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
+    stated, used = [*notes, gate, *biased], harness
     if call.timer:
-        notes.append(PARTLY)
+        stated.append(PARTLY)
     if call.sync:
         used = harness.but(queue=False)
-        notes.append(WAITS.format(bubble_us(timeline, harness)))
+        stated.append(WAITS.format(bubble_us(session.timeline, harness)))
+    overhead = event_overhead_us(harness.as_dict(), calibration.as_dict())
+    first, *others = _launches(session, call, harness)
     with _reported_if_it_hangs(call.title, harness.budget_s + HANGS_S):
-        pair = launches[0], dict(enumerate(launches)).get(1)
-        reading = time_pair(timeline, *pair, used, offset_us=overhead, further=launches[2:])
-        pairs = reading.pairs()
-        witnesses: dict[str, float | str] = {}
-        for number, fn in enumerate(functions):
-            of = "the baseline" + f" {name_of(fn)}" * (len(pairs) > 1) if number else call.title
-            times = pairs[number - 1].counted("baseline") if number else reading.counted("subject")
-            read_us = summarise(times, harness.statistic).value
-            if read_us <= overhead:
-                raise LaunchFailed(
-                    f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
-                )
-            alone = _launch(session, call, fn, sets[:1])  # doesn't rotate
-            left = idle(waits_us(session, alone), read_us)
-            if not left.passed:
-                raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
-            if call.timer:
-                witnesses = {} if call.cross_check == "none" else {WALL_CLOCK: PART_ONLY}
-            elif call.cross_check != "none":
-                constants = calibration.offset_us, calibration.launch_us
-                found = cross_check(
-                    timeline, alone, *constants, used.queue, call.cross_check == "all", call.cross_check_limit
-                )
-                notes += [f"{of}: {said}" if number else said for said in found.disagreements]
-                witnesses = witnesses or {**found.others, **found.absent}
-    clocks = harness.clocks
-    if off := off_the_lock(clocks, reading.sm_mhz):
-        clocks = "watched"
-        notes.append(off)
-    whole = [None if amount is None else round(amount) for amount in call.work.values()]
-    counts: dict[str, Any] = dict(zip(("flops", "elements", "bytes_read", "bytes_written"), whole, strict=True))
-    datapath = call.datapath or datapath_of((call.args, call.kwargs)) if call.flops else None
-    peaks = Peaks(session.gpu, reading.sm_mhz or session.gpu.sm_clock_mhz)
-    if not call.datapath and datapath == "fp64" and "fp64_tensor" in peaks:
-        datapath = "fp64_tensor"
-    datapath = datapath if datapath in peaks else None
+        pair = first, others[0] if others else None
+        reading = time_pair(session.timeline, *pair, used, offset_us=overhead, further=others[1:])
+        witnesses = _witnesses(session, call, reading, used, overhead, stated)
+    beyond = summarise(reading.counted("subject"), harness.statistic).value
+    beyond -= calibration.offset_us if harness.timer == "events" else 0.0
+    if beyond < TOLERANCE_US:
+        stated.append(NEARLY_NOTHING.format(beyond))
+    peaks = Peaks(device, reading.sm_mhz or device.sm_clock_mhz)
+    datapath = _datapath(call, peaks)
     if datapath and not call.datapath:
-        notes.append(BY_DTYPE.format(datapath))
-    blank = Measurement(call.title, None, "measured", baseline="", **counts)
-    biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
-    found_us = measurement_of(blank, harness, pairs[0], calibration, session.gpu)
-    beyond = (found_us.us or 0.0) + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)
-    nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
-    notes += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
-    others = dict(
-        of_ceiling=None,  # of FP32 on CUDA cores, which the call may not use
-        of_roof=found_us.tflops / peaks[datapath] if datapath and found_us.tflops else None,
-        datapath=datapath,
-        degradations=(UNCHECKED, *biased, *nothing, *notes, *reading.degradations),
-        witnesses=witnesses,
-        label=source_label("live", session.gpu.name, clocks, datetime.now(UTC).isoformat()),
-    )
-    names = [name_of(fn) for fn in call.baselines] or [""]
-    first, *further = (
-        replace(measurement_of(blank, harness, its, calibration, session.gpu), baseline=name, **others)  # type: ignore[arg-type]
-        for name, its in zip(names, pairs, strict=True)
-    )
-    return replace(first, beside=tuple(replace(one, changed={AGAINST: one.baseline}) for one in further))
+        stated.append(BY_DTYPE.format(datapath))
+    stated += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
+    found = timed(task.without_time("measured"), reading, harness, session, stated, **call.work)
+    rate = found[0].tflops
+    of_roof = rate / peaks[datapath] if datapath and rate else None
+    known: dict[str, Any] = {"of_roof": of_roof, "datapath": datapath, "witnesses": witnesses}
+    return [replace(one, of_ceiling=None, **known) for one in found]  # which is of FP32 on CUDA cores
 
 
-def of_task(
-    task: Task, used: Harness, found: Measurement, baselines: Sequence[str], notes: Sequence[str]
-) -> Measurement:
-    """What was found as the task's measurement, with the names of its baselines."""
-    clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
-    same: dict[str, Any] = dict(axes=dict(task.axes), changed=task.pitfalls | clocks, label="", beside=())
-    each = zip(baselines, (found, *found.beside), strict=True)
-    return task.joined(
-        [replace(one, baseline=name, degradations=(*notes, *one.degradations), **same) for name, one in each]
-    )
+def _datapath(call: Call, peaks: Peaks) -> str | None:
+    """Whose peak its rate is a share of."""
+    if call.datapath or not call.flops:
+        return call.datapath if call.flops else None
+    by_dtype = datapath_of((call.args, call.kwargs))
+    if by_dtype == "fp64" and "fp64_tensor" in peaks:
+        by_dtype = "fp64_tensor"
+    return by_dtype if by_dtype in peaks else None
 
 
-def name_of(call: object) -> str:
-    """Of a callable, for titles; "" for None, and of several the first."""
-    if isinstance(call, Sequence):
-        call = call[0]
-    return "" if call is None else str(getattr(call, "__name__", type(call).__name__))
-
-
-def _several(value: Any) -> list[Any]:
-    return [*value] if isinstance(value, list | tuple) else [value]
-
-
-def _positive(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    return 0 < float(value) < math.inf
+def _witnesses(
+    session: Session, call: Call, reading: Reading, used: Harness, overhead: float, stated: list[str]
+) -> dict[str, float | str]:
+    """What other timers read of the call. stated: gets disagreements, those about a baseline too. Raises LaunchFailed
+    where nothing was enqueued, or work is left on a stream that isn't joined.
+    """
+    witnesses: dict[str, float | str] = {}
+    series = (reading.subject, reading.baseline, *reading.further)
+    for number, (fn, samples) in enumerate(zip([call.fn, *call.baselines], series, strict=False)):
+        of = "the baseline" + f" {name_of(fn)}" * bool(reading.further) if number else call.title
+        read_us = summarise([one.us for one in samples if one.counts], used.statistic).value
+        if read_us <= overhead:
+            raise LaunchFailed(
+                f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
+            )
+        alone = _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])  # doesn't rotate
+        left = idle(waits_us(session, alone), read_us)
+        if not left.passed:
+            raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
+        if call.cross_check == "none":
+            continue
+        if call.timer:
+            witnesses = {WALL_CLOCK: PART_ONLY}
+            continue
+        constants, every = (session.calibration.offset_us, session.calibration.launch_us), call.cross_check == "all"
+        found = cross_check(session.timeline, alone, *constants, used.queue, every, call.cross_check_limit)
+        stated += [f"{of}: {said}" if number else said for said in found.disagreements]
+        witnesses = witnesses or {**found.others, **found.absent}
+    return witnesses
 
 
 @contextmanager
@@ -294,6 +279,19 @@ def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
         watchdog.join()
 
 
+def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
+    """Of the function and of each baseline, which share out a round of the sets of inputs, if they alternate."""
+    sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
+    if harness.l2 == "rotate":
+        sets = rotation(call.args, call.kwargs or {}, session.timeline.l2_bytes)
+    functions = [call.fn, *call.baselines]
+    ahead = 0 if harness.timer == "graph" else len(sets)
+    firsts = [number * ahead // len(functions) for number in range(len(functions))]
+    return [
+        _launch(session, call, fn, sets[first:] + sets[:first]) for fn, first in zip(functions, firsts, strict=True)
+    ]
+
+
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Launch:
     """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
     current = session.device.loan("cupy").current
@@ -309,3 +307,14 @@ def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence
     if call.timer:
         return Partly(launches[0])
     return launches[0] if len(sets) == 1 else Rotating(launches, bytes_of(sets[0][0]))
+
+
+def name_of(call: object) -> str:
+    """Of a callable, for titles."""
+    return str(getattr(call, "__name__", type(call).__name__))
+
+
+def _positive(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return 0 < float(value) < math.inf
