@@ -135,12 +135,6 @@ def test_a_failed_measurement_keeps_its_error_and_the_guard_reports_the_clocks(
     assert clocks() == AS_FOUND | {"sm": 1770}, "the others are given back"
 
 
-def test_what_the_guard_gives_back_is_no_error() -> None:
-    with locked_clocks():
-        fake_nvml.write(refuses=["reset sm"], refuses_only=os.getpid())
-    assert clocks() == AS_FOUND
-
-
 def test_a_lock_that_the_gpu_ignores_is_not_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_lock, "SETTLES_S", 0.01)
     fake_nvml.write(runs_at=1980)

@@ -1,70 +1,71 @@
-"""The process that unlocks the clocks if the one that locked them was killed, crashed, or lost its terminal.
+"""The process that locks the clocks, and unlocks them when the process that started it says so, is killed, or crashes.
 
-It runs as a script in a session of its own, so that Ctrl-C doesn't reach it, and loads only NVML. It waits for "done"
-on its standard input. If the input or the parent ends before that, the clocks are still locked.
+It runs as a script in a session of its own, so that Ctrl-C and the end of a terminal don't reach it, and loads only
+NVML. It writes two lines of JSON, {part: reason}: what it could not lock, and at the end what it could not give back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-DONE = b"done\n"
-READY = b"ready\n"
 LOOK_S = 0.5
 SM, MEMORY, PERSISTENCE = "SM clock", "memory clock", "persistence mode"  # what is changed, and given back
 
 
-def give_back(nvml: Any, handle: Any, persistence: int) -> dict[str, str]:
-    """Reset both clocks and the persistence mode, each even if another fails; returns what failed, and why. NVML's
-    errors aren't raised.
+def give_back(nvml: Any, handle: Any, persistence: int, untouched: Collection[str]) -> dict[str, str]:
+    """Reset both clocks and the persistence mode, but for what is untouched, each even if another fails; returns what
+    failed, and why. NVML's errors aren't raised.
     """
-    parts: dict[str, Callable[[], object]] = {
+    resets = {
         SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
         MEMORY: lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
         PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
     }
+    return _refused(nvml, {name: reset for name, reset in resets.items() if name not in untouched})
+
+
+def _refused(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Make all calls; returns which NVML refuses, and why."""
     failed = {}
-    for what, reset in parts.items():
+    for name, call in calls.items():
         try:
-            reset()
+            call()
         except nvml.NVMLError as error:
-            failed[what] = str(error)
+            failed[name] = str(error)
     return failed
 
 
-def parent_is_done(parent: int) -> bool:
-    """Wait for the parent; whether it has unlocked the clocks itself."""
-    said = b""
-    while os.getppid() == parent and not said.endswith(DONE):
-        if not select.select([0], [], [], LOOK_S)[0]:
-            continue
-        if not (chunk := os.read(0, 64)):
-            break
-        said += chunk
-    return said.endswith(DONE)
-
-
-def main(module: str, bus_id: str, persistence: str, parent: str) -> int:
-    """Watch over one GPU's clocks; 1 if they could not be given back."""
+def main(module: str, bus_id: str, sm: str, memory: str, parent: str) -> int:
+    """Hold one GPU's clocks, in MHz; 1 if they could not be given back."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     nvml: Any = importlib.import_module(module)
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
-    os.write(1, READY)
-    if parent_is_done(int(parent)):
-        return 0
-    failed = give_back(nvml, handle, int(persistence))
+    persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
+    locks = {
+        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, 1),  # else a lock ends with the last client
+        SM: lambda: nvml.nvmlDeviceSetGpuLockedClocks(handle, int(sm), int(sm)),
+        MEMORY: lambda: nvml.nvmlDeviceSetMemoryLockedClocks(handle, int(memory), int(memory)),
+    }
+    refused = _refused(nvml, locks)
+    with contextlib.suppress(OSError):  # the parent may have ended
+        os.write(1, f"{json.dumps(refused)}\n".encode())
+    while os.getppid() == int(parent) and not select.select([0], [], [], LOOK_S)[0]:
+        pass
+    failed = give_back(nvml, handle, persistence, refused)
     said = "".join(f"worklog: clocks not given back: {what}: {why}\n" for what, why in failed.items())
-    with contextlib.suppress(OSError):  # the terminal may be gone with the parent
-        os.write(2, said.encode())
+    for output, text in ((2, said), (1, json.dumps(failed))):
+        with contextlib.suppress(OSError):
+            os.write(output, text.encode())
     return 1 if failed else 0
 
 

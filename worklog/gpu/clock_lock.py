@@ -1,12 +1,13 @@
 """Locks the clocks during a measurement, where the driver permits it, and always unlocks them.
 
 Power and heat override a lock, so the samples' clocks are still watched. A lock outlives the process that set it, so a
-guard process waits to undo it (worklog.gpu.clock_guard). NVML can't read the lock that another process has set; such a
-lock is reported and left alone.
+guard process sets it and waits to undo it (worklog.gpu.clock_guard). NVML can't read the lock that another process has
+set; such a lock is reported and left alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.gpu.clock_guard import DONE, MEMORY, PERSISTENCE, READY, SM, give_back
+from worklog.gpu.clock_guard import PERSISTENCE, SM, give_back
 from worklog.gpu.device import bus_id, gpu_reason, nvml_handle
 
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
@@ -70,9 +71,8 @@ def locked_clocks(sm_mhz: int | None = None) -> Iterator[Held]:
     """Hold the clocks of CUDA's current GPU while the context is open: the memory clock at its highest, the SM clock at
     `sm_mhz` (default: nine tenths of its highest).
 
-    The guard gets what this process can't unlock, and reports on standard error what it can't unlock either. Raises
-    ClocksNotLocked without the permission (root), where another process holds the clocks, or at the end where they
-    can't be unlocked, and BadSetting for a clock that the GPU doesn't support.
+    Raises ClocksNotLocked without the permission (root), where another process holds the clocks, or at the end where
+    they can't be unlocked, and BadSetting for a clock that the GPU doesn't support.
     """
     import pynvml
 
@@ -82,22 +82,11 @@ def locked_clocks(sm_mhz: int | None = None) -> Iterator[Held]:
             if held := _held_by_another(pynvml, handle):
                 raise ClocksNotLocked(held)
             memory, sm = _choose(pynvml, handle, sm_mhz)
-            persistence = pynvml.nvmlDeviceGetPersistenceMode(handle)
+            remarks = opened.enter_context(_guarded(pynvml, handle, sm, memory))
         except pynvml.NVMLError as error:
             raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); they are watched instead") from error
-        untouched = {SM, MEMORY, PERSISTENCE}
-        with _guarded(pynvml.__name__, persistence) as guard:
-            try:
-                remarks = _lock(pynvml, handle, sm, memory, untouched)
-                _require_taken(pynvml, handle, sm)
-                yield f"locked:{sm}", [f"clocks locked to {sm} MHz SM, {memory} MHz memory", *remarks]
-            finally:
-                refused = give_back(pynvml, handle, persistence)
-                failed = [f"{what}: {why}" for what, why in refused.items() if what not in untouched]
-                if not failed:
-                    _dismiss(guard)
-        if failed and guard.returncode != 0:
-            raise ClocksNotLocked(f"clocks: not given back ({'; '.join(failed)}): run nvidia-smi -rgc and -rmc as root")
+        _require_taken(pynvml, handle, sm)
+        yield f"locked:{sm}", [f"clocks locked to {sm} MHz SM, {memory} MHz memory", *remarks]
 
 
 def _found_held() -> list[str]:
@@ -135,33 +124,6 @@ def _choose(nvml: Any, handle: Any, sm_mhz: int | None) -> tuple[int, int]:
     return int(max(memories)), int(sm_mhz)
 
 
-def _lock(nvml: Any, handle: Any, sm: int, memory: int, untouched: set[str]) -> list[str]:
-    """Lock both clocks, and take what is changed out of `untouched`. A memory clock that can't be locked is a remark,
-    since it is constant on many GPUs anyway.
-    """
-
-    def change(what: str, setter: Callable[..., object], *to: int) -> None:
-        untouched.discard(what)  # before the call, since Ctrl-C may come right behind it
-        try:
-            setter(handle, *to)
-        except nvml.NVMLError:
-            untouched.add(what)
-            raise
-
-    try:
-        change(PERSISTENCE, nvml.nvmlDeviceSetPersistenceMode, 1)  # else a lock is forgotten with the last client
-        change(SM, nvml.nvmlDeviceSetGpuLockedClocks, sm, sm)
-    except nvml.NVMLError as error:
-        raise ClocksNotLocked(
-            f"clocks: cannot lock (NVML: {error}); they are watched instead. To lock: run as root"
-        ) from error
-    try:
-        change(MEMORY, nvml.nvmlDeviceSetMemoryLockedClocks, memory, memory)
-    except nvml.NVMLError as error:
-        return [f"clocks: memory clock not locked (NVML: {error})"]
-    return []
-
-
 def _require_taken(nvml: Any, handle: Any, sm_mhz: int) -> None:
     """Raise ClocksNotLocked if the SM clock doesn't come down to the lock. An idle GPU may be below it; whether it runs
     at the lock under load, the samples show.
@@ -177,31 +139,36 @@ def _require_taken(nvml: Any, handle: Any, sm_mhz: int) -> None:
 
 
 @contextmanager
-def _guarded(nvml: str, persistence: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that unlocks the clocks unless it is dismissed before its input ends. It has ended when the context is
-    closed, with 0 if nothing is still locked. Raises ClocksNotLocked if it can't start.
+def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]]:
+    """A process that holds the clocks while the context is open, and remarks. A memory clock that can't be locked is
+    one, since it is constant on many GPUs anyway. Raises ClocksNotLocked.
     """
+    persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
     script = Path(__file__).with_name("clock_guard.py")
-    command = [sys.executable, "-P", str(script), nvml, bus_id(), str(persistence), str(os.getpid())]
     guard = subprocess.Popen(
-        command,
-        bufsize=0,  # or what a guard that was killed did not read would be written again by close(), and fail there
+        [sys.executable, "-P", str(script), nvml.__name__, bus_id(), str(sm), str(memory), str(os.getpid())],
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
     assert guard.stdin is not None and guard.stdout is not None
+    refused: dict[str, str] = {}
     try:
-        if guard.stdout.readline() != READY:
-            raise ClocksNotLocked(f"clocks: not locked, the guard that gives them back ended with {guard.wait()}")
-        yield guard
+        if not (said := guard.stdout.readline()):
+            raise ClocksNotLocked(f"clocks: not locked, the process that holds them ended with {guard.wait()}")
+        refused = json.loads(said)
+        if (why := refused.get(SM) or refused.get(PERSISTENCE)) is not None:
+            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {why}); they are watched instead. To lock: run as root")
+        yield [f"clocks: memory clock not locked (NVML: {why})" for why in refused.values()]
     finally:
+        with suppress(BrokenPipeError):  # it was killed
+            guard.stdin.write(b"\n")  # closing isn't enough where a child of this process has the pipe too
         guard.stdin.close()
+        failed = json.loads(guard.stdout.read() or "{}")
         guard.stdout.close()
-        guard.wait()
-
-
-def _dismiss(guard: subprocess.Popen[bytes]) -> None:
-    assert guard.stdin is not None
-    with suppress(BrokenPipeError):  # a guard that was killed has nothing left to do either
-        guard.stdin.write(DONE)
+        if guard.wait() < 0:
+            failed = give_back(nvml, handle, persistence, refused)
+    if failed:
+        parts = "; ".join(f"{what}: {why}" for what, why in failed.items())
+        raise ClocksNotLocked(f"clocks: not given back ({parts}): run nvidia-smi -rgc and -rmc as root")
