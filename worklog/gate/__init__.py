@@ -6,11 +6,11 @@ emulator.
 """
 
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe, idle
-from worklog.gate.checker import SEED_BITS, Checker, timed
+from worklog.gate.checker import SEED_BITS, Checker
 from worklog.gate.exact import family
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
 from worklog.gate.shapes import edge_shapes
-from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed
+from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed, timed
 
 __all__ = [
     "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "ErrorMap", "Guarded",

@@ -10,17 +10,15 @@ exact result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worklog.errors import BadProblem, LaunchFailed
-from worklog.gate.checker import timed
+from worklog.errors import BadProblem
 from worklog.gate.guarded_buffer import GUARD, Guarded, Memory
-from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed
+from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed, until_failure
 from worklog.kernel import Device
 from worklog.kernel.solution import Passed, Ready
 from worklog.problem import Case, Problem, Words, dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
@@ -40,22 +38,16 @@ class CaseBuffers:
         self.guarded: dict[int, Guarded] = {}
         for number, (parameter, value) in enumerate(zip(problem.signature, case.arguments, strict=True)):
             if is_array(value):
-                blank = np.zeros(-(-nbytes(value) // 16) * 4 + 2 * GUARD, np.float32)  # whole views of 16 bytes
-                self.guarded[number] = Guarded(memory.device, memory.device.upload(blank))
-                view = memory.device.view(self.guarded[number].whole, GUARD, max(1, -(-nbytes(value) // 4)))
+                guarded = Guarded.of_size(memory.device, -(-nbytes(value) // 16) * 4)  # whole views of 16 bytes
+                view = memory.device.view(guarded.whole, GUARD, max(1, -(-nbytes(value) // 4)))
+                if number not in case.written:
+                    data = raw(value)
+                    guarded.load(np.frombuffer(data + bytes(-len(data) % 4), np.float32))
+                self.guarded[number] = guarded
                 self.arguments.append(Passed(parameter, value, view))
             else:
                 self.arguments.append(Passed(parameter, value))
         self.sentinel = np.uint32(0)
-        self._held = {n: _words(raw(case.arguments[n])) for n in self.guarded if n not in case.written}
-        self.restore()
-
-    def restore(self) -> None:
-        """Load the inputs, NaN in the guards around them."""
-        for number, words in self._held.items():
-            self.memory.device.fill(self.guarded[number].whole, np.nan)
-            if words.size:
-                self.memory.device.overwrite(self.arguments[number].buffer, words)  # type: ignore[arg-type]
 
     def poison(self) -> None:
         """Fill the outputs, guards included, with a new sentinel: two equal halves that are finite, as 32 bits and as
@@ -64,7 +56,7 @@ class CaseBuffers:
         half = int(self.memory.rng.integers(0xF000, 0xF780))
         self.sentinel = np.uint32(half << 16 | half)
         for number in self.case.written:
-            self.memory.device.fill(self.guarded[number].whole, float(self.sentinel.view(np.float32)))
+            self.guarded[number].fill(self.sentinel.view(np.float32))
 
     def run(self, subject: Ready) -> tuple[bytes, ...]:
         """Poison, launch once, and read the outputs. Raises LaunchFailed."""
@@ -86,28 +78,13 @@ class CaseBuffers:
 
     def trespass(self) -> str:
         """Which memory was written that must not be, "" for none."""
-        device = self.memory.device
         for number, guarded in self.guarded.items():
-            name = self.arguments[number].parameter.name
-            if number in self.case.written:
-                size = nbytes(self.case.arguments[number])
-                tail = device.download(guarded.inner).tobytes()[size:]
-                whole = self.sentinel.tobytes() * (len(tail) // 4 + 2)
-                if tail != whole[size % 4 : size % 4 + len(tail)] or not guarded.intact(self.sentinel.view(np.float32)):
-                    return f"it wrote outside {name}"
-            elif not guarded.intact(np.float32(np.nan)):
+            name, written = self.arguments[number].parameter.name, number in self.case.written
+            if not guarded.intact(nbytes(self.case.arguments[number]) if written else None):
                 return f"it wrote outside {name}"
-            elif not np.array_equal(
-                device.download(self.arguments[number].buffer)[: self._held[number].size].view(np.uint32),  # type: ignore[arg-type]
-                self._held[number].view(np.uint32),
-            ):
+            if not written and guarded.changed():
                 return f"it changed its input {name}"
         return ""
-
-
-def _words(data: bytes) -> NDArray[np.float32]:
-    """Bytes as 32-bit words, the last one filled with zeros."""
-    return np.frombuffer(data + bytes(-len(data) % 4), np.float32)
 
 
 def check_cases(
@@ -123,27 +100,24 @@ def check_cases(
     The verdict's precision is the dtype. Raises BadProblem, CompileFailed, OutOfMemory.
     """
     memory = Memory(device, np.random.default_rng(seed))
-    stages: list[Stage] = []
-    largest: tuple[int, CaseBuffers] | None = None
-    try:
+
+    def stages() -> Iterator[Stage]:
+        largest, most = None, 0
         for number, words in enumerate(cases):
             progress(number, len(cases), f"case {words['name']}")
             case = problem.prepared(words)
             require_sound(problem, case)
             buffers = CaseBuffers(memory, problem, case)
-            stages.append(timed(lambda buffers=buffers: check_case(subject, problem, buffers)))  # type: ignore[misc]
-            if not stages[-1].passed:
-                return Verdict(tuple(stages), None)
+            yield check_case(subject, problem, buffers)
             size = sum(nbytes(value) for value in case.arguments if is_array(value))
-            if largest is None or size >= largest[0]:
-                largest = size, buffers
+            if size >= most:
+                largest, most = buffers, size
         if largest is not None:
-            repeated = largest[1]
-            stages.append(timed(lambda: check_repeated(subject, problem, repeated)))
-    except LaunchFailed as error:
-        stages.append(failed("launch", str(error)))
-    accepted = all(stage.passed for stage in stages)
-    return Verdict(tuple(stages), (problem.dtype or problem.first) if accepted else None)
+            yield check_repeated(subject, problem, largest)
+
+    found = until_failure(stages())
+    accepted = all(stage.passed for stage in found)
+    return Verdict(found, (problem.dtype or problem.first) if accepted else None)
 
 
 def require_sound(problem: Problem, case: Case) -> None:

@@ -7,11 +7,9 @@ other may not all fit the GPU at once: then the launch does not end, and the chi
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import astuple, replace
-from itertools import chain
+from dataclasses import astuple
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.hard_data import check_hard_data
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.shapes import DIFFER, Exact
-from worklog.gate.verdict import Stage, Verdict, failed
+from worklog.gate.verdict import Stage, Verdict, failed, until_failure
 from worklog.kernel import Buffer, Device, Subject
 from worklog.problem import Domain, Shape, random_inputs
 
@@ -72,36 +70,38 @@ class Checker:
         whether its code uses tensor cores; None: not known. The inputs are intact afterwards.
         """
         self._rng = self._memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
-        stages: list[Stage] = []
-        long = claimed in precision.CLASSES
+        memory, buffers, domain = self._memory, self._buffers, subject.domain
         found: str | None = None
 
-        def precise() -> Stage:
+        def probe(shape: Shape, alpha: float) -> LaunchProbe:
+            return LaunchProbe(self.device, self._probe_kernels, shape, claimed, alpha, self._rng)
+
+        def stages() -> Iterator[Stage]:
             nonlocal found
+            if self.shape not in domain:
+                yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
+            yield shapes.check_edge_shapes(subject, memory, claimed)
+            if domain.alpha or domain.beta:
+                yield precision.check_scalars(subject, memory, claimed)
+            exact = self._exact(claimed, domain)
+            yield shapes.check_benchmark_shape(subject, buffers, exact)
+            yield shapes.check_repeated(subject, buffers, exact[0][0], self._differ)
+            long, short = claimed in precision.CLASSES, False
+            if long:
+                products = precision.check_products(subject, buffers, self._rng)
+                short = bool(products.note)
+                yield products
             self.restore()
-            found, stage = self._precision.judge("precision", self._buffers.run(subject), claimed)
-            return stage
+            found, stage = self._precision.judge("precision", buffers.run(subject), claimed)
+            yield stage
+            if long:
+                yield check_hard_data(subject, memory, tensor, short, claimed, self.shape.flops)
+            yield shapes.check_ragged(subject, buffers, probe)
 
-        def ragged() -> Stage:
-            def probe(shape: Shape, alpha: float) -> LaunchProbe:
-                return LaunchProbe(self.device, self._probe_kernels, shape, claimed, alpha, self._rng)
-
-            return shapes.check_ragged(subject, self._buffers, probe)
-
-        def hard() -> Stage:
-            short = any(stage.name == precision.NAME and stage.note for stage in stages)
-            return check_hard_data(subject, self._memory, tensor, short, claimed, self.shape.flops)
-
-        try:
-            for stage in chain(self._exact_stages(subject, claimed), [precise], [hard] * long, [ragged]):
-                stages.append(timed(stage))
-                if not stages[-1].passed:
-                    break
-        except LaunchFailed as error:
-            stages.append(failed("launch", str(error)))
+        ran = until_failure(stages())
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
             self.restore()
-        return Verdict(tuple(stages), found, seed=self.seed)
+        return Verdict(ran, found, seed=self.seed)
 
     def check_by_article(self, subject: Subject) -> Verdict:
         """The article's rule in place of the gate; the precision class is found and shown, but not judged."""
@@ -128,23 +128,6 @@ class Checker:
             return failed(after_timing.EVERY_LAUNCH, outside)
         return probe.stage()
 
-    def _exact_stages(self, subject: Subject, claimed: str) -> Iterator[Callable[[], Stage]]:
-        """In order, each ready to run."""
-        if self.shape not in subject.domain:
-            outside = f"size {self.shape} is outside the kernel's domain ({subject.domain})"
-            yield lambda: failed("domain", outside)
-
-        def exact() -> list[Exact]:
-            return self._exact(claimed, subject.domain)
-
-        yield lambda: shapes.check_edge_shapes(subject, self._memory, claimed)
-        if subject.domain.alpha or subject.domain.beta:
-            yield lambda: precision.check_scalars(subject, self._memory, claimed)
-        yield lambda: shapes.check_benchmark_shape(subject, self._buffers, exact())
-        yield lambda: shapes.check_repeated(subject, self._buffers, exact()[0][0], self._differ)
-        if claimed in precision.CLASSES:
-            yield lambda: precision.check_products(subject, self._buffers, self._rng)
-
     def _exact(self, claimed: str, domain: Domain) -> list[Exact]:
         """The exact problems for a class and what the kernel takes, made on first use."""
         kind = claimed if claimed in OPERAND_BITS else "fp32", domain.alpha, domain.beta
@@ -154,9 +137,3 @@ class Checker:
 
     def _drawn(self, part: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *astuple(self.shape), part])
-
-
-def timed(stage: Callable[[], Stage]) -> Stage:
-    """Run a stage, and note the seconds that it took."""
-    started = time.perf_counter()
-    return replace(stage(), seconds=time.perf_counter() - started)

@@ -28,19 +28,47 @@ FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as 
 
 
 class Guarded:
-    """A matrix on the device, `inner`, between two guard bands; `whole` includes them."""
+    """An array on the device, `inner`, between two guard bands; `whole` includes them. held: what guards hold, and an
+    output before a launch.
+    """
 
-    def __init__(self, device: Device, whole: Buffer) -> None:
-        self.device, self.whole = device, whole
+    def __init__(self, device: Device, whole: Buffer, held: float = 0.0) -> None:
+        self.device, self.whole, self.held = device, whole, np.float32(held)
         self.inner = device.view(whole, GUARD, whole.size - 2 * GUARD)
+        self._loaded: Float32 | None = None
 
-    def intact(self, sentinel: np.float32) -> bool:
-        """Whether every element of both guards holds the sentinel, or the same NaN."""
-        end = GUARD + self.inner.size
-        odd = end % 4  # a view starts at a multiple of 4
-        bands = (0, GUARD, 0), (end - odd, GUARD + odd, odd)
-        views = (self.device.download(self.device.view(self.whole, at, size))[skip:] for at, size, skip in bands)
-        return all(bool((band.view(np.uint32) == np.float32(sentinel).view(np.uint32)).all()) for band in views)
+    @classmethod
+    def of_size(cls, device: Device, elements: int) -> Guarded:
+        """A new array. Raises OutOfMemory."""
+        return cls(device, device.upload(np.zeros(elements + 2 * GUARD, np.float32)))
+
+    def fill(self, value: float | np.float32) -> None:
+        """Set every element, guards included."""
+        self.held = np.float32(value)
+        self.device.fill(self.whole, float(value))
+
+    def load(self, host: Float32) -> None:
+        """Copy `host` to the first elements, with NaN around them."""
+        self.fill(np.nan)
+        self._loaded = host
+        if host.size:
+            self.device.overwrite(self.device.view(self.inner, 0, host.size), host)
+
+    def changed(self) -> bool:
+        """Whether the elements that were loaded have other bits now."""
+        assert self._loaded is not None
+        now = self.device.download(self.inner)[: self._loaded.size]
+        return not np.array_equal(now.view(np.uint32), self._loaded.ravel().view(np.uint32))
+
+    def intact(self, used: int | None = None) -> bool:
+        """Whether both guards, and the array behind its first `used` bytes (default: all), are as they were filled."""
+        end = 4 * GUARD + (4 * self.inner.size if used is None else used)
+        start = end // 16 * 4  # a view starts at a multiple of 4 elements
+        for at, size, skip in ((0, GUARD, 0), (start, self.whole.size - start, end - 4 * start)):
+            found, right = self.device.download(self.device.view(self.whole, at, size)), np.full(size, self.held)
+            if not np.array_equal(found.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -70,7 +98,6 @@ class Memory:
         live = device.source == "live"
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
         self._lent: Guarded | None = None
-        self._held = np.float32(0)
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""
@@ -94,14 +121,13 @@ class Memory:
             self._lent = None
             return
         if self._lent is None or self._lent.inner.size != needed:
-            self._lent = Guarded(self.device, self.device.upload(np.zeros(needed + 2 * GUARD, np.float32)))
-        self._held = np.float32(np.nan) if self.rng.integers(2) else self.sentinel()
-        self.device.fill(self._lent.whole, float(self._held))
+            self._lent = Guarded.of_size(self.device, needed)
+        self._lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
         subject.use_workspace(self._lent.inner)
 
     def workspace_intact(self) -> bool:
         """Whether the guards of the workspace that was lent last are intact."""
-        return self._lent is None or self._lent.intact(self._held)
+        return self._lent is None or self._lent.intact()
 
     def sentinel(self) -> np.float32:
         """About -3e30 to -6e30: finite, far from any result, never the same twice in a row."""
@@ -117,11 +143,9 @@ class Buffers:
         self.memory = memory
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
         in_c = self.shape.m * self.shape.n
-        blanks = (np.zeros(size + 2 * GUARD, np.float32) for size in (a.size, b.size, in_c, in_c))
-        guarded = [Guarded(memory.device, memory.device.upload(blank)) for blank in blanks]
+        guarded = [Guarded.of_size(memory.device, size) for size in (a.size, b.size, in_c, in_c)]
         self._inputs, self._outputs = guarded[:2], guarded[2:]
         self.abc, self.spare = (guarded[0].inner, guarded[1].inner, guarded[2].inner), guarded[3].inner
-        self._sentinel = np.float32(0)
         self._timed = a, b
         self.restore()
 
@@ -131,16 +155,14 @@ class Buffers:
 
     def load(self, a: Float32, b: Float32) -> None:
         """Load these inputs into A and B, until `restore`."""
-        self._loaded = a, b
-        for guarded, host in zip(self._inputs, self._loaded, strict=True):
-            self.memory.device.fill(guarded.whole, np.nan)
-            self.memory.device.overwrite(guarded.inner, host)
+        for guarded, host in zip(self._inputs, (a, b), strict=True):
+            guarded.load(host)
 
     def poison(self) -> None:
         """Fill both C, guards included, with a new sentinel."""
-        self._sentinel = self.memory.sentinel()
+        sentinel = self.memory.sentinel()
         for guarded in self._outputs:
-            self.memory.device.fill(guarded.whole, float(self._sentinel))
+            guarded.fill(sentinel)
 
     def run(
         self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: Float32 | float | None = None
@@ -159,35 +181,25 @@ class Buffers:
 
     def written(self, buffer: Buffer) -> Result:
         """What C, the second C or a copy of them elsewhere holds."""
-        device, trespass = self.memory.device, None
-        if outside := self.wrote_outside():
-            trespass = outside
-        elif any(
-            not np.array_equal(device.download(guarded.inner).view(np.uint32), host.ravel().view(np.uint32))
-            for guarded, host in zip(self._inputs, self._loaded, strict=True)
-        ):
+        trespass = self.wrote_outside()
+        if not trespass and any(guarded.changed() for guarded in self._inputs):
             trespass = "it changed its inputs"
-        return Result(device.download(buffer).reshape(self.shape.m, self.shape.n), self._sentinel, trespass)
+        c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
+        return Result(c, self._outputs[0].held, trespass or None)
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
         """A, B and C of a smaller shape: the first elements of the larger ones, whose inputs become NaN."""
-        device = self.memory.device
         for guarded in self._inputs:
-            device.fill(guarded.whole, np.nan)
+            guarded.fill(np.nan)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
-        a, b, c = (device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
+        a, b, c = (self.memory.device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
         return a, b, c
 
     def wrote_outside(self, used: int | None = None) -> str:
         """OUTSIDE if a guard of C or of the second C was written since they were poisoned, or C after its first `used`
         elements; OUTSIDE_WORKSPACE for a guard of the workspace; else "".
         """
-        c = self.abc[2]
-        if used is not None and used < c.size:
-            start = used // 4 * 4
-            rest = self.memory.device.download(self.memory.device.view(c, start, c.size - start))
-            if (rest[used - start :] != self._sentinel).any():
-                return OUTSIDE
-        if not all(guarded.intact(self._sentinel) for guarded in self._outputs):
+        c, spare = self._outputs
+        if not (c.intact(None if used is None else 4 * used) and spare.intact()):
             return OUTSIDE
         return "" if self.memory.workspace_intact() else OUTSIDE_WORKSPACE

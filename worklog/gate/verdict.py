@@ -8,12 +8,14 @@ that is off; one tile is a race. All inputs are integers here, so "equals" means
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from worklog.errors import LaunchFailed
 from worklog.gate.exact import Indices
 from worklog.problem import Float32, Float64
 from worklog.runs import verdict_table
@@ -192,6 +194,25 @@ def passed(name: str, detail: str, measured: float = 0, limit: float = 0) -> Sta
 def failed(name: str, detail: str, wrong: float = 1, where: ErrorMap | None = None) -> Stage:
     """An exact stage that failed."""
     return Stage(name, False, wrong, 0, detail, where)
+
+
+def timed(stage: Callable[[], Stage]) -> Stage:
+    """Run a stage, and note the seconds that it took."""
+    started = time.perf_counter()
+    return replace(stage(), seconds=time.perf_counter() - started)
+
+
+def until_failure(stages: Iterator[Stage]) -> tuple[Stage, ...]:
+    """The stages up to the first that fails, each with the seconds that it took. A launch that fails is a stage too."""
+    found: list[Stage] = []
+    try:
+        while not found or found[-1].passed:
+            found.append(timed(lambda: next(stages)))
+    except StopIteration:
+        pass
+    except LaunchFailed as error:
+        found.append(failed("launch", str(error)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, repr=False)

@@ -220,11 +220,11 @@ class _Placed:
         one_set = [*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])]
         needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.shape))}
         placed = self.pool.place([*one_set * self.sets, *(size + 2 * GUARD for size in needed.values())])
-        self.workspaces = [Guarded(device, placed.pop()) for _ in needed][::-1]
+        self.workspaces = [Guarded(device, placed.pop(), UNWRITTEN) for _ in needed][::-1]
         for owner, workspace in zip(needed, self.workspaces, strict=True):
             owner.use_workspace(workspace.inner)
         count = len(sizes)
-        self.guarded = [Guarded(device, whole) for number, whole in enumerate(placed) if number % count > 1]
+        self.guarded = [Guarded(device, whole, UNWRITTEN) for number, whole in enumerate(placed) if number % count > 1]
         filled = [guarded.whole for guarded in (*self.guarded, *self.workspaces)]
         for whole in filled if self.sets == 1 else (self.pool.whole,):
             device.fill(whole, UNWRITTEN)
@@ -241,7 +241,7 @@ class _Placed:
     def trespassed(self) -> str:
         """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in any placement, else ""."""
         for where, guarded in ((OUTSIDE, self.guarded), (OUTSIDE_WORKSPACE, self.workspaces)):
-            if not all(one.intact(np.float32(UNWRITTEN)) for one in guarded):
+            if not all(one.intact() for one in guarded):
                 return self.outside or where
         return self.outside
 
