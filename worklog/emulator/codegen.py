@@ -327,7 +327,8 @@ def _with_deletions(lines: list[str]) -> list[str]:
     used_later: set[str] = set()
     out = []
     for line in reversed(lines):
-        dying = set(re.findall(r"\bv\d+\b", line)) - used_later
+        # A register's name, which may be the same, is followed by a quote.
+        dying = set(re.findall(r"\bv\d+\b(?!')", line)) - used_later
         used_later |= dying
         if dying and not line.startswith("return"):
             out.append(f"    del {', '.join(sorted(dying))}")
