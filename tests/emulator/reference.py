@@ -1,21 +1,26 @@
-"""PTX instructions in Python's integers and fractions: slow, simple, and independent of the emulator."""
+"""PTX arithmetic in Python's integers and fractions: slow, simple, and independent of the emulator.
+
+A number is a float, or a Fraction where it is the exact result of finite operands. `encode` rounds it, once.
+"""
 
 from __future__ import annotations
 
 import math
-import struct
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
 
-# Bits of the significand, exponents of the least and the greatest power of two, struct's codes.
+Number = float | Fraction
+# Bits of the fraction and of the exponent, and the low bits of a register that the format leaves out.
 FORMATS = {
-    "f64": (53, -1074, 1023, "<d", "<Q"),
-    "f32": (24, -149, 127, "<f", "<I"),
-    "f16": (11, -24, 15, "<e", "<H"),
-    "bf16": (8, -133, 127, "", ""),  # the upper half of a float32
-    "tf32": (11, -136, 127, "", ""),  # the upper 19 bits of one
+    "f64": (52, 11, 0),
+    "f32": (23, 8, 0),
+    "tf32": (10, 8, 13),
+    "f16": (10, 5, 0),
+    "bf16": (7, 8, 0),
+    "e5m2": (2, 5, 0),
+    "e4m3": (3, 4, 0),  # without infinities, and with one NaN: the pattern of ones
 }
 
 
@@ -24,46 +29,53 @@ def two_to(exponent: int) -> Fraction:
     return Fraction(2) ** exponent
 
 
-def to_bits(value: float, type_: str) -> int:
-    _, _, _, float_code, int_code = FORMATS[type_]
-    return struct.unpack(int_code, struct.pack(float_code, value))[0]
+def decode(bits: int, format_: str) -> float:
+    """The number that a pattern stands for."""
+    fraction, width, ignored = FORMATS[format_]
+    bits >>= ignored
+    exponent, rest, bias = bits >> fraction & 2**width - 1, bits & 2**fraction - 1, 2 ** (width - 1) - 1
+    if exponent == 2**width - 1 and (format_ != "e4m3" or rest == 7):
+        size = math.nan if rest else math.inf
+    else:
+        size = math.ldexp(rest + (2**fraction if exponent else 0), max(exponent, 1) - bias - fraction)
+    return -size if bits >> fraction + width else size
 
 
-def from_bits(bits: int, type_: str) -> float:
-    _, _, _, float_code, int_code = FORMATS[type_]
-    return struct.unpack(float_code, struct.pack(int_code, bits))[0]
+def encode(x: Number, format_: str, mode: str = "rn", *, flush: bool = False, finite: bool = False) -> int:
+    """The pattern of x, rounded to the nearest (rn: of two the even one, rna: the one away from zero), towards zero
+    (rz), down (rm) or up (rp). A Fraction is zero where operands cancel out: such a zero is negative with rm.
 
-
-def rounded(x: Fraction, type_: str, mode: str = "rn") -> float:
-    """x in a format: the nearest value, ties to even (rn), or the next one towards zero (rz), below (rm) or above (rp).
-
-    Beyond the largest value it is infinity where the mode rounds away from zero or to the nearest.
+    flush: what would round to less than the least normal number if exponents had no limit becomes zero. finite: the
+    largest number stands for infinity.
     """
-    digits, lowest, highest, _, _ = FORMATS[type_]
-    if x == 0:
-        return 0.0
-    size, away = abs(x), "rp" if x > 0 else "rm"
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    if two_to(exponent) > size:
-        exponent -= 1
-    step = two_to(max(exponent - digits + 1, lowest))
-    count, rest = divmod(size, step)
-    nearer = rest * 2 > step or (rest * 2 == step and count % 2)
-    if (mode == "rn" and nearer) or (mode == away and rest):
-        count += 1
-    largest = two_to(highest + 1) - two_to(highest + 1 - digits)
-    beyond = math.inf if mode in ("rn", away) else float(largest)
-    return (1 if x > 0 else -1) * (float(count * step) if count * step <= largest else beyond)
+    fraction, width, ignored = FORMATS[format_]
+    sign, bias = 1 << fraction + width, 2 ** (width - 1) - 1
+    infinity = sign - 1 if format_ == "e4m3" else 2**width - 1 << fraction
+    if x != x:
+        return sign - 1 << ignored
+    negative = x < 0 or (x == 0 and (mode == "rm" if isinstance(x, Fraction) else math.copysign(1, x) < 0))
+    away = mode in ("rn", "rna", "rm" if negative else "rp")
+    if abs(x) == math.inf:
+        pattern = infinity
+    elif x == 0 or (flush and encode(x * 256, format_, mode) & sign - 1 < 9 << fraction):
+        pattern = 0
+    else:
+        size = Fraction(abs(x))
+        exponent = size.numerator.bit_length() - size.denominator.bit_length()
+        exponent = max(exponent - (size < two_to(exponent)), 1 - bias)
+        whole, rest = divmod(size / two_to(exponent - fraction), 1)
+        if mode in ("rn", "rna"):
+            whole += 2 * rest > 1 or (2 * rest == 1 and (mode == "rna" or whole % 2 == 1))
+        elif away and rest:
+            whole += 1
+        pattern = min(whole + (exponent + bias - 1 << fraction), infinity if away else infinity - 1)
+    pattern = min(pattern, infinity - 1) if finite else pattern
+    return (pattern | sign * negative) << ignored
 
 
-def fma(a: float, b: float, c: float, type_: str, mode: str = "rn") -> float:
-    if math.isfinite(a) and math.isfinite(b) and not math.isfinite(c):
-        return c
-    exact = Fraction(a) * Fraction(b) + Fraction(c) if all(map(math.isfinite, (a, b, c))) else None
-    if exact == 0 and mode == "rm" and math.copysign(1, c) != math.copysign(1, a) * math.copysign(1, b):
-        return -0.0
-    # Python's own float64 has the right infinities, NaN, and signs of zero.
-    return rounded(exact, type_, mode) if exact else a * b + c
+def flushed(x: float, format_: str) -> float:
+    """A subnormal number as a zero of its sign."""
+    return math.copysign(0.0, x) if abs(x) < math.ldexp(1, 2 - 2 ** (FORMATS[format_][1] - 1)) else x
 
 
 def zero(a: float, b: float) -> float:
@@ -71,75 +83,42 @@ def zero(a: float, b: float) -> float:
     return math.copysign(0.0, math.copysign(1, a) * math.copysign(1, b))
 
 
-def from_sixteen(bits: int, format_: str) -> float:
-    """The number that a 16-bit pattern stands for. format_: also the type of two such numbers."""
-    return from_bits(bits << 16, "f32") if format_[0] == "b" else from_bits(bits, "f16")
+def fma(a: float, b: float, c: float) -> Number:
+    if not all(map(math.isfinite, (a, b, c))):
+        return c if math.isfinite(a) and math.isfinite(b) else a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    return c if exact == 0 and math.copysign(1, c) == math.copysign(1, zero(a, b)) else exact
 
 
-def to_sixteen(x: float | Fraction, format_: str, mode: str = "rn") -> int:
-    """The pattern nearest to x, the even one of two; or in the mode's direction."""
-    if x != x:
-        return 0x7FFF
-    if isinstance(x, Fraction) or math.isfinite(x):
-        sign = x if x else float(x)
-        x = math.copysign(rounded(Fraction(x), format_.removesuffix("x2"), mode), sign)
-    return to_bits(x, "f32") >> 16 if format_[0] == "b" else to_bits(x, "f16")
+def add(a: float, b: float) -> Number:
+    return fma(a, 1.0, b)
 
 
-def to_tf32(x: float, mode: str = "rna") -> int:
-    """The pattern of the TF32 number nearest to x, away from zero of two; or in the mode's direction."""
-    if x != x:
-        return to_bits(x, "f32") & 0xFFFFE000 if mode == "rna" else 0x7FFFE000
-    if math.isinf(x):
-        return to_bits(x, "f32")
-    value = rounded(Fraction(x), "tf32", "rz" if mode == "rna" else mode)
-    above = rounded(Fraction(x), "tf32", "rp" if x > 0 else "rm")
-    if mode == "rna" and (
-        math.isinf(above) or abs(Fraction(above) - Fraction(x)) <= abs(Fraction(x) - Fraction(value))
-    ):
-        largest = Fraction(2) ** 128 - Fraction(2) ** 116
-        value = above if math.isfinite(above) or abs(x) >= largest else value
-    return to_bits(math.copysign(value, x), "f32")
+def subtract(a: float, b: float) -> Number:
+    return fma(a, 1.0, -b)
 
 
-def halves(word: int, format_: str) -> list[int]:
-    """The patterns of one or two 16-bit numbers, the low one first."""
-    return [word >> shift & 0xFFFF for shift in ((0, 16) if "x2" in format_ else (0,))]
+def mul(a: float, b: float) -> Number:
+    return fma(a, b, zero(a, b))
 
 
-def sixteens(word: int, format_: str) -> list[str]:
-    """One or two 16-bit numbers to compare: their bits, or "nan"."""
-    patterns = halves(int(word), format_)
-    return ["nan" if math.isnan(from_sixteen(bits, format_)) else hex(bits) for bits in patterns]
+def div(a: float, b: float) -> Number:
+    if a and b and math.isfinite(a) and math.isfinite(b):
+        return Fraction(a) / Fraction(b)
+    with np.errstate(all="ignore"):
+        return float(np.float64(a) / np.float64(b))
 
 
-def add(a: float, b: float, type_: str) -> float:
-    return fma(a, 1.0, b, type_)
-
-
-def mul(a: float, b: float, type_: str) -> float:
-    return fma(a, b, zero(a, b), type_)
-
-
-def div(a: float, b: float, type_: str, mode: str = "rn") -> float:
-    if b == 0 or not math.isfinite(a) or not math.isfinite(b):
-        with np.errstate(all="ignore"):
-            return float(np.float64(a) / np.float64(b))
-    sign = math.copysign(1, a) * math.copysign(1, b)
-    return math.copysign(rounded(Fraction(a) / Fraction(b), type_, mode), sign)
-
-
-def sqrt(a: float, type_: str, mode: str = "rn") -> float:
+def sqrt(a: float) -> Number:
     """The root of a scaled whole number, with a sticky last bit where it is inexact."""
     if a == 0 or not 0 < a < math.inf:
         return math.nan if a < 0 else a
-    scaled = Fraction(a) * 4**1200
-    root = math.isqrt(int(scaled))
-    sticky = Fraction(int(root * root != scaled), 2)
-    return rounded((root + sticky) / 2**1200, type_, mode)
+    scaled = int(Fraction(a) * 4**1200)
+    root = math.isqrt(scaled)
+    return Fraction(2 * root + (root * root != scaled), 2**1201)
 
 
-def minimum(a: float, b: float, sign: int) -> float:
+def minimum(a: float, b: float, sign: int = 1) -> float:
     """IEEE minimumNumber (sign 1) or maximumNumber (-1)."""
     if math.isnan(a):
         return b
@@ -148,11 +127,41 @@ def minimum(a: float, b: float, sign: int) -> float:
     return sign * min((sign * a, sign * b), key=lambda x: (x, math.copysign(1, x)))
 
 
+def maximum(a: float, b: float) -> float:
+    return minimum(a, b, -1)
+
+
+def whole(x: float, how: str) -> float:
+    """A number without its fraction, by the rounding of cvt.how."""
+    return math.copysign({"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[how](x), x)
+
+
+def limits(type_: str) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    bits = int(type_[1:])
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if type_[0] == "s" else (0, 2**bits - 1)
+
+
+def clamped(value: int, type_: str) -> int:
+    low, high = limits(type_)
+    return min(max(value, low), high)
+
+
 def wrap(value: int, type_: str) -> int:
     """An integer as the type holds it."""
     bits = int(type_[1:])
     value &= (1 << bits) - 1
     return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
+
+
+def to_integer(x: float, wide: bool, target: str, how: str) -> int:
+    """cvt.rXi: saturating; NaN is 0, or the top bit alone where a 64-bit type takes part. wide: from f64."""
+    low, high = limits(target)
+    if math.isnan(x):
+        return wrap(1 << (int(target[1:]) - 1), target) if wide or target[1:] == "64" else 0
+    if math.isinf(x):
+        return high if x > 0 else low
+    return clamped(int(whole(x, how)), target)
 
 
 def quotient(a: int, b: int) -> int:
@@ -189,33 +198,6 @@ def permute(a: int, b: int, selector: int) -> int:
         byte = data[nibble & 7]
         out.append((255 if byte & 128 else 0) if nibble & 8 else byte)
     return int.from_bytes(bytes(out), "little")
-
-
-def to_integer(x: float, source: str, target: str, rounding: str) -> int:
-    """cvt.rXi: saturating; NaN is 0, or the top bit alone where a 64-bit type takes part."""
-    bits = int(target[1:])
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if target[0] == "s" else (0, 2**bits - 1)
-    if math.isnan(x):
-        return wrap(1 << (bits - 1), target) if source == "f64" or bits == 64 else 0
-    if math.isinf(x):
-        return high if x > 0 else low
-    value = Fraction(x)
-    whole = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[rounding](value)
-    return min(max(whole, low), high)
-
-
-def flushed(x: float, type_: str = "f32", exact: float | None = None) -> float:
-    """A subnormal number as a zero of its sign. exact: the result before x was rounded to the nearest: what an exponent
-    without a limit would round to less than the least normal number.
-    """
-    least = 2.0**-126 if type_ == "f32" else 2.0**-14
-    limit = least if exact is None else least * (1 - 2.0 ** -(FORMATS[type_][0] + 1))
-    return math.copysign(0.0, x) if abs(x if exact is None else exact) < limit else x
-
-
-def xor_signed(result: float, a: float, b: float) -> float:
-    """The result with the product of the signs of a and b."""
-    return -result if math.copysign(1, a) != math.copysign(1, b) else result
 
 
 def selector(mode: str, start: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 from tests.gpu.test_gpu_instructions import FORMS
@@ -12,8 +11,7 @@ RECORD = json.loads(Path(__file__).with_name("bits_h200.json").read_text(encodin
 
 
 def test_every_form_was_compared_and_none_differs() -> None:
+    """Where the record has a form twice, pytest has numbered it."""
     assert RECORD["failed"] == 0
-    forms = Counter(f"{instruction} {' '.join(kinds)}" for instruction, _, kinds in FORMS)
     recorded = RECORD["tests"]["test_an_instruction_gives_the_gpus_bits"]
-    assert len(recorded) == len(FORMS)
-    assert {form for form, times in forms.items() if times == 1} <= recorded.keys()  # pytest numbers the others
+    assert [case for case in map(str, FORMS) if not {case, f"{case}0", f"{case}_0"} & recorded.keys()] == []

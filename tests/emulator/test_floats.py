@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
+import operator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from tests.emulator import reference as ref
-from tests.emulator.evaluate import COMPARISONS, INTEGER_TYPES, Case, assert_same, check, evaluate, floats, ptx_of
-from worklog.emulator import launch, load
+from tests.emulator.evaluate import Case, check, evaluate, floats, numerals, op, patterns
+from tests.emulator.test_integers import COMPARISONS, INTEGER_TYPES
 
+HALVES = ("f16", "f16x2", "bf16", "bf16x2")
+# What is tested for these types beyond the plain instructions.
+SUFFIXES = {"f16": ("", ".sat", ".ftz", ".ftz.sat"), "f16x2": ("", ".sat", ".ftz", ".ftz.sat")}
 LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
 TESTS: dict[str, Callable[[float, float], bool]] = {
     "finite": lambda a, _: math.isfinite(a),
@@ -24,114 +27,172 @@ TESTS: dict[str, Callable[[float, float], bool]] = {
     "normal": lambda a, least: math.isfinite(a) and (abs(a) >= least or a == 0),
     "subnormal": lambda a, least: 0 < abs(a) < least,
 }
-NUMBER = {"f32": "number", "f64": "number64"}
+EXTREMES = {"min": ref.minimum, "max": ref.maximum}
 
 
-def saturated(x: float) -> float:
-    return 0.0 if math.isnan(x) or x <= 0 else min(x, 1.0)
+def same(a: Any) -> Any:
+    return a
 
 
-def narrowed(a: float, mode: str = "rn") -> float:
-    return a if not math.isfinite(a) or a == 0 else math.copysign(ref.rounded(Fraction(a), "f32", mode), a)
+def or_nan(choose: Callable[..., float], *row: float) -> float:
+    return math.nan if any(map(math.isnan, row)) else choose(*row)
 
 
-def flushing(function: Callable[..., float], *row: float) -> float:
-    """A function with .ftz."""
-    operands = [ref.flushed(x) for x in row]
-    return ref.flushed(function(*operands, "f32"), exact=function(*operands, "f64"))
+def xor_signed(choose: Callable[..., float], a: float, b: float) -> float:
+    """Of the sizes, with the product of the signs."""
+    size = choose(abs(a), abs(b))
+    return -size if math.copysign(1, a) != math.copysign(1, b) else size
 
 
-def or_nan(a: float, b: float, sign: int) -> float:
-    return math.nan if math.isnan(a) or math.isnan(b) else ref.minimum(a, b, sign)
-
-
-def ordered(test: Callable[[float, float], bool], of_nan: bool) -> Callable[[float, float], bool]:
-    return lambda a, b: of_nan if math.isnan(a) or math.isnan(b) else test(a, b)
-
-
-def of_type(t: str) -> Iterator[Case]:
-    """Cases of f32 and f64."""
-    one, two, three = (t,), (t, t), (t, t, t)
+def ordered() -> Iterator[tuple[str, Callable[[float, float], bool]]]:
+    """Comparisons by name: those that end in u hold for NaN."""
     for name, test in COMPARISONS.items():
-        for suffix, of_nan in (("", False), ("u", True)):
-            yield f"setp.{name}{suffix}.{t} $d, $0, $1;", "pred", two, ordered(test, of_nan)
-    yield f"setp.nan.{t} $d, $0, $1;", "pred", two, lambda a, b: math.isnan(a) or math.isnan(b)
-    yield f"fma.rn.{t} $d, $0, $1, $2;", t, three, lambda a, b, c: ref.fma(a, b, c, t)
-    yield f"add.{t} $d, $0, $1;", t, two, lambda a, b: ref.add(a, b, t)
-    yield f"sub.rn.{t} $d, $0, $1;", t, two, lambda a, b: ref.add(a, -b, t)
-    yield f"mul.{t} $d, $0, $1;", t, two, lambda a, b: ref.mul(a, b, t)
-    yield f"div.rn.{t} $d, $0, $1;", t, two, lambda a, b: ref.div(a, b, t)
-    yield f"min.{t} $d, $0, $1;", t, two, lambda a, b: ref.minimum(a, b, 1)
-    yield f"max.{t} $d, $0, $1;", t, two, lambda a, b: ref.minimum(a, b, -1)
-    yield f"copysign.{t} $d, $0, $1;", t, two, lambda a, b: math.copysign(b, a)
-    yield f"sqrt.rn.{t} $d, $0;", t, one, lambda a: ref.sqrt(a, t)
-    yield f"rcp.rn.{t} $d, $0;", t, one, lambda a: ref.div(1.0, a, t)
-    yield f"abs.{t} $d, $0;", t, one, abs
+        yield name, lambda a, b, f=test: not or_nan(lambda *_: 0.0, a, b) and f(a, b)
+        yield f"{name}u", lambda a, b, f=test: bool(or_nan(lambda *_: 0.0, a, b)) or f(a, b)
+
+
+def of_every_type(t: str) -> Iterator[Case]:
+    """Cases of each floating-point type, also of two numbers in a word."""
+    two, three = f"{t} {t}", f"{t} {t} {t}"
+    for suffix in SUFFIXES.get(t, ("",)):
+        yield op(f"add{suffix}.{t}", t, two, ref.add)
+        yield op(f"sub.rn{suffix}.{t}", t, two, ref.subtract)
+        yield op(f"mul{suffix}.{t}", t, two, ref.mul)
+        yield op(f"fma.rn{suffix}.{t}", t, three, ref.fma)
+    yield op(f"neg.{t}", t, t, operator.neg)
+    yield op(f"abs.{t}", t, t, abs)
+    for name, choose in EXTREMES.items():
+        yield op(f"{name}.{t}", t, two, choose)
+        if t != "f64":
+            yield op(f"{name}.NaN.{t}", t, two, lambda a, b, f=choose: or_nan(f, a, b))
+            yield op(f"{name}.xorsign.abs.{t}", t, two, lambda a, b, f=choose: xor_signed(f, a, b))
+    if not t.endswith("x2"):
+        for name, test in ordered():
+            yield op(f"setp.{name}.{t}", "pred", two, test)
+
+
+def of_words(t: str) -> Iterator[Case]:
+    """Cases of f32 and f64."""
+    two = f"{t} {t}"
+    yield op(f"setp.nan.{t}", "pred", two, lambda a, b: math.isnan(a) or math.isnan(b))
+    yield op(f"div.rn.{t}", t, two, ref.div)
+    yield op(f"copysign.{t}", t, two, lambda a, b: math.copysign(b, a))
+    yield op(f"sqrt.rn.{t}", t, t, ref.sqrt)
+    yield op(f"rcp.rn.{t}", t, t, lambda a: ref.div(1.0, a))
     for name, test in TESTS.items():
-        yield f"testp.{name}.{t} $d, $0;", "pred", one, lambda a, f=test: f(a, LEAST[t])
-    yield f"set.geu.u32.{t} $d, $0, $1;", "u32", two, lambda a, b: -int(not a < b)
-    yield f"set.gt.and.f32.{t} $d, $0, $1, $2;", "f32", (t, t, "pred"), lambda a, b, p: float(a > b and p)
-    yield f"neg.{t} $d, $0;", t, one, float.__neg__
+        yield op(f"testp.{name}.{t}", "pred", t, lambda a, f=test: f(a, LEAST[t]))
+    yield op(f"set.geu.u32.{t}", "u32", two, lambda a, b: -int(not a < b))
+    yield op(f"set.gt.and.f32.{t}", "f32", f"{t} {t} pred", lambda a, b, p: float(a > b and p))
     for target, how in product(INTEGER_TYPES, ("rni", "rzi", "rmi", "rpi")):
-        text = f"cvt.{how}.{target}.{t} $d, $0;"
-        yield text, target, (NUMBER[t],), lambda a, target=target, how=how: ref.to_integer(a, t, target, how)
+        text, kind = f"cvt.{how}.{target}.{t}", {"f32": "number", "f64": "number64"}[t]
+        yield op(text, target, kind, lambda a, to=target, h=how: ref.to_integer(a, t == "f64", to, h))
 
 
 def of_singles() -> Iterator[Case]:
     """Cases of f32 only."""
-    t, two, three = "f32", ("f32",) * 2, ("f32",) * 3
-    for name, function, kinds in (
-        ("fma.rn.ftz.f32 $d, $0, $1, $2;", ref.fma, three),
-        ("mul.ftz.f32 $d, $0, $1;", ref.mul, two),
-    ):
-        yield name, t, kinds, lambda *row, f=function: flushing(f, *row)
-    yield "add.sat.f32 $d, $0, $1;", t, two, lambda a, b: saturated(ref.add(a, b, t))
+    two, three = "f32 f32", "f32 f32 f32"
+    yield op("fma.rn.ftz.f32", "f32", three, ref.fma)
+    yield op("mul.ftz.f32", "f32", two, ref.mul)
+    yield op("add.sat.f32", "f32", two, ref.add)
     for mode in ("rz", "rm", "rp"):
-        yield f"add.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, b, t, m)
-        yield f"sub.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, -b, t, m)
-        yield f"mul.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, b, ref.zero(a, b), t, m)
-        yield f"div.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.div(a, b, t, m)
-        yield f"rcp.{mode}.f32 $d, $0;", t, ("f32",), lambda a, m=mode: ref.div(1.0, a, t, m)
-        yield f"sqrt.{mode}.f32 $d, $0;", t, ("f32",), lambda a, m=mode: ref.sqrt(a, t, m)
-        yield f"cvt.{mode}.f32.f64 $d, $0;", t, ("number64",), lambda a, m=mode: narrowed(a, m)
+        yield op(f"add.{mode}.f32", "f32", two, ref.add)
+        yield op(f"sub.{mode}.f32", "f32", two, ref.subtract)
+        yield op(f"mul.{mode}.f32", "f32", two, ref.mul)
+        yield op(f"fma.{mode}.f32", "f32", three, ref.fma)
+        yield op(f"div.{mode}.f32", "f32", two, ref.div)
+        yield op(f"rcp.{mode}.f32", "f32", "f32", lambda a: ref.div(1.0, a))
+        yield op(f"sqrt.{mode}.f32", "f32", "f32", ref.sqrt)
         for source in ("s16", "u32", "s32", "u64", "s64"):
-            text = f"cvt.{mode}.f32.{source} $d, $0;"
-            yield text, t, (source,), lambda a, m=mode: ref.rounded(Fraction(a), t, m)
-        yield f"fma.{mode}.f32 $d, $0, $1, $2;", t, three, lambda a, b, c, m=mode: ref.fma(a, b, c, t, m)
-    for name, sign in (("min", 1), ("max", -1)):
-        text = f"{name}.xorsign.abs.f32 $d, $0, $1;"
-        yield text, t, two, lambda a, b, s=sign: ref.xor_signed(ref.minimum(abs(a), abs(b), s), a, b)
-        yield f"{name}.NaN.f32 $d, $0, $1;", t, two, lambda a, b, s=sign: or_nan(a, b, s)
-        of_three = f"{name}.f32 $d, $0, $1, $2;"
-        yield of_three, t, three, lambda a, b, c, s=sign: ref.minimum(ref.minimum(a, b, s), c, s)
-        of_three = f"{name}.NaN.f32 $d, $0, $1, $2;"
-        yield of_three, t, three, lambda a, b, c, s=sign: or_nan(or_nan(a, b, s), c, s)
-    yield "slct.f32.f32 $d, $0, $1, $2;", t, three, lambda a, b, c: a if c >= 0 else b
+            yield op(f"cvt.{mode}.f32.{source}", "f32", source, same)
+        yield op(f"cvt.{mode}.f32.f64", "f32", "number64", same)
+    for name, choose in EXTREMES.items():
+        yield op(f"{name}.f32", "f32", three, lambda a, b, c, f=choose: f(f(a, b), c))
+        yield op(f"{name}.NaN.f32", "f32", three, lambda *row, f=choose: or_nan(lambda a, b, c: f(f(a, b), c), *row))
+    yield op("slct.f32.f32", "f32", three, lambda a, b, c: a if c >= 0 else b)
     for form in ("div.approx", "div.full"):
-        yield f"{form}.f32 $d, $0, $1;", t, two, lambda a, b: ref.div(a, b, t)
-    yield "cvt.rn.f32.f64 $d, $0;", t, ("f64",), narrowed
-    yield "cvt.rn.f32.f64 $d, $0;", t, ("number64",), narrowed
-    yield "cvt.f64.f32 $d, $0;", "f64", ("f32",), float
+        yield op(f"{form}.f32", "f32", two, ref.div)
+    for kind in ("f64", "number64"):
+        yield op("cvt.rn.f32.f64", "f32", kind, same)
+    yield op("cvt.f64.f32", "f64", "f32", same)
     guarded = "mov.f32 $d, 0f3F800000; @$1 neg.f32 $d, $0; @!$1 add.f32 $d, $d, $d;"
-    yield guarded, t, ("f32", "pred"), lambda a, p: -a if p else 2.0
+    yield Case(guarded, "f32", ("f32", "pred"), lambda a, p: -a if p else 2.0)
     both = "{ .reg .pred q, r; setp.lt.xor.f32 q|r, $0, $1, $2; selp.u32 $d, 1, 0, q; @r add.u32 $d, $d, 2; }"
-    yield both, "u32", (*two, "pred"), lambda a, b, p: int((a < b) != p) + 2 * int((not a < b) != p)
-    for mode in ("rna", "rn", "rz"):
-        yield f"cvt.{mode}.tf32.f32 $d, $0;", "u32", ("f32",), lambda a, m=mode: ref.to_tf32(a, m)
+    yield Case(both, "u32", ("f32", "f32", "pred"), lambda a, b, p: ((a < b) != p) + 2 * ((not a < b) != p))
+    for mode in ("rn", "rz"):
+        yield op(f"cvt.{mode}.tf32.f32", "tf32", "f32", same)
+    # Of NaN it keeps the upper bits, which may be an infinity's: below.
+    yield op("cvt.rna.tf32.f32", "tf32", "f32", lambda a: None if math.isnan(a) else a)
     for name in ("f16", "bf16"):
-        yield f"cvt.rn.{name}.f32 $d, $0;", "u16", ("half",), lambda a, n=name: ref.to_sixteen(a, n)
-        pair = f"cvt.rn.{name}x2.f32 $d, $0, $1;"
-        yield pair, "u32", ("half", "f32"), lambda a, b, n=name: ref.to_sixteen(a, n) << 16 | ref.to_sixteen(b, n)
         text = f"{{ .reg .b16 h; cvt.rn.{name}.f32 h, $0; cvt.f32.{name} $d, h; }}"
-        yield text, t, ("half",), lambda a, n=name: ref.from_sixteen(ref.to_sixteen(a, n), n)
+        yield Case(text, "f32", ("half",), lambda a, n=name: ref.decode(ref.encode(a, n), n))
 
 
-CASES = [*of_type("f32"), *of_type("f64"), *of_singles()]
+def of_halves(t: str) -> Iterator[Case]:
+    """Cases of f16 and bf16, and of two of them in a word."""
+    two = f"{t} {t}"
+    yield op(f"fma.rn.relu.{t}", t, f"{two} {t}", ref.fma)
+    if t in SUFFIXES:
+        yield op(f"neg.ftz.{t}", t, t, operator.neg)
+        yield op(f"max.ftz.{t}", t, two, ref.maximum)
+    for name, test in ordered():
+        yield op(f"set.{name}.{t}.{t}", t, two, lambda a, b, f=test: float(f(a, b)))
+        if t.endswith("x2"):
+            lanes = lambda a, b, f=test: [*map(f, a, b)]  # noqa: E731
+            mask = lambda a, b, f=lanes: sum(0xFFFF << 16 * k for k, yes in enumerate(f(a, b)) if yes)  # noqa: E731
+            yield op(f"set.{name}.u32.{t}", "u32", two, mask)
+            text = f"{{ .reg .pred p, q; setp.{name}.{t} p|q, $0, $1; selp.u32 $d, 1, 0, p; @q add.u32 $d, $d, 2; }}"
+            yield Case(text, "u32", (t, t), lambda a, b, f=lanes: sum(yes << k for k, yes in enumerate(f(a, b))))
+        else:
+            yield op(f"set.{name}.u32.{t}", "u32", two, lambda a, b, f=test: -int(f(a, b)))
+            yield op(f"setp.{name}.or.{t}", "pred", f"{two} pred", lambda a, b, p, f=test: f(a, b) | p)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{text} {' '.join(kinds)}" for text, _, kinds, _ in CASES])
+def conversions(f: str) -> Iterator[Case]:
+    """From and to f16 or bf16."""
+    for mode in ("rn", "rz", "rm", "rp"):
+        for source, kind in (("f32", "half"), ("f32", "f32"), ("f64", "f64"), ("f64", "number64")):
+            yield op(f"cvt.{mode}.{f}.{source}", f, kind, same)
+        for source in INTEGER_TYPES:
+            yield op(f"cvt.{mode}.{f}.{source}", f, source, same)
+    yield op(f"cvt.rn.relu.{f}.f32", f, "half", same)
+    for mode, suffix in product(("rn", "rz"), ("", ".relu")):
+        yield op(f"cvt.{mode}{suffix}.{f}x2.f32", f"{f}x2", "half f32", lambda a, b: (b, a))
+    for target in ("f64", "f32", "f16" if f == "bf16" else "bf16"):
+        yield op(f"cvt.{'rn.' if 'f16' in target else ''}{target}.{f}", target, f, same)
+    for how in ("rni", "rzi", "rmi", "rpi"):
+        yield op(f"cvt.{how}.{f}.{f}", f, f, lambda a, h=how: ref.whole(a, h) if math.isfinite(a) else a)
+        for target in INTEGER_TYPES:
+            yield op(f"cvt.{how}.{target}.{f}", target, f, lambda a, to=target, h=how: ref.to_integer(a, False, to, h))
+
+
+def of_single_forms() -> Iterator[Case]:
+    """Conversions with .sat and .ftz, and those of numbers of 8 bits."""
+    yield op("cvt.rn.sat.f16.f32", "f16", "half", same)
+    yield op("cvt.rp.ftz.f16.f32", "f16", "f32", same)
+    yield op("cvt.sat.f32.f16", "f32", "f16", same)
+    yield op("cvt.sat.f16.f16", "f16", "f16", same)
+    yield op("cvt.ftz.f32.bf16", "f32", "bf16", same)
+    yield op("cvt.rp.ftz.bf16.f32", "bf16", "f32", same)
+    for eight, suffix in product(("e4m3", "e5m2"), ("", ".relu")):
+        both = lambda word, f=eight: tuple(ref.decode(word >> k & 0xFF, f) for k in (0, 8))  # noqa: E731
+        yield op(f"cvt.rn{suffix}.f16x2.{eight}x2", "f16x2", "u16", both)
+        yield op(f"cvt.rn{suffix}.satfinite.{eight}x2.f32", f"{eight}x2", "half f32", lambda a, b: (b, a))
+        yield op(f"cvt.rn{suffix}.satfinite.{eight}x2.f16x2", f"{eight}x2", "f16x2", same)
+
+
+CASES = [
+    *(case for type_ in ("f32", "f64", *HALVES) for case in of_every_type(type_)),
+    *(case for type_ in ("f32", "f64") for case in of_words(type_)),
+    *of_singles(),
+    *(case for type_ in HALVES for case in of_halves(type_)),
+    *(case for type_ in ("f16", "bf16") for case in conversions(type_)),
+    *of_single_forms(),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_float_instruction_is_its_reference(case: Case) -> None:
-    check(case)
+    check(case, rows=128 if "f16" in str(case) else 512)
 
 
 def test_fma_where_the_float64_sum_looks_like_a_tie() -> None:
@@ -146,16 +207,14 @@ def test_fma_where_the_float64_sum_looks_like_a_tie() -> None:
     for a, b, gap, digits in zip(
         *rng.integers(2**23, 2**24, (2, 250)), rng.integers(-3, 41, 250), rng.integers(-60, 61, 250), strict=True
     ):
-        product = float(a) * float(b)
+        size = float(a) * float(b)
         c = float(np.float32(math.ldexp(2**23 + abs(int(digits)), int(gap) + 20))) * (1 if digits >= 0 else -1)
-        values.append((float(a), float(b), c))
         # The product itself at half of c's last place, plus or minus a little.
-        scale = math.ldexp(1.0, math.frexp(c)[1] - 24 - math.frexp(product)[1])
-        values.append((float(a), float(np.float32(b * scale)), c))
-        values.append((float(2**23), float(np.float32(scale * 2**24)), c))
-        values.append((float(2**23 + 1), float(np.float32(scale * (2**24 - 2))), c))
-    got = evaluate("fma.rn.f32 $d, $0, $1, $2;", "f32", ["f32"] * 3, values)
-    assert_same(got, [ref.fma(*row, "f32") for row in values], "f32", values)
+        scale = math.ldexp(1.0, math.frexp(c)[1] - 24 - math.frexp(size)[1])
+        values += [(float(a), float(b), c), (float(a), float(b * scale), c)]
+        values += [(float(2**23), scale * 2**24, c), (float(2**23 + 1), scale * (2**24 - 2), c)]
+    columns = [patterns(column, "f32") for column in zip(*values, strict=True)]
+    check(op("fma.rn.f32", "f32", "f32 f32 f32", ref.fma), columns)
 
 
 APPROXIMATE: dict[str, Callable[[float], float]] = {
@@ -166,7 +225,7 @@ APPROXIMATE: dict[str, Callable[[float], float]] = {
     "tanh.approx": math.tanh,
     "sqrt.approx": lambda x: math.sqrt(x) if x >= 0 else math.nan,
     "rsqrt.approx": lambda x: 1 / math.sqrt(x) if x > 0 else math.copysign(math.inf, x) if x == 0 else math.nan,
-    "rcp.approx": lambda x: ref.div(1.0, x, "f64"),
+    "rcp.approx": lambda x: float(np.divide(1.0, x)),
 }
 
 
@@ -174,27 +233,26 @@ APPROXIMATE: dict[str, Callable[[float], float]] = {
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_approximate_functions_give_the_nearest_float_and_a_finding(name: str, ftz: str) -> None:
     rng = np.random.default_rng(2)
-    some = [*floats("f32", 500, rng), *np.float32(rng.uniform(-100, 100, 500)).tolist()]
-    values = [(x,) for x in some if not math.isnan(x)]
-    got = evaluate(f"{name}{ftz}.f32 $d, $0;", "f32", ["f32"], values)
-    for g, (x,) in zip(got.tolist(), values, strict=True):
-        with np.errstate(over="ignore", under="ignore"):
-            near = float(np.float32(APPROXIMATE[name](ref.flushed(x) if ftz else x)))
-        near = ref.flushed(near) if ftz else near
-        same = math.isnan(g) if math.isnan(near) else g == near or math.isclose(g, near, rel_tol=2.0**-23)
-        assert same or (abs(near) < 2.0**-120 and abs(g - near) <= 2.0**-126), (x, g, near)
-    kernel = load(ptx_of(f"{name}.f32 $d, $0;", "f32", ("f32",)), "k")
-    (finding,) = launch(kernel, (1,), 3, [np.ones(3, np.float32), np.zeros(3, np.float32)]).findings
-    assert (finding.kind, finding.is_error, finding.count) == ("approximation", False, 3)
-    assert finding.message.startswith(f"{name}.f32 gives the nearest float32")
+    some = np.float32(rng.uniform(-100, 100, 500)).view(np.uint32).astype(np.uint64)
+    column = np.concatenate([floats("f32", 500, rng), some])
+    (got,), result = evaluate(f"{name}{ftz}.f32 $d, $0;", ["f32"], ["f32"], [column])
+    for bits, operand in zip(got.tolist(), column.tolist(), strict=True):
+        x, g = ref.decode(operand, "f32"), ref.decode(bits, "f32")
+        if math.isnan(x):
+            continue
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            near = float(np.float32(APPROXIMATE[name](ref.flushed(x, "f32") if ftz else x)))
+        near = ref.flushed(near, "f32") if ftz else near
+        close = math.isnan(g) if math.isnan(near) else g == near or math.isclose(g, near, rel_tol=2.0**-23)
+        assert close or (abs(near) < 2.0**-120 and abs(g - near) <= 2.0**-126), (x, g, near)
+    (finding,) = result.findings
+    assert (finding.kind, finding.is_error, finding.count) == ("approximation", False, 1000)
+    assert finding.message.startswith(f"{name}{ftz}.f32 gives the nearest float32")
 
 
-def near_least() -> Iterator[tuple[str, tuple[str, ...], str, list[tuple[float, ...]], list[float]]]:
-    """Instructions with .ftz: the operands' types, the result's, rows of operands whose exact results are just below
-    the least normal number, and the results. An H200 gives those of mul and fma to the nearest; the others follow by
-    the same rule.
-    """
-    for type_, digits, least, tie in (
+def near_least() -> Iterator[tuple[Case, list[tuple[float, ...]]]]:
+    """Instructions with .ftz, and rows of operands whose exact results are just below the least normal number."""
+    for t, digits, least, tie in (
         ("f32", 24, 2.0**-126, (18631 * 2.0**-14, 1801 * 2.0**-11)),
         ("f16", 11, 2.0**-14, (65 * 2.0**-6, 63 * 2.0**-6)),
     ):
@@ -202,32 +260,51 @@ def near_least() -> Iterator[tuple[str, tuple[str, ...], str, list[tuple[float, 
         rows = [(least, 1 - 2.0**-digits), (least * (1 + 2.0 ** (1 - digits)), 1 - 2.0 ** (1 - digits))]
         rows.append((least * tie[0], tie[1]))
         rows += [(-a, b) for a, b in rows]
-        away, none = [0.0, least, least], [0.0] * 3
-        for mode in ("rn", "rz", "rm", "rp") if type_ == "f32" else ("rn",):
-            positive, negative = (away if mode in ("rn", side) else none for side in ("rp", "rm"))
-            results = [*positive, *(-x for x in negative)]
-            yield f"mul.{mode}.ftz.{type_} $d, $0, $1;", (type_,) * 2, type_, rows, results
-            thirds = [(*row, 0.0) for row in rows]
-            yield f"fma.{mode}.ftz.{type_} $d, $0, $1, $2;", (type_,) * 3, type_, thirds, results
-            if type_ == "f32":
-                exact = [(a * b,) for a, b in rows]
-                yield f"cvt.{mode}.ftz.f32.f64 $d, $0;", ("f64",), "f32", exact, results
+        for mode in ("rn", "rz", "rm", "rp") if t == "f32" else ("rn",):
+            yield op(f"mul.{mode}.ftz.{t}", t, f"{t} {t}", ref.mul), rows
+            yield op(f"fma.{mode}.ftz.{t}", t, f"{t} {t} {t}", ref.fma), [(*row, 0.0) for row in rows]
+            if t == "f32":
+                yield op(f"cvt.{mode}.ftz.f32.f64", t, "f64", same), [(a * b,) for a, b in rows]
                 # Quotients have no digits closer to the least normal number than these.
                 quotients = [(2 - 2.0**-23, 2.0**127), (1.5 - 2.0**-23, 1.5 * 2.0**126)]
-                yield f"div.{mode}.ftz.f32 $d, $0, $1;", ("f32",) * 2, "f32", quotients, [0.0, 0.0]
-                yield f"rcp.{mode}.ftz.f32 $d, $0;", ("f32",), "f32", [(2.0**126 * (1 + 2.0**-23),)], [0.0]
+                yield op(f"div.{mode}.ftz.f32", t, "f32 f32", ref.div), quotients
+                yield op(f"rcp.{mode}.ftz.f32", t, "f32", lambda a: ref.div(1.0, a)), [(2.0**126 * (1 + 2.0**-23),)]
 
 
-NEAR_LEAST = [*near_least()]
+NEAR_LEAST = [
+    (case, [patterns(column, type_) for column, type_ in zip(zip(*rows, strict=True), case.kinds, strict=True)])
+    for case, rows in near_least()
+]
 
 
-@pytest.mark.parametrize("case", NEAR_LEAST, ids=[case[0] for case in NEAR_LEAST])
-def test_a_result_that_would_be_subnormal_if_exponents_had_no_limit_is_flushed(case: Any) -> None:
-    instruction, types, result, rows, results = case
-    got = evaluate(instruction, result, types, held(rows, types))
-    assert_same(got, held([results], [result] * len(results))[0], result, rows)
+@pytest.mark.parametrize(("case", "columns"), NEAR_LEAST, ids=[case.text for case, _ in NEAR_LEAST])
+def test_a_result_that_would_be_subnormal_if_exponents_had_no_limit_is_flushed(
+    case: Case, columns: list[np.ndarray]
+) -> None:
+    check(case, columns)
 
 
-def held(rows: Sequence[Sequence[float]], types: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Numbers of 16 bits as their bits."""
-    return [tuple(ref.to_sixteen(x, t) if "f16" in t else x for x, t in zip(row, types, strict=True)) for row in rows]
+F32_NAN = ref.encode(math.nan, "f32")
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "operands", "right"),
+    [
+        ("mul.rn.ftz.f32 $d, $0, $1;", "f32", {"f32": (0x00800001, 0x3F7FFFFE)}, 0x00800000),
+        ("mul.ftz.f16 $d, $0, $1;", "f16", {"f16": (0x8400, 0xBBFF)}, 0),
+        ("mul.ftz.f16x2 $d, $0, $1;", "f16x2", {"f16x2": (67163482, 1006620315)}, 26731),
+        ("mul.ftz.sat.f16x2 $d, $0, $1;", "f16x2", {"f16x2": (67163482, 1006620315)}, 15360),
+        ("cvt.rp.ftz.f16.f32 $d, $0;", "f16", {"f32": (0x0001FCB8,)}, 1),
+        ("testp.normal.f32 $d, $0;", "pred", {"f32": (0x80000000,)}, 1),
+        ("cvt.rn.tf32.f32 $d, $0;", "u32", {"f32": (F32_NAN,)}, 0x7FFFE000),
+        ("cvt.rna.tf32.f32 $d, $0;", "u32", {"f32": (0x7FC00000,)}, 0x7FC00000),
+        ("cvt.rna.tf32.f32 $d, $0;", "u32", {"f32": (0xFF801FFF,)}, 0xFF800000),
+        ("cvt.rn.f16.f32 $d, $0;", "u16", {"f32": (F32_NAN,)}, 0x7FFF),
+        ("cvt.rn.bf16.f32 $d, $0;", "u16", {"f32": (F32_NAN,)}, 0x7FFF),
+    ],
+)
+def test_what_an_h200_gave(text: str, result: str, operands: dict[str, tuple[int, ...]], right: int) -> None:
+    ((type_, values),) = operands.items()
+    columns = [np.array([value], np.uint64) for value in values]
+    (got,), _ = evaluate(text, [result], [type_] * len(values), columns)
+    assert numerals(int(got[0]), result) == [right] or got.tolist() == [right]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.emulator.evaluate import evaluate
 from tests.emulator.helpers import compiled, cuda, edited, integers
-from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma, dot, fragments, run_on_a_warp
+from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma, dot
 from worklog.emulator import Result, UnsupportedInstruction, launch
 
 TF32, F16 = cuda("mma_tf32"), cuda("mma_f16")
@@ -24,13 +25,8 @@ def kinds(case: Mma) -> list[str]:
 @pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in MMAS for kind in kinds(case)], ids=str)
 def test_each_element_is_its_sum_by_the_rule(case: Mma, kind: str) -> None:
     a, b, c = case.operands(np.random.default_rng(0), kind)
-    got = run_on_a_warp(case.text(), case.registers(a, b, c), case.counts[2])
-    # Of floats, some rows: their sums are slow in fractions.
-    chosen = [*range(0, len(a), 1 if case.types[2] == "s32" else 3)]
-    wanted, tested = np.zeros_like(c), np.zeros_like(c)
-    wanted[chosen], tested[chosen] = case.wanted(a[chosen], b, c[chosen]), 0xFFFFFFFF
-    expected, mask = (np.stack(case.registers(a, b, each)[-case.counts[2] :]) for each in (wanted, tested))
-    np.testing.assert_array_equal(got & mask, expected)
+    rows = slice(0, None, 1 if case.types[2] == "s32" else 3)  # sums of floats are slow in fractions
+    np.testing.assert_array_equal(case.run(a, b, c)[rows], case.wanted(a[rows], b, c[rows]))
 
 
 # What an H200 gave: A and B of the products that are not zero, C, and D.
@@ -57,16 +53,15 @@ GPUS_WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("form", "factors", "added", "wanted"), GPUS_WORDS)
-def test_an_mma_gives_an_h200s_words(form: str, factors: list[tuple[int, int]], added: int, wanted: int) -> None:
+@pytest.mark.parametrize(("form", "factors", "added", "right"), GPUS_WORDS)
+def test_an_mma_gives_an_h200s_words(form: str, factors: list[tuple[int, int]], added: int, right: int) -> None:
     case = Mma(f"mma.sync.aligned.{form}")
-    a, b, c = (np.zeros(size, f"u{BITS[type_] // 8}") for size, type_ in zip(case.sizes, case.types, strict=True))
+    sizes = [(rows, words * case.word // BITS[t]) for (rows, words), t in zip(case.sizes, case.types, strict=True)]
+    a, b, c = (np.zeros(size, f"u{BITS[type_] // 8}") for size, type_ in zip(sizes, case.types, strict=True))
     a[:, : len(factors)], b[:, : len(factors)] = np.array(factors, a.dtype).T[:, None]
     c[:] = added
-    registers = case.registers(*(each.view(np.uint32) for each in (a, b, c)))
-    got = run_on_a_warp(case.text(), registers, case.counts[2])
-    expected = case.registers(*(each.view(np.uint32) for each in (a, b, np.full_like(c, wanted))))
-    np.testing.assert_array_equal(got, np.stack(expected[-case.counts[2] :]))
+    got = case.run(*(each.view(f"u{case.word // 8}") for each in (a, b, c)))
+    assert set(got.view(c.dtype).ravel().tolist()) == {right}
 
 
 FLOATS = st.one_of(
@@ -78,8 +73,7 @@ FLOATS = st.one_of(
 @given(st.lists(st.tuples(FLOATS, FLOATS), min_size=4, max_size=4), FLOATS)
 def test_any_four_products_and_a_sum(factors: list[tuple[float, float]], sum_: float) -> None:
     one, other, total = (np.array(x, np.float32).view(np.uint32) for x in (*zip(*factors, strict=True), [sum_]))
-    a, b, c = np.tile(one, (16, 1)), np.tile(other[:, None], (1, 8)), np.tile(total, (16, 8))
-    got = run_on_a_warp(MMAS[0].text(), fragments(a, b, c), 4)
+    got = MMAS[0].run(np.tile(one, (16, 1)), np.tile(other, (8, 1)), np.tile(total, (16, 8)))
     assert set(got.ravel().tolist()) == {dot(one.tolist(), other.tolist(), int(total[0]), "tf32", "f32")}
 
 
@@ -227,8 +221,8 @@ def test_an_mma_without_all_threads_of_its_warp_is_found(how: str) -> None:
     ],
 )
 def test_another_form_is_refused(old: str, new: str) -> None:
-    text = MMAS[1].text()
-    registers = [np.zeros(32, np.uint32)] * sum(MMAS[1].counts)
-    text = text if old in text else "{ .reg .b64 q; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$d0,$d1,$d2,$d3}, [q]; }"
+    text, held = MMAS[1].text(), MMAS[1].held
+    if old not in text:
+        text = "{ .reg .b64 q; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$d0,$d1,$d2,$d3}, [q]; }"
     with pytest.raises(UnsupportedInstruction, match="this form of a tensor-core instruction"):
-        run_on_a_warp(text.replace(old, new), registers, 4)
+        evaluate(text.replace(old, new), held[:4], held, np.zeros((len(held), 32), np.uint64))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, edited, integers
-from tests.emulator.tensor_reference import BITS, dot, ptx_of, random_words
-from tests.emulator.wgmma_reference import CASES, Case, sums_of, wgmma
-from worklog.emulator import Result, UnsupportedInstruction, launch, load
+from tests.emulator.evaluate import evaluate
+from tests.emulator.helpers import cuda, edited, integers, run
+from tests.emulator.tensor_reference import BITS, dot, matrix_of, random_words
+from tests.emulator.wgmma_reference import CASES, Case, wgmma
+from worklog.emulator import Result, UnsupportedInstruction
 
 SOURCE = cuda("wgmma_tf32")
 PROXY = '    asm volatile("fence.proxy.async;" ::: "memory");\n'
@@ -16,11 +17,16 @@ FENCE = '    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
 BARRIER = "    __syncthreads();\n"
 
 
-def run(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool) -> tuple[np.ndarray, Result]:
-    text, registers, results = wgmma(case, a, b, c, scaled)
-    stacked, out = np.stack(registers).astype(np.uint32), np.zeros((results, 128), np.uint32)
-    result = launch(load(ptx_of(text, len(stacked), results), "k"), (1,), 128, [stacked, out])
-    return out, result
+def multiplied(
+    case: Case, *matrices: np.ndarray, scaled: bool = True, threads: int = 128, old: str = "", new: str = ""
+) -> tuple[np.ndarray, Result]:
+    """The patterns of D, and the result."""
+    text, registers, results = wgmma(case, *matrices, scaled)
+    words = ["b32"] * len(registers)
+    got, result = evaluate(text.replace(old, new), words[:results], words, registers[:, :threads], races=True)
+    packed = BITS[case.sum_type] * case.columns // 32
+    rows = matrix_of(got, packed, case.each, 4).astype(np.uint32) if threads == 128 else got
+    return rows.view(f"u{BITS[case.sum_type] // 8}"), result
 
 
 def bits(x: np.ndarray, type_: str) -> np.ndarray:
@@ -33,35 +39,30 @@ def bits(x: np.ndarray, type_: str) -> np.ndarray:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_layout_is_a_matrix_product(case: Case) -> None:
     """With C added and without, of numbers whose sums are exact."""
-    rng, k = np.random.default_rng(0), 256 // BITS[case.type_]
-    a, b, c = integers(rng, 64, k), integers(rng, case.columns, k), integers(rng, 64, case.columns)
+    a, b, c = (integers(np.random.default_rng(0), *shape) for shape in case.shapes)
     a, b = (abs(x) if case.type_ == "u8" else x for x in (a, b))
+    own = [bits(x, type_) for x, type_ in zip((a, b, c), case.types, strict=True)]
     for scaled in (True, False):
-        own = bits(a, case.type_), bits(b, case.type_), bits(c, case.sum_type)
-        got, result = run(case, *own, scaled)
-        wanted = case.signs[0] * case.signs[1] * (a @ b.T) + (c if scaled else 0)
-        np.testing.assert_array_equal(got, np.stack(sums_of(bits(wanted, case.sum_type))))
+        got, result = multiplied(case, *own, scaled=scaled)
+        right = case.signs[0] * case.signs[1] * (a @ b.T) + (c if scaled else 0)
+        np.testing.assert_array_equal(got, bits(right, case.sum_type))
         assert result.findings == ()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.columns < 32 and case.signs == (1, 1)], ids=str)
 def test_each_element_is_its_sum_by_the_rule(case: Case) -> None:
-    rng, k = np.random.default_rng(0), 256 // BITS[case.type_]
-    shapes, types = ((64, k), (case.columns, k), (64, case.columns)), (case.type_, case.type_, case.sum_type)
-    a, b, c = (random_words(rng, t, x * y, "special").reshape(x, y) for (x, y), t in zip(shapes, types, strict=True))
-    got, _ = run(case, a, b, c, True)
-    wanted, tested = np.zeros_like(c), np.zeros_like(c)
+    rng = np.random.default_rng(0)
+    a, b, c = (random_words(rng, t, shape, "special") for t, shape in zip(case.types, case.shapes, strict=True))
+    got, _ = multiplied(case, a, b, c)
     for i in range(0, 64, 9):
-        wanted[i] = [dot(a[i].tolist(), row.tolist(), int(x), *types[1:]) for row, x in zip(b, c[i], strict=True)]
-        tested[i] = -1 % 2 ** (8 * c.itemsize)
-    expected, mask = (np.stack(sums_of(x)) for x in (wanted, tested))
-    np.testing.assert_array_equal(got & mask, expected)
+        right = [dot(a[i].tolist(), row.tolist(), int(x), *case.types[1:]) for row, x in zip(b, c[i], strict=True)]
+        assert got[i].tolist() == right
 
 
 def multiply(source: str) -> tuple[bool, Result]:
     rng, c = np.random.default_rng(0), np.full((64, 128), np.nan, np.float32)
     a, b = integers(rng, 64, 64), integers(rng, 64, 128)
-    result = launch(compiled(source, "k"), (2, 1), 128, [64, 128, 64, 1.0, a, b, 0.0, c], source=source)
+    result = run(source, [64, 128, 64, 1.0, a, b, 0.0, c], grid=(2, 1), block=128)
     return np.array_equal(c, a @ b), result
 
 
@@ -89,18 +90,8 @@ def test_mistakes_are_found(old: str, new: str, kinds: set[str], message: str) -
     assert any(message in f.message for f in findings)
 
 
-def test_half_a_warp_group_is_found() -> None:
-    a, b, c = (np.zeros(shape, np.uint32) for shape in ((64, 8), (8, 8), (64, 8)))
-    text, registers, results = wgmma(CASES[0], a, b, c, True)
-    stacked, out = np.stack(registers)[:, :64].copy(), np.zeros((results, 64), np.uint32)
-    result = launch(load(ptx_of(text, len(stacked), results), "k"), (1,), 64, [stacked, out])
-    assert "divergent-warp" in {f.kind for f in result.findings}
-
-
-def test_another_form_is_refused() -> None:
-    case = CASES[0]
-    shapes = ((64, 8, "u4"), (case.columns, 8, "u4"), (64, case.columns, np.uint32))
-    text, registers, results = wgmma(case, *(np.zeros((n, m), t) for n, m, t in shapes), True)
+def test_half_a_warp_group_is_found_and_another_form_is_refused() -> None:
+    zeros = [np.zeros(shape, np.uint32) for shape in CASES[0].shapes]
+    assert "divergent-warp" in {f.kind for f in multiplied(CASES[0], *zeros, threads=64)[1].findings}
     with pytest.raises(UnsupportedInstruction, match="warp-group tensor-core"):
-        ptx = ptx_of(text.replace("f32.tf32.tf32", "f32.e4m3.e5m2"), len(registers), results)
-        launch(load(ptx, "k"), (1,), 128, [np.stack(registers), np.zeros((results, 128), np.uint32)])
+        multiplied(CASES[0], *zeros, old="f32.tf32.tf32", new="f32.e4m3.e5m2")

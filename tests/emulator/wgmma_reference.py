@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.emulator.tensor_reference import fragments
+from tests.emulator.tensor_reference import BITS, lanes_of
 
 SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}  # bits 62 and 63 of a descriptor, by bytes per line of the pattern
 
@@ -25,6 +25,22 @@ class Case:
     trans: tuple[bool, bool] = (False, False)
     signs: tuple[int, int] = (1, 1)
     step: int = 0
+
+    @property
+    def types(self) -> tuple[str, str, str]:
+        """Of A, B and C."""
+        return self.type_, self.type_, self.sum_type
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Of A, B transposed and C."""
+        k = 256 // BITS[self.type_]
+        return (64, k), (self.columns, k), (64, self.columns)
+
+    @property
+    def each(self) -> int:
+        """Words of C side by side in a lane."""
+        return 1 if self.sum_type == "f16" else 2
 
 
 def turned(chunk: int, row: int, width: int) -> int:
@@ -55,38 +71,25 @@ def image(matrix: np.ndarray, width: int, trans: bool, step: int) -> tuple[bytes
     return out.tobytes(), start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | SWIZZLES[width] << 62
 
 
-def registers_of(matrix: np.ndarray) -> list[np.ndarray]:
-    """Of 64 rows, as the four warps hold them: A's or D's."""
-    empty = np.zeros((0, matrix.shape[1]), matrix.dtype)
-    per_warp = [fragments(matrix[16 * w : 16 * w + 16], empty, empty) for w in range(4)]
-    return [np.concatenate(words) for words in zip(*per_warp, strict=True)]
-
-
-def sums_of(matrix: np.ndarray) -> list[np.ndarray]:
-    empty = np.zeros((16, 0), matrix.dtype)
-    per_warp = [fragments(empty, empty.T, matrix[16 * w : 16 * w + 16]) for w in range(4)]
-    return [np.concatenate(words) for words in zip(*per_warp, strict=True)]
-
-
-def wgmma(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool) -> tuple[str, list[np.ndarray], int]:
+def wgmma(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool) -> tuple[str, np.ndarray, int]:
     """PTX for 4 warps, its registers, and the number of results. a: (64, K), b: (columns, K), c: (64, columns)."""
     k = 32 // a.itemsize
     first, descriptor_a = image(a, case.width, case.trans[0], case.step)
     second, descriptor_b = image(b, case.width, case.trans[1], case.step)
     first += bytes(-len(first) % 1024)
     second += bytes(-len(second) % 512)
-    words = np.frombuffer(first + second, np.uint32).reshape(-1, 128)
-    shared, sums = list(words), sums_of(c)
-    own = registers_of(a) if case.in_registers else []
-    registers = [*shared, *sums, *own, np.full(128, int(scaled), np.uint32)]
+    shared = np.frombuffer(first + second, np.uint32).reshape(-1, 128)
+    sums = lanes_of(np.ascontiguousarray(c).view(np.uint32), case.each, 4)
+    own = lanes_of(np.ascontiguousarray(a).view(np.uint32), 1, 4)[: 4 * case.in_registers]
+    registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
     n, results = len(shared), len(sums)
-    lines = [f"{{ .shared .align 1024 .b8 S[{words.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"]
-    lines += ["mov.u32 s, S; cvt.u64.u32 a, s; shr.u64 a, a, 4; mad.lo.u32 s, $t0, 4, s;"]
+    lines = [f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"]
+    lines += ["mov.u32 s, S; cvt.u64.u32 a, s; shr.u64 a, a, 4; mad.lo.u32 s, %t0, 4, s;"]
     lines += [f"add.u64 b, a, {descriptor_b + (len(first) >> 4)}; add.u64 a, a, {descriptor_a};"]
-    lines += [f"st.shared.b32 [s+{512 * k}], $r{k};" for k in range(n)]
-    lines += [f"mov.b32 $d{k}, $r{n + k};" for k in range(results)]
-    lines += [f"setp.ne.u32 p, $r{len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"]
-    first_operand = f"{{{', '.join(f'$r{n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
+    lines += [f"st.shared.b32 [s+{512 * k}], ${k};" for k in range(n)]
+    lines += [f"mov.b32 $d{k}, ${n + k};" for k in range(results)]
+    lines += [f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"]
+    first_operand = f"{{{', '.join(f'${n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
     short, floats = case.type_ in ("f16", "bf16"), case.sum_type != "s32"
     numbers = [*case.signs] * floats + [*case.trans[case.in_registers :]] * short
     head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{case.sum_type}.{case.type_}.{case.type_}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from tests.emulator import reference as ref
-from tests.emulator import test_floats, test_halves, test_integers
-from tests.emulator.evaluate import DTYPES, INTEGER_TYPES, TYPES, Case, evaluate, operands, ptx_of
+from tests.emulator import test_floats, test_integers
+from tests.emulator.evaluate import KINDS, Case, evaluate, numerals, op, operands, ptx_of
+from tests.emulator.reference import limits
 from worklog.gpu.device import gpu, gpu_reason
 
 if gpu_reason() is None:
@@ -23,25 +23,28 @@ def has_the_gpus_bits(case: Case) -> bool:
     """Not for an approximation, and not for what ptxas rejects for sm_90: three operands of min and max, and .sat where
     the target holds every value of the source.
     """
-    text, _, kinds, _ = case
-    if text.startswith("cvt.sat.") and text.split()[0].split(".")[3] in INTEGER_TYPES:
-        target, source = (np.iinfo(DTYPES[word]) for word in text.split()[0].split(".")[2:])
-        return bool(source.min < target.min or source.max > target.max)
-    return not ((text.startswith(("min.", "max.")) and len(kinds) == 3) or text.startswith(("div.approx", "div.full")))
+    words = case.text.split()[0].split(".")
+    if words[:2] == ["cvt", "sat"] and words[3] in test_integers.INTEGER_TYPES:
+        (low, high), (least, greatest) = limits(words[2]), limits(words[3])
+        return least < low or greatest > high
+    return not (
+        (words[0] in ("min", "max") and len(case.kinds) == 3) or words[:2] in (["div", "approx"], ["div", "full"])
+    )
 
 
-FORMS: list[tuple[str, str, tuple[str, ...]]] = [
-    *(case[:3] for case in (*test_integers.CASES, *test_floats.CASES, *test_halves.CASES) if has_the_gpus_bits(case)),
-    *((f"setp.num.{type_} $d, $0, $1;", "pred", (type_, type_)) for type_ in ("f32", "f64")),
-    *((f"cvt.f32.{half} $d, $0;", "f32", ("u16",)) for half in ("f16", "bf16")),
+FORMS = [
+    *(case for case in (*test_integers.CASES, *test_floats.CASES) if has_the_gpus_bits(case)),
+    *(op(f"setp.num.{type_}", "pred", f"{type_} {type_}", bool) for type_ in ("f32", "f64")),
+    *(op(f"cvt.f32.{half}", "f32", "u16", float) for half in ("f16", "bf16")),
 ]
 
 
-def on_gpu(text: str, result: str, arrays: list[np.ndarray]) -> np.ndarray:
-    module = cupy.cuda.function.Module()
-    module.load(text.encode())
-    out = cupy.zeros(COUNT, DTYPES[result])
-    module.get_function("k")((1,), (COUNT,), (*(cupy.asarray(array) for array in arrays), out))
+def on_gpu(text: str, results: Sequence[str], types: Sequence[str], columns: Sequence[np.ndarray]) -> np.ndarray:
+    """As `evaluate`."""
+    module, threads = cupy.cuda.function.Module(), len(columns[0])
+    module.load(ptx_of(text, results, types).encode())
+    out = cupy.zeros((len(results), threads), np.uint64)
+    module.get_function("k")((1,), (threads,), (cupy.asarray(np.stack(columns).astype(np.uint64)), out))
     return cupy.asnumpy(out)
 
 
@@ -51,45 +54,34 @@ def hopper() -> None:
         pytest.skip(f"the PTX of these tests is for sm_90 and later; this GPU is {gpu().compute_capability}")
 
 
-@pytest.mark.parametrize(
-    ("instruction", "result", "kinds"), FORMS, ids=[f"{form[0]} {' '.join(form[2])}" for form in FORMS]
-)
-def test_an_instruction_gives_the_gpus_bits(instruction: str, result: str, kinds: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("case", FORMS, ids=str)
+def test_an_instruction_gives_the_gpus_bits(case: Case) -> None:
     """NaN counts as NaN, whatever its other bits."""
     rng = np.random.default_rng(7)
-    types, columns = [TYPES.get(kind, kind) for kind in kinds], [operands(kind, COUNT, rng) for kind in kinds]
-    arrays = [np.array(column, DTYPES[type_]) for column, type_ in zip(columns, types, strict=True)]
-    there = on_gpu(ptx_of(instruction, result, types), result, arrays)
-    here = evaluate(instruction, result, types, list(zip(*arrays, strict=True)))
-    same = there.view(f"u{there.itemsize}") == here.view(f"u{here.itemsize}")
-    if there.dtype.kind == "f":
-        same |= np.isnan(there) & np.isnan(here)
-    elif "f16" in result:
-        same |= [ref.sixteens(x, result) == ref.sixteens(y, result) for x, y in zip(there, here, strict=True)]
-    first = int((~same).argmax())
-    assert same.all(), (
-        f"{(~same).sum()} differ: {[x[first] for x in arrays]} gives {there[first]}, emulated {here[first]}"
-    )
+    compare(case, [operands(kind, COUNT, rng) for kind in case.kinds])
 
 
-@pytest.mark.parametrize("case", test_floats.NEAR_LEAST, ids=[case[0] for case in test_floats.NEAR_LEAST])
-def test_results_just_below_the_least_normal_number_are_flushed_as_on_the_gpu(case: Any) -> None:
-    instruction, types, result, rows, _ = case
-    values = test_floats.held(rows, types)
-    columns = [np.array(column, DTYPES[type_]) for column, type_ in zip(zip(*values, strict=True), types, strict=True)]
-    there = on_gpu(ptx_of(instruction, result, types), result, [np.resize(column, COUNT) for column in columns])
-    here = evaluate(instruction, result, types, values)
-    bits = f"u{here.itemsize}"
-    assert there[: len(rows)].view(bits).tolist() == here.view(bits).tolist(), rows
+@pytest.mark.parametrize(("case", "columns"), test_floats.NEAR_LEAST, ids=[c.text for c, _ in test_floats.NEAR_LEAST])
+def test_results_just_below_the_least_normal_number_are_flushed_as_on_the_gpu(
+    case: Case, columns: list[np.ndarray]
+) -> None:
+    compare(case, columns)
+
+
+def compare(case: Case, columns: list[np.ndarray]) -> None:
+    given = case.text, [case.result], [KINDS.get(kind, kind) for kind in case.kinds], columns
+    (there,), ((here,), _) = on_gpu(*given), evaluate(*given)
+    for x, y, *row in zip(there.tolist(), here.tolist(), *(column.tolist() for column in columns), strict=True):
+        same = numerals(x, case.result) == numerals(y, case.result)
+        assert same, f"{[*map(hex, row)]} gives {x:#x}, emulated {y:#x}"
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_an_approximation_is_near_the_emulators_nearest_float(name: str) -> None:
     """The bound is loose on purpose: it is a GPU's own, and what the finding says is only that bits may differ."""
     values = np.random.default_rng(3).uniform(0.01, 3.0, COUNT).astype(np.float32)
-    instruction = f"{name}.approx.f32 $d, $0;"
-    there = on_gpu(ptx_of(instruction, "f32", ("f32",)), "f32", [values])
-    here = evaluate(instruction, "f32", ["f32"], [(value,) for value in values])
+    given = f"{name}.approx.f32 $d, $0;", ["f32"], ["f32"], [values.view(np.uint32)]
+    there, here = (out.astype(np.uint32).view(np.float32) for out in (on_gpu(*given), evaluate(*given)[0]))
     error = np.abs(there.astype(np.float64) - here)
     bound = 2.0**-10 if name == "tanh" else 2.0**-20
     assert (error <= bound * np.maximum(np.abs(here), 1)).all(), float(error.max())

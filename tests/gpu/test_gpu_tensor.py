@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma, ptx_of, random_words, run_on_a_warp
+from tests.emulator.evaluate import evaluate
+from tests.emulator.tensor_reference import KINDS, MMAS, Mma, random_words
 from tests.emulator.test_tensor import KERNELS, kinds
 from tests.emulator.wgmma_reference import CASES, Case, wgmma
+from tests.gpu.test_gpu_instructions import on_gpu
 from worklog.emulator import launch
 from worklog.emulator import load as emulated
 from worklog.errors import CompileFailed
@@ -30,13 +32,10 @@ def hopper() -> None:
         pytest.skip(f"the emulator has the arithmetic of sm_90; this GPU is {gpu().compute_capability}")
 
 
-def compare(text: str, registers: list[np.ndarray], results: int) -> None:
+def compare(text: str, registers: np.ndarray, results: int, type_: str = "b32") -> None:
     """Every bit, that of NaN and of -0 too."""
-    lanes = len(registers[0])
-    module, out = same_ptx.cupy.cuda.function.Module(), same_ptx.cupy.zeros((results, lanes), np.uint32)
-    module.load(ptx_of(text, len(registers), results).encode())
-    module.get_function("k")((1,), (lanes,), (same_ptx.cupy.asarray(np.stack(registers)), out))
-    there, here = same_ptx.cupy.asnumpy(out), run_on_a_warp(text, registers, results)
+    types = [type_] * len(registers)
+    there, (here, _) = (device(text, types[:results], types, registers) for device in (on_gpu, evaluate))
     differing = np.argwhere(there != here)
     shown = "".join(f"\n{there[r, lane]:08x}, emulated {here[r, lane]:08x}" for r, lane in differing[:8])
     assert not len(differing), f"{len(differing)} of {there.size} registers differ:{shown}"
@@ -47,19 +46,15 @@ def test_an_mma_gives_the_gpus_bits(case: Mma, kind: str) -> None:
     rng = np.random.default_rng(11)
     for _ in range(ROUNDS):
         warps = [case.registers(*case.operands(rng, kind)) for _ in range(LANES // 32)]
-        compare(case.text(), [np.concatenate(words) for words in zip(*warps, strict=True)], case.counts[2])
+        compare(case.text(), np.concatenate(warps, axis=1), case.counts[2], f"b{case.word}")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_wgmma_gives_the_gpus_bits(case: Case, kind: str) -> None:
-    rng, k = np.random.default_rng(12), 256 // BITS[case.type_]
-    shapes, types = ((64, k), (case.columns, k), (64, case.columns)), (case.type_, case.type_, case.sum_type)
+    rng = np.random.default_rng(12)
     for scaled in (True, False):
-        matrices = [
-            random_words(rng, type_, rows * columns, kind).reshape(rows, columns)
-            for (rows, columns), type_ in zip(shapes, types, strict=True)
-        ]
+        matrices = [random_words(rng, t, shape, kind) for t, shape in zip(case.types, case.shapes, strict=True)]
         compare(*wgmma(case, *matrices, scaled))
 
 
