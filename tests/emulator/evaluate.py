@@ -98,7 +98,7 @@ def wanted(case: Case, row: Sequence[Any], types: Sequence[str]) -> int | None:
 def evaluate(
     text: str, results: Sequence[str], types: Sequence[str], columns: Sequence[np.ndarray], *, races: bool = False
 ) -> tuple[np.ndarray, Result]:
-    """The patterns (results, threads) of an instruction's results. $d or $d0, $d1 … are destinations, $0, $1 … operands.
+    """The patterns (results, threads) of the results. $d or $d0, $d1 … are destinations, $0, $1 … operands.
     columns: the operands' patterns, one per thread.
     """
     stacked = np.stack(columns).astype(np.uint64)
