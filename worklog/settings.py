@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,6 @@ Value = str | bool
 BF16_DATASHEET_TFLOPS = 989.0
 # The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
 TOLERANCE_US, TOLERANCE = 0.1, 0.002
-MOST_IN_A_GRAPH = 10_000
 
 
 def allowed_us(known_us: float) -> float:
@@ -101,12 +100,12 @@ RULES: dict[str, dict[str, dict[str, float]]] = {
 
 def pitfall(unbiased: Value, biased: tuple[Value, ...], title: str, what: str, **more: Any) -> Any:
     """A field of Harness: the setting that avoids a pitfall. The arguments are the fields of Pitfall."""
-    return field(default=unbiased, metadata={"pitfall": (unbiased, biased, title, what), "more": more})
+    return field(default=unbiased, metadata={"pitfall": Pitfall("", unbiased, biased, title, what, **more)})
 
 
-def sampling(default: float | str, what: str) -> Any:
-    """A field of Harness that says how long to measure."""
-    return field(default=default, metadata={"sampling": what})
+def sampling(default: float | str, what: str, least: float = 0, most: float = math.inf) -> Any:
+    """A field of Harness that says how long to measure: a word, or a number in a range whose ends are included."""
+    return field(default=default, metadata={"sampling": what, "range": (least, most)})
 
 
 @dataclass(frozen=True)
@@ -183,12 +182,7 @@ class Harness:
         "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
         "interval over launches in one place can't see it.",
     )
-    inputs: str = pitfall(
-        "random",
-        ("zeros", "ones"),
-        "easy data",
-        "Zeros draw less power, and hide wrong answers.",
-    )
+    inputs: str = pitfall("random", ("zeros", "ones"), "easy data", "Zeros draw less power, and hide wrong answers.")
     gate: bool | str = pitfall(
         True,
         (False, "article"),
@@ -210,52 +204,55 @@ class Harness:
         corrupts="of the roof",
         resampled=False,
     )
-    precision: float = sampling(0.005, "half-width of the median's 95 % interval, relative, at which sampling stops")
-    least_samples: int = sampling(10, "minimum number of samples")
-    most_samples: int = sampling(2000, "maximum number of samples")
-    budget_s: float = sampling(8.0, "seconds for the samples of one kernel at one size")
+    precision: float = sampling(
+        0.005, "half-width of the median's 95 % interval, relative, at which sampling stops", 1e-6, 0.999
+    )
+    least_samples: int = sampling(10, "minimum number of samples", 1)
+    most_samples: int = sampling(2000, "maximum number of samples", 1)
+    budget_s: float = sampling(8.0, "seconds for the samples of one kernel at one size", 1e-6, 1e9)
     stopping: str = sampling(
         "interval",
         f"the stopping criterion; also {', '.join([*RULES['stopping']][1:])}: the result states what they don't check",
     )
-    graph_launches: int = sampling(10, "launches in one graph (timer = graph), fewer of slow kernels")
-    hot_ms: float = sampling(10.0, "milliseconds of launches in a row for the hot time beside the cold one; 0 for none")
-    energy_s: float = sampling(0.0, "seconds of launches in a row whose energy NVML counts; 0 for none, 1 is enough")
-    sleep_ms: float = sampling(0.0, "milliseconds that the host sleeps and the GPU idles before each sample")
-    cool_c: float = sampling(0.0, "temperature in °C that is waited for before each measurement; 0 doesn't wait")
+    graph_launches: int = sampling(10, "launches in one graph (timer = graph), fewer of slow kernels", 1, 10_000)
+    hot_ms: float = sampling(
+        10.0, "milliseconds of launches in a row for the hot time beside the cold one; 0 for none", most=1000
+    )
+    energy_s: float = sampling(
+        0.0, "seconds of launches in a row whose energy NVML counts; 0 for none, 1 is enough", most=60
+    )
+    sleep_ms: float = sampling(
+        0.0, "milliseconds that the host sleeps and the GPU idles before each sample", most=60_000
+    )
+    cool_c: float = sampling(
+        0.0, "temperature in °C that is waited for before each measurement; 0 doesn't wait", most=120
+    )
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
-        for name in SAMPLING:
-            value, expected = getattr(self, name), type(getattr(Harness, name))
-            if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):
-                raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
-        if self.timer == "graph":
-            if self.l2 == "flush":
-                raise BadSetting(
-                    "timer = graph cannot flush between the launches of a graph: set l2=rotate too (cold) or l2=warm"
-                )
-            if self.warmup == "none":
-                raise BadSetting(
-                    "timer = graph and warmup = none contradict: what is recorded has been launched before"
-                )
+        for setting in fields(Harness)[len(PITFALLS) :]:
+            self._check_sampling(setting)
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
-        if not 0 < self.precision < 1:
-            raise BadSetting(f"precision = {self.precision!r} must be between 0 and 1: 0.005 stops at ±0.5 %")
-        if not 1 <= self.least_samples <= self.most_samples:
+        if self.least_samples > self.most_samples:
+            raise BadSetting(f"least_samples = {self.least_samples} is above most_samples = {self.most_samples}")
+        if self.timer == "graph" and self.l2 == "flush":
             raise BadSetting(
-                f"least_samples = {self.least_samples} and most_samples = {self.most_samples}: need 1 <= least <= most"
+                "timer = graph cannot flush between the launches of a graph: set l2=rotate too (cold) or l2=warm"
             )
-        if not 0 < self.budget_s < math.inf:
-            raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive, finite number of seconds")
-        if not 1 <= self.graph_launches <= MOST_IN_A_GRAPH:
-            raise BadSetting(f"graph_launches = {self.graph_launches} must be from 1 to {MOST_IN_A_GRAPH}")
-        for name, most in (("hot_ms", 1e3), ("energy_s", 60.0), ("sleep_ms", 60e3), ("cool_c", 120.0)):
-            if not 0 <= getattr(self, name) <= most:
-                raise BadSetting(f"{name} = {getattr(self, name)!r} must be from 0 to {most:g}")
+        if self.timer == "graph" and self.warmup == "none":
+            raise BadSetting("timer = graph and warmup = none contradict: what is recorded has been launched before")
+
+    def _check_sampling(self, setting: Field[Any]) -> None:
+        value, expected, (least, most) = getattr(self, setting.name), type(setting.default), setting.metadata["range"]
+        if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):
+            given = f"{setting.name} = {value!r} is of type {type(value).__name__}"
+            raise BadSetting(f"{given}: give {TYPES[expected]}")
+        if not isinstance(value, str) and not least <= value <= most:
+            limits = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
+            raise BadSetting(f"{setting.name} = {value!r} must be {limits}")
 
     @classmethod
     def naive(cls) -> Harness:
@@ -284,8 +281,8 @@ class Harness:
         return asdict(self)
 
 
-PITFALLS = tuple(
-    Pitfall(setting.name, *setting.metadata["pitfall"], **setting.metadata["more"])
+PITFALLS: tuple[Pitfall, ...] = tuple(
+    replace(setting.metadata["pitfall"], setting=setting.name)
     for setting in fields(Harness)
     if "pitfall" in setting.metadata
 )
@@ -374,19 +371,13 @@ OPTIONS = {
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
     "constant": Option(
-        ("--constant",),
-        (),
-        "NAME=VALUE,…",
-        "Values of a __constant__ variable that host code sets; repeat for more.",
+        ("--constant",), (), "NAME=VALUE,…", "Values of a __constant__ variable that host code sets; repeat for more."
     ),
     "domain": Option(("--domain",), "any", "SHAPES", "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0'."),
     "claimed": Option(
         ("--class",), "fp32", "CLASS", "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."
     ),
     "arrays": Option(
-        ("--arrays",),
-        "",
-        "cupy|torch",
-        "Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
+        ("--arrays",), "", "cupy|torch", "Arrays that a host function takes (default: ARRAYS of its file, else cupy)."
     ),
 }
