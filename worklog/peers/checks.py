@@ -28,13 +28,14 @@ Inputs = Callable[[np.random.Generator, tuple[int, int]], Float32]
 # --------------------------------------------------------------------------------------------------- inputs of a matrix
 
 
-def _minus_one_to_one(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    return rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1)
-
-
-def _zero_to_one(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    """As torch.rand."""
+def _uniform(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
+    """U(0, 1), as torch.rand."""
     return rng.random(size, dtype=np.float32)
+
+
+def _signed(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
+    """U(-1, 1)."""
+    return rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1)
 
 
 def _normal(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
@@ -118,11 +119,7 @@ def _in_eps_of_its_terms(c: Float32, case: Case) -> bool:
 # --------------------------------------------------------------------------------------------------------------- peers
 
 
-def _squares(*sizes: int) -> tuple[Shape, ...]:
-    return tuple(Shape(size, size, size) for size in sizes)
-
-
-DEEP = (Shape(160, 160, 1024),)  # for 4096 x 4096 x 4096 on the emulator: whole tiles, a long sum
+DEEP = "160x160x1024"  # for 4096 x 4096 x 4096 on the emulator: whole tiles, a long sum
 
 
 @dataclass(frozen=True)
@@ -138,17 +135,17 @@ class Peer:
     words: str
     rule: Rule
     inputs: Inputs
-    live: tuple[Shape, ...]
-    small: tuple[Shape, ...] = DEEP
+    live: str
+    small: str = DEEP
     over_root_k: bool = False
     old: str = "old values"
     scalars: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
     reference_after: bool = False
 
-    def cases(self, shapes: Sequence[Shape], seed: int) -> list[Case]:
-        """Its launches at these shapes, made once for all kernels."""
+    def cases(self, sizes: str, seed: int) -> list[Case]:
+        """Its launches at these sizes, made once for all kernels."""
         rng = np.random.default_rng([seed, *self.mark.encode()])
-        return [self._case(shape, *scalars, rng) for shape in shapes for scalars in self.scalars]
+        return [self._case(Shape.of(size), *scalars, rng) for size in sizes.split() for scalars in self.scalars]
 
     def _case(self, shape: Shape, alpha: float, beta: float, rng: np.random.Generator) -> Case:
         a, b = self.inputs(rng, (shape.m, shape.k)), self.inputs(rng, (shape.k, shape.n))
@@ -208,109 +205,45 @@ def _gemm(a: Float32, b: Float32, old: Float32, alpha: float, beta: float) -> Fl
     return product + beta * old if beta else product
 
 
-TINY = tuple(Shape(*sizes) for sizes in ((1, 2, 3), (2, 1, 5), (3, 9, 1), (5, 3, 9), (9, 5, 2), (9, 9, 9)))
-OPINFO = Shape(5, 5, 10), Shape(10, 10, 5)  # PyTorch's samples for matmul: S = 5, M = 10
+OPINFO = "5x5x10 10x10x5"  # PyTorch's samples for matmul: S = 5, M = 10
+TINY = "1x2x3 2x1x5 3x9x1 5x3x9 9x5x2 9x9x9"
 SEVEN, THIRTEEN = float(np.float32(0.7)), float(np.float32(1.3))
 # Above each: where its comparison was read. Repositories, commits and files as of November 2026.
 PEERS = (
     # The article.
-    Peer("Vizuara", "VZ", "max|error| / max|reference| < 1e-2", _largest_share, _minus_one_to_one, _squares(4096)),
+    Peer("Vizuara", "VZ", "max|error| / max|reference| < 1e-2", _largest_share, _signed, "4096"),
     # KernelBench v0 and v0.1, src/eval.py.
-    Peer("KernelBench v0", "K0", "allclose 1e-2, 1e-2", _close(1e-2, 1e-2), _zero_to_one, _squares(4096)),
+    Peer("KernelBench v0", "K0", "allclose 1e-2, 1e-2", _close(1e-2, 1e-2), _uniform, "4096"),
     # KernelBench 423217d, src/kernelbench/eval.py, for FP32.
-    Peer("KernelBench", "KB", "allclose 1e-4, 1e-4", _close(1e-4, 1e-4), _zero_to_one, _squares(4096)),
+    Peer("KernelBench", "KB", "allclose 1e-4, 1e-4", _close(1e-4, 1e-4), _uniform, "4096"),
     # gpu-mode/reference-kernels f83cb92, problems/*/utils.py, unless a problem sets its own.
-    Peer("kernelbot", "PP", "allclose 1e-5, 1e-8", _close(1e-5, 1e-8), _normal, _squares(1024)),
+    Peer("kernelbot", "PP", "allclose 1e-5, 1e-8", _close(1e-5, 1e-8), _normal, "1024"),
     # tensara fae9661, engine, its matrix-multiplication in FP32.
-    Peer(
-        "Tensara",
-        "TE",
-        "allclose 2e-4, 5e-3",
-        _close(2e-4, 5e-3),
-        _minus_one_to_one,
-        (Shape(4096, 8192, 4096),),
-        (Shape(160, 320, 640),),
-        old="zeros",
-    ),
+    Peer("Tensara", "TE", "allclose 2e-4, 5e-3", _close(2e-4, 5e-3), _signed, "4096x8192x4096", "160x320x640",
+         old="zeros"),
     # NVIDIA/SOL-ExecBench 8d2237d.
-    Peer("SOL-ExecBench", "SO", "1e-2, 1e-2 for 99 %", _most, _normal, _squares(2048), old="zeros"),
+    Peer("SOL-ExecBench", "SO", "1e-2, 1e-2 for 99 %", _most, _normal, "2048", old="zeros"),
     # flashinfer-ai/flashinfer-bench 40e6ca7, bench/evaluators/default.py.
-    Peer("flashinfer-bench", "FI", "absolute or relative 1e-2", _either, _normal, (Shape(1024, 4096, 4096),)),
+    Peer("flashinfer-bench", "FI", "absolute or relative 1e-2", _either, _normal, "1024x4096x4096"),
     # SakanaAI/robust-kbench 078f5ba.
-    Peer(
-        "robust-kbench",
-        "RK",
-        "allclose 1e-5, 1e-5, reference computed afterwards",
-        _close(1e-5, 1e-5),
-        _normal,
-        _squares(1024),
-        reference_after=True,
-    ),
+    Peer("robust-kbench", "RK", "allclose 1e-5, 1e-5, reference computed afterwards", _close(1e-5, 1e-5), _normal,
+         "1024", reference_after=True),
     # meta-pytorch/BackendBench 66e0dbc.
-    Peer(
-        "BackendBench",
-        "BB",
-        "assert_close 1e-2, 1e-2, NaN = NaN",
-        _close(1e-2, 1e-2, equal_nan=True),
-        _normal,
-        OPINFO,
-        OPINFO,
-    ),
+    Peer("BackendBench", "BB", "assert_close 1e-2, 1e-2, NaN = NaN", _close(1e-2, 1e-2, equal_nan=True), _normal,
+         OPINFO, OPINFO),
     # meta-pytorch/tritonbench 0efdc53, the gemm operator (later versions: 1e-3 in FP32).
-    Peer(
-        "TritonBench",
-        "TB",
-        "allclose 0.5, 1e-5",
-        _close(0.5, 1e-5),
-        _normal,
-        (Shape(4096, 1024, 1024), Shape(1024, 4096, 1024)),
-        (Shape(320, 160, 160), Shape(160, 320, 160)),
-        over_root_k=True,
-    ),
+    Peer("TritonBench", "TB", "allclose 0.5, 1e-5", _close(0.5, 1e-5), _normal, "4096x1024x1024 1024x4096x1024",
+         "320x160x160 160x320x160", over_root_k=True),
     # siboehm/SGEMM_CUDA 60cba6f, src/runner.cu.
-    Peer(
-        "SGEMM_CUDA",
-        "SB",
-        "not |error| > 0.01",
-        _no_difference_above,
-        _hundredths,
-        _squares(128, 1024, 2048),
-        _squares(128, 256),
-        old="inputs",
-        scalars=((0.5, 3.0),),
-    ),
+    Peer("SGEMM_CUDA", "SB", "not |error| > 0.01", _no_difference_above, _hundredths, "128 1024 2048", "128 256",
+         old="inputs", scalars=((0.5, 3.0),)),
     # salykova/sgemm.cu a94d769, common/helper_matrix.h.
-    Peer(
-        "sgemm.cu",
-        "SK",
-        "|error| / |reference| <= 1e-4",
-        _close(1e-4, 0.0),
-        _zero_to_one,
-        _squares(2, 3, 17, 64, 127, 255, 513, 1000, 1024),
-        _squares(2, 3, 17, 64, 127, 160),
-        old="inputs",
-        scalars=((1.5, 0.5),),
-    ),
+    Peer("sgemm.cu", "SK", "|error| / |reference| <= 1e-4", _close(1e-4, 0.0), _uniform,
+         "2 3 17 64 127 255 513 1000 1024", "2 3 17 64 127 160", old="inputs", scalars=((1.5, 0.5),)),
     # deepreinforce-ai/CUDA-L2 dbe0177, zero_one_correctness_check.py.
-    Peer(
-        "CUDA-L2",
-        "DR",
-        "equal on zeros and ones",
-        _exact_up_to_2047,
-        _bits,
-        (Shape(1024, 1024, 4096), Shape(512, 512, 8192)),
-        old="zeros",
-    ),
+    Peer("CUDA-L2", "DR", "equal on zeros and ones", _exact_up_to_2047, _bits, "1024x1024x4096 512x512x8192",
+         old="zeros"),
     # netlib BLAS tester (Dongarra et al. 1990), SMMCH.
-    Peer(
-        "netlib",
-        "NL",
-        "|error| < 16 eps (|A||B| + |C|)",
-        _in_eps_of_its_terms,
-        _minus_one_to_one,
-        TINY,
-        TINY,
-        old="inputs",
-        scalars=((1.0, 0.0), (1.0, 1.0), (SEVEN, THIRTEEN)),
-    ),
-)
+    Peer("netlib", "NL", "|error| < 16 eps (|A||B| + |C|)", _in_eps_of_its_terms, _signed, TINY, TINY, old="inputs",
+         scalars=((1.0, 0.0), (1.0, 1.0), (SEVEN, THIRTEEN))),
+)  # fmt: skip
