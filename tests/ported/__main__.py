@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from glob import escape
@@ -29,6 +29,7 @@ from worklog.gpu.device import gpu, gpu_reason, software, tool
 from worklog.kernel.solution import Solution
 from worklog.peers.harnesses import nvbench_summaries
 from worklog.runner import declare, solved
+from worklog.runner.declare import Benchmark
 from worklog.runner.problems import check
 from worklog.runs import Measurement, documents
 from worklog.runs.run import source_label
@@ -39,6 +40,7 @@ KIND, SCHEMA = "ported", 1
 LIMIT_S = 60.0  # of a child process
 HARNESS = Harness().but(budget_s=1.5, precision=0.01)
 NVBENCH_TIMEOUT_S = "4"  # of a measurement: its long ones would take 15
+Theirs = tuple[float | None, float | None, str]  # NVBench's cold and batch mean in µs, and why it skips a point
 
 
 @dataclass
@@ -112,15 +114,11 @@ def listed(example: Example, folder: Path) -> str:
 
 def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -> list[Row]:
     """Each example by NVBench and by `worklog bench`, in one run of ours."""
-    rows: list[Row] = []
-    theirs: dict[tuple[str, str], tuple[float | None, float | None, str]] = {}
-    benchmarks: list[declare.Benchmark] = []
-    of: dict[str, Example] = {}
+    rows, theirs, benchmarks, of = list[Row](), dict[tuple[str, str], Theirs](), list[Benchmark](), dict[str, Example]()
     for one in chosen:
-        given = list(one.measured)
-        pairs = list(zip(given[::2], given[1::2], strict=True))
+        pairs = list(zip(one.measured[::2], one.measured[1::2], strict=True))
         axes, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
-        found, why = _attempt(partial(_by_nvbench, one, given, folder), {})
+        found, why = _attempt(partial(_by_nvbench, one, folder), {})
         theirs |= found
         path = folder / "ours" / one.project / one.path
         here, refused = _attempt(partial(declare.declared, path, names, axes), [])
@@ -136,8 +134,8 @@ def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -
         one = of[m.kernel]
         row = _row(one, f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
         row.theirs, row.hot_theirs, skipped = theirs.get((m.kernel, _point(m.axes)), (None, None, ""))
-        first = skipped.partition("\n")[0]
-        rows.append(replace(row, why=[*row.why, *([f"NVBench skips it: {first}"] if first else [])]))
+        row.why += [f"NVBench skips it: {line}" for line in skipped.splitlines()[:1]]
+        rows.append(row)
     return rows
 
 
@@ -147,30 +145,28 @@ def _point(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(whole.items()))
 
 
-def _by_nvbench(
-    example: Example, words: Sequence[str], folder: Path
-) -> dict[tuple[str, str], tuple[float | None, float | None, str]]:
-    """Cold and batch mean in µs, or the reason of a skip, by benchmark and point. Raises RuntimeError."""
+def _by_nvbench(example: Example, folder: Path) -> dict[tuple[str, str], Theirs]:
+    """What its program reads, by benchmark and point. Raises RuntimeError."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "nvbench.json"
         path = folder / "theirs" / example.project / example.path
-        _run([str(path), "--devices", "0", *words, "--timeout", NVBENCH_TIMEOUT_S, "--json", str(out)])
+        words = *example.measured, "--timeout", NVBENCH_TIMEOUT_S, "--json", str(out)
+        _run([str(path), "--devices", "0", *words])
         return states(json.loads(out.read_text(encoding="utf-8")))
 
 
-def states(document: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float | None, float | None, str]]:
+def states(document: Mapping[str, Any]) -> dict[tuple[str, str], Theirs]:
     """From NVBench's JSON."""
     found = {}
-    for benchmark in document["benchmarks"]:
-        for state in benchmark["states"]:
-            axes = {
-                one["name"]: float(one["value"]) if one["type"] in ("int64", "float64") else one["value"]
-                for one in state.get("axis_values") or ()
-            }
-            (read,) = nvbench_summaries({"benchmarks": [{"name": benchmark["name"], "states": [state]}]}).values()
-            cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
-            in_us = [None if seconds is None else 1e6 * seconds for seconds in (cold, hot)]
-            found[benchmark["name"], _point(axes)] = in_us[0], in_us[1], str(state.get("skip_reason") or "")
+    for name, state in ((one["name"], state) for one in document["benchmarks"] for state in one["states"]):
+        axes = {
+            one["name"]: float(one["value"]) if one["type"] in ("int64", "float64") else one["value"]
+            for one in state.get("axis_values") or ()
+        }
+        read = nvbench_summaries({"benchmarks": [{"name": name, "states": [state]}]})[name]
+        cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
+        skipped = str(state.get("skip_reason") or "")
+        found[name, _point(axes)] = cold and 1e6 * cold, hot and 1e6 * hot, skipped
     return found
 
 
@@ -218,20 +214,8 @@ def _fill(rows: Sequence[Row], which: str, *words: Any) -> None:
 
 def _row(example: Example, point: str, lines: Mapping[str, int], m: Measurement) -> Row:
     why = [f"{m.status}: {m.reason}"] if m.us is None else []
-    return Row(
-        example.project,
-        example.name,
-        point,
-        lines[example.path],
-        "µs",
-        m.us,
-        m.us_low,
-        m.us_high,
-        None,
-        m.hot_us,
-        None,
-        why,
-    )
+    read = dict(ours=m.us, low=m.us_low, high=m.us_high, hot=m.hot_us)
+    return Row(example.project, example.name, point, lines[example.path], **read, why=why)
 
 
 def _attempt(function: Callable[[], Any], otherwise: Any) -> tuple[Any, list[str]]:
@@ -260,13 +244,10 @@ def table(document: Mapping[str, Any]) -> Table:
     """Their numbers beside ours."""
     rows, notes = [], []
     for row in (Row(**words) for words in document["rows"]):
-        cells = [
-            *(row.project, row.example, row.point, str(row.lines), row.unit),
-            *("–" if value is None else f"{value:.5g}" for value in (row.theirs, row.ours)),
-            f"{row.ours / row.theirs:.3f}" if row.ours and row.theirs else "–",
-            *("–" if value is None else f"{value:.5g}" for value in (row.hot_theirs, row.hot)),
-        ]
-        rows.append(cells)
+        numbers = [row.theirs, row.ours, row.ours and row.theirs and row.ours / row.theirs, row.hot_theirs, row.hot]
+        digits = (".5g", ".5g", ".3f", ".5g", ".5g")
+        shown = ("–" if value is None else f"{value:{form}}" for value, form in zip(numbers, digits, strict=True))
+        rows.append([row.project, row.example, row.point, str(row.lines), row.unit, *shown])
         notes += [f"{row.example} {row.point}: {why}" for why in row.why]
     columns = ("project", "example", "point", "lines", "in", "theirs", "ours", "ratio", "hot, theirs", "hot, ours")
     return Table(document["label"], columns, rows, notes=notes, left=3)

@@ -108,16 +108,7 @@ def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "written",
-    [
-        "",
-        "[]",
-        "[" * 100_000,
-        '{"schema": 1, "measurements": []}',
-        '{"kind": "peers"}',
-        "NaN",
-        "-Infinity",
-    ],
+    "written", ["", "[]", "[" * 100_000, '{"schema": 1, "measurements": []}', '{"kind": "peers"}', "NaN", "-Infinity"]
 )
 def test_a_file_that_is_not_a_comparison_is_an_error(written: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"

@@ -44,10 +44,7 @@ PROMISED_SIZES = (512, 1024, 2048, 4096)
 
 
 def compare(
-    out: Path | None = None,
-    progress: Progress = silent,
-    only: str | None = None,
-    benchmarks: Sequence[Benchmark] = (),
+    out: Path | None = None, progress: Progress = silent, only: str | None = None, benchmarks: Sequence[Benchmark] = ()
 ) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
     about four; the path of the document. only: "intervals" for the latter alone. benchmarks: time these instead, cold

@@ -10,10 +10,8 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
@@ -240,9 +238,8 @@ def run_of(kernel: str) -> Run:
     """The newest run that holds a kernel or benchmark of this name, of this machine, else recorded; WORKLOG_SOURCE
     forces one. Raises BadRunFile if there is none.
     """
-    forced = forced_source()
+    forced, shipped = forced_source(), (*recordings().values(), *recordings(CHAPTERS).values())
     paths = [(path, "") for path in live_runs() if forced != "recorded"]
-    shipped = [*recordings().values(), *recordings(CHAPTERS).values()]
     paths += [(path, "recorded") for path in shipped if forced != "live"]
     for path, origin in paths:
         if f'"kernel":{as_json(kernel)}' in path.read_text(encoding="utf-8"):
@@ -250,16 +247,10 @@ def run_of(kernel: str) -> Run:
     raise BadRunFile(f"no run holds {kernel}: measure it on a GPU")
 
 
-@cache
-def _read_once(recording: Path) -> Run:
-    return Run.load(recording, origin="recorded")
-
-
 def recorded_run() -> Run:
-    """The recording in the package, read once per process. Raises BadRunFile if it is missing."""
+    """The recording in the package. Raises BadRunFile if it is missing."""
     for recording in recordings().values():
-        run = _read_once(recording)
-        return replace(run, **{name: deepcopy(getattr(run, name)) for name in HEAD})
+        return Run.load(recording, origin="recorded")
     raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
 
 
