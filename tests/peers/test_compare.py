@@ -36,16 +36,12 @@ def work(gpu: VirtualGpu, of: float, us: float) -> Work:
     return Work("cuBLAS", of, lambda stream: kernel())
 
 
+def virtual_gpu() -> Any:
+    return SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"})
+
+
 def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> OurHarness:
     return OurHarness(gpu, SimpleNamespace(stream=None), offset_us)  # type: ignore[arg-type]
-
-
-def test_this_harness_reads_the_true_length_and_keeps_the_offset_on_request() -> None:
-    gpu = VirtualGpu(offset_us=3.45)
-    rows = peers.our_rows(ours(gpu, 3.45), [Work("spin", 5.0, lambda stream: gpu.spin(5000))])
-    assert [row.ruler for row in rows] == [peers.OURS, peers.KEPT]
-    assert [row.us for row in rows] == approx([5.0, 8.45])
-    assert rows[0].converged and rows[0].wall_s is not None and rows[0].wall_s > 0
 
 
 def test_events_and_tracer_in_turn_see_the_same_clock() -> None:
@@ -98,21 +94,26 @@ def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_els
 AGAIN = [{"of": 512, "wall_s": seconds, "converged": True} for seconds in (0.4, 0.1)]
 
 
-def document(rows: list[peers.Row], again: list[dict[str, Any]] = AGAIN) -> dict[str, Any]:
-    read = [asdict(row) for row in rows]
-    return {
-        "device": {"name": "Virtual"},
-        "created": "2026-11-21T05:00:00+00:00",
-        "rows": read,
-        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, again)},
-    }
-
-
-@pytest.mark.parametrize(("converged", "again"), [(False, AGAIN), (True, [AGAIN[0], AGAIN[1] | {"converged": False}])])
-def test_one_reading_that_did_not_converge_is_reported(converged: bool, again: list[dict[str, Any]]) -> None:
-    found = document([peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=converged)], again)
-    assert found["promises"]["wall_s"][0]["converged"] is False
-    assert "cuBLAS 512: ±0.5 % not reached in 0.15 s; NVBench –" in peers.text(Comparison(found, "live"))
+@pytest.mark.parametrize(
+    ("converged", "again", "theirs", "said"),
+    [
+        (True, AGAIN, [peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)], "±0.5 % after 0.15 s; NVBench 1.50 s"),
+        (False, AGAIN, [], "±0.5 % not reached in 0.15 s; NVBench –"),
+        (True, [AGAIN[0], AGAIN[1] | {"converged": False}], [], "±0.5 % not reached in 0.15 s; NVBench –"),
+    ],
+)
+def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_converge_is_reported(
+    converged: bool, again: list[dict[str, Any]], theirs: list[peers.Row], said: str
+) -> None:
+    rows = [peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=converged), *theirs]
+    rows.append(peers.Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
+    read = [*map(asdict, rows)]
+    promises = {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, again)}
+    head = {"device": {"name": "Virtual"}, "created": "2026-11-21T05:00:00+00:00"}
+    text = peers.text(Comparison({**head, "rows": read, "promises": promises}, "live"))
+    assert text.startswith("live · Virtual · ") and f"cuBLAS 512: {said}" in text
+    assert re.search(rf"^ +cuBLAS 512 +17\.00 {' +20.00' * len(theirs)} +–$", text, re.MULTILINE)
+    assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 
 
 def test_what_is_written_can_be_read_although_a_harness_reads_no_number(tmp_path: Path) -> None:
@@ -130,23 +131,6 @@ def test_what_is_written_can_be_read_although_a_harness_reads_no_number(tmp_path
     found = open_comparison(tmp_path / "peers.json")
     assert found.document["calibration"]["sm_mhz"] is None
     assert [row["wall_s"] for row in found.document["rows"] if row["ruler"] == "foreign"] == [None] * len(WORKS)
-
-
-def test_wall_times_stand_beside_nvbench() -> None:
-    found = document(
-        [
-            peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=True),
-            peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5),
-            peers.Row("torch Timer", "spin", 1, reason="ImportError: no torch"),
-        ]
-    )
-    assert found["promises"]["wall_s"] == [{"of": 512, "worklog_s": 0.15, "converged": True, "nvbench_s": 1.5}]
-    text = peers.text(Comparison(found, "live"))
-    assert text.startswith("live · Virtual · ")
-    assert re.search(r"^ +cuBLAS 512 +17\.00 +20\.00 +–$", text, re.MULTILINE)
-    assert "cuBLAS 512: ±0.5 % after 0.15 s; NVBench 1.50 s" in text
-    assert "48 of 50 pairs agree" in text
-    assert "torch Timer: ImportError: no torch" in text
 
 
 def test_kernels_of_known_length_are_functions_with_a_name() -> None:
@@ -192,32 +176,24 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     path = tmp_path / "peers.json"
     monkeypatch.setattr("worklog.runner.session.Session", Ready)
     monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
-    monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
-    monkeypatch.setattr(
-        peers,
-        "HARNESSES",
-        tuple(OtherHarness(*one) for one in (("NVBench cold", reads_three_too_long), ("broken", falls_over))),
-    )
-    held = [{"work": "cuBLAS", "of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2}]
-    held[0] |= {"sm_mhz": [[1980.0] * 2] * 2, "wall_s": 0.1}
-    monkeypatch.setattr(peers, "coverage", lambda: held)
-    for name, fewer in (("KNOWN_US", (1, 100)), ("SIZES", (512, 4096)), ("PROMISED_SIZES", (512, 4096))):
-        monkeypatch.setattr(peers, name, fewer)
+    held = {"of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2, "sm_mhz": [[1980.0] * 2] * 2}
+    others = OtherHarness("NVBench cold", reads_three_too_long), OtherHarness("broken", falls_over)
+    replaced = dict(gpu=virtual_gpu, HARNESSES=others, coverage=lambda: [held])
+    fewer = dict(KNOWN_US=(1, 100), SIZES=(512, 4096), PROMISED_SIZES=(512, 4096))
+    for name, value in (replaced | fewer).items():
+        monkeypatch.setattr(peers, name, value)
     ours = open_comparison(peers.compare(tmp_path / "ours.json", only="intervals"))
     assert not ours.harnesses and ours.document["complete"]
     assert ours.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(ours)
     assert peers.compare(path, lambda done, total, doing: written.append(bool(path.stat().st_size))) == path
     assert not written[0] and all(written[1:]), "after each step"
     found = open_comparison(path)
-    assert found.document["complete"] and {*found.harnesses} == {
-        peers.OURS,
-        peers.KEPT,
-        "NVBench cold",
-        "broken",
-        peers.TRACED,
-    }
+    assert found.document["complete"]
+    assert {*found.harnesses} == {peers.OURS, peers.KEPT, "NVBench cold", "broken", peers.TRACED}
     assert found.reasons == {"broken": "RuntimeError: foreign"}
-    assert all(abs(error) < 0.05 for _, error in found.errors()[peers.OURS])
+    errors = found.errors()
+    assert all(abs(error) < 0.05 for _, error in errors[peers.OURS])
+    assert [error for _, error in errors[peers.KEPT]] == approx([gpu.offset_us] * 2, abs=0.05)
     promises = found.document["promises"]
     assert [point["of"] for point in promises["wall_s"]] == [*peers.PROMISED_SIZES]
     for point in promises["wall_s"]:
@@ -292,7 +268,7 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.Monke
             yield "foreign", one, stream.last.us, 0.1
 
     monkeypatch.setattr("worklog.runner.session.Session", lambda: session)
-    monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
+    monkeypatch.setattr(peers, "gpu", virtual_gpu)
     monkeypatch.setattr(peers, "HARNESSES", (OtherHarness("foreign", on_its_own_stream),))
     path = peers.compare(tmp_path / "out.json", benchmarks=[scaled, on_a_stream])
     found = open_comparison(path, "benchmarks")
