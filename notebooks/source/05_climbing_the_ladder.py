@@ -332,7 +332,7 @@ for name in ("pipelined", "register_banks"):
     rung = worklog.rung(name)
     compiled = compile_cuda(rung.program)
     if (tool := resources.disassembler()) is None:
-        print(resources.HOW_TO_GET)
+        print(resources.no_sass())
         break
     code = resources.disassemble(compiled.cubin, tool)
     loop, reads = resources.main_loop(code, compiled.symbol), resources.register_reads(code, compiled.symbol)

@@ -106,7 +106,7 @@ for name in NAMES:
         rows[name]["FFMA"] = round(loop["FFMA"] / sum(loop.values()), 3)
         rows[name]["reads"] = round(resources.register_reads(code, compiled.symbol), 2)
         rows[name]["in conflict"] = f"{resources.bank_conflicts(code, compiled.symbol):.0%}"
-print("emulated · sm_90 PTX" + ("" if tool else f"\n{resources.HOW_TO_GET}"))
+print("emulated · sm_90 PTX" + ("" if tool else f"\n{resources.no_sass()}"))
 pd.DataFrame.from_dict(rows, orient="index")
 
 # %% [markdown]
