@@ -70,39 +70,36 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return written
 
 
-def loaded(kernel: Kernel) -> tuple[VirtualDevice, Subject]:
+def loaded(kernel: Kernel) -> tuple[Checker, Subject]:
+    """The kernel on a virtual GPU, and a checker of a small problem there."""
     xp.machine = Machine()
     device = VirtualDevice(xp.machine)
-    return device, kernel.load(device)
+    return Checker(device, SHAPE, 1), kernel.load(device)
 
 
-def launch(kernel: Kernel) -> None:
-    """Call it once on a small problem."""
-    device, subject = loaded(kernel)
-    checker = Checker(device, SHAPE, 0)
-    subject.enqueue(SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2])
+def launch(checker: Checker, subject: Subject) -> None:
+    a, b, c = checker.buffers[:3]
+    subject.enqueue(SHAPE, 1.0, a, b, 0.0, c)
 
 
 def require_right(kernel: Kernel) -> None:
-    device, subject = loaded(kernel)
-    verdict = Checker(device, SHAPE, 1).check(subject)
+    checker, subject = loaded(kernel)
+    verdict = checker.check(subject)
     assert verdict.accepted, verdict.reason
 
 
-def test_it_is_named_without_being_run(write: Write) -> None:
+def test_it_is_named_without_being_run_and_loaded_only_unchanged(write: Write) -> None:
     path = write("raise RuntimeError('it was run')\n")
     kernel = Kernel.from_function(f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch")
     assert (kernel.name, kernel.file, str(kernel.domain), kernel.claimed) == ("mine", "theirs.py", "M % 4 == 0", "tf32")
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
     with pytest.raises(BadSetting, match="mine is a host function, which the emulator cannot run"):
         check(kernel, on="emulated")
+    with pytest.raises(NoGpu, match="mine is a host function: it needs a GPU"):
+        kernel.load(NumpyDevice())
     with pytest.raises(BadSetting, match=r"cannot load .*theirs.py: RuntimeError: it was run \(theirs.py:1\)"):
         loaded(kernel)
-
-
-def test_a_file_that_changes_after_it_was_named_is_an_error(write: Write) -> None:
-    kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
-    assert pickle.loads(pickle.dumps(kernel)) == kernel
-    write(RIGHT + "# changed\n")
+    write(RIGHT)
     with pytest.raises(BadSetting, match="has changed"):
         loaded(kernel)
 
@@ -173,13 +170,11 @@ def test_a_module_is_found_in_the_current_folder(write: Write, monkeypatch: pyte
 def test_a_fresh_one_has_never_been_called(write: Write) -> None:
     text = "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert len(calls) == 1\n"
     kernel = Kernel.from_function(f"{write(text)}:mine")
-    device, subject = loaded(kernel)
-    checker = Checker(device, SHAPE, 0)
-    problem = SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2]
-    subject.enqueue(*problem)
+    checker, subject = loaded(kernel)
+    launch(checker, subject)
     with pytest.raises(LaunchFailed, match="mine raised AssertionError"):
-        subject.enqueue(*problem)
-    kernel.load(device, fresh=True).enqueue(*problem)
+        launch(checker, subject)
+    launch(checker, kernel.load(checker.device, fresh=True))
 
 
 @pytest.mark.parametrize(
@@ -193,19 +188,8 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
     ],
 )
 def test_a_mistake_is_a_failed_launch(body: str, domain: str, error: type[Exception], why: str, write: Write) -> None:
-    kernel = Kernel.from_function(f"{write(DEFINED + body)}:mine", domain=domain)
     with pytest.raises(error, match=why):
-        launch(kernel)
-    with pytest.raises(NoGpu, match="mine is a host function: it needs a GPU"):
-        kernel.load(NumpyDevice())
-
-
-def test_its_description_says_that_it_is_host_code(write: Write) -> None:
-    kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
-    found = kernel.describe(loaded(kernel)[1])
-    assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
-    assert (found["user"], found["file"], found["arrays"]) == ("host function", "theirs.py", "cupy")
-    assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
+        launch(*loaded(Kernel.from_function(f"{write(DEFINED + body)}:mine", domain=domain)))
 
 
 def test_pytorch_gets_tensors_on_the_harnesss_memory(write: Write) -> None:
@@ -217,25 +201,31 @@ def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
     library = source.with_name("libgemm.so")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     kernel = Kernel.from_function(f"{library}:gemm")
-    require_right(kernel)
-    device, _ = loaded(kernel)
-    assert Checker(device, SHAPE, 3).check(kernel.load(device, fresh=True)).accepted
+    checker, subject = loaded(kernel)
+    for each in (subject, kernel.load(checker.device, fresh=True)):
+        assert checker.check(each).accepted
     with pytest.raises(BadSetting, match=r'cannot load nothing from .*libgemm.so: .*must be an extern "C" function'):
         loaded(Kernel.from_function(f"{library}:nothing"))
 
 
-def test_check_reports_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    xp.machine = Machine()
-    device = VirtualDevice(xp.machine)
-    for name, value in (("require_gpu", lambda: None), ("gpu", lambda: GPU), ("device_of", lambda live: device)):
-        monkeypatch.setattr(check_module, name, value)
-    begun, steps = [], []
+def test_check_and_a_description_say_that_it_is_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0")
-    shape = Shape(48, 40, 32)
+    checker, subject = loaded(kernel)
+    found = kernel.describe(subject)
+    assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
+    assert (found["user"], found["file"], found["arrays"]) == ("host function", "theirs.py", "cupy")
+    assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
+    for name, value in (
+        ("require_gpu", lambda: None),
+        ("gpu", lambda: GPU),
+        ("device_of", lambda live: checker.device),
+    ):
+        monkeypatch.setattr(check_module, name, value)
+    begun, steps, shape = [], [], Shape(48, 40, 32)
     checked = check(kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append)
     assert checked.verdict.accepted, checked.verdict.reason
     assert len(steps) > 10 and (begun[0].compiled, begun[0].shape, begun[0].verdict.stages) == (None, shape, ())
     lines = str(checked).splitlines()
-    assert lines[0].startswith("theirs.py: mine at 48x40x32 · live · a virtual GPU · host")
-    assert "fp32" in lines[-1] and "registers" not in str(checked)
-    assert checked.as_dict()["kernel"] == "mine" and "registers" not in checked.as_dict()
+    assert lines[0].startswith("theirs.py: mine at 48x40x32 · live · a virtual GPU · host") and "fp32" in lines[-1]
+    assert checked.as_dict()["kernel"] == "mine"
+    assert "registers" not in str(checked) and "registers" not in checked.as_dict()

@@ -43,8 +43,7 @@ __global__ void gemm(int M, int N, int K, float alpha, const float* A, const flo
 LAUNCH = {"grid": "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE", "block": "TILE, TILE", "domain": "K % TILE == 0"}
 WORDS = {**DEFAULTS, **LAUNCH, "entry": "gemm<Sum, TILE>"}
 SUM, TILE = Axis.parse("Sum[type]=float,double"), Axis.parse("TILE=8,16")
-shapes = st.builds(Shape, *[st.integers(1, 10_000)] * 3)
-domains = st.builds(Domain, *[st.integers(1, 512)] * 3)
+HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
 
 
 @pytest.fixture
@@ -54,9 +53,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def mine(**changed: Any) -> Kernel:
-    words: dict[str, Any] = {"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
-    return worklog.Kernel.from_source(TEMPLATE, **words)
+def mine(source: str = TEMPLATE, **changed: Any) -> Kernel:
+    return worklog.Kernel.from_source(source, **{"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed})
 
 
 def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file: Path) -> None:
@@ -73,27 +71,16 @@ def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file: Path) -> None:
 
 
 def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:
-    words: Any = {**LAUNCH, "template": {"TILE": 16}, "claimed": "tf32"}
-    from_file = Kernel.from_file(file, entry="gemm<float, 16>", **{**words, "template": {}, **_filled(LAUNCH)})
+    numbers = {option: text.replace("TILE", "16") for option, text in LAUNCH.items()}
+    from_file = Kernel.from_file(file, entry="gemm<float, 16>", claimed="tf32", **numbers)
     assert (from_file.name, from_file.file, from_file.entry) == ("mine", "mine.cu", "gemm<float, 16>")
-    assert (from_file.threads, from_file.thread_count) == ((16, 16), 256)
-    assert from_file.blocks(Shape(17, 40, 16)) == (3, 2)
+    assert (from_file.threads, from_file.thread_count, from_file.blocks(Shape(17, 40, 16))) == ((16, 16), 256, (3, 2))
     assert (str(from_file.domain), from_file.claimed) == ("K % 16 == 0", "tf32")
-    cell = Kernel.from_source(TEMPLATE.replace("typename Sum, ", ""), **words)
+    cell = Kernel.from_source(TEMPLATE.replace("typename Sum, ", ""), template={"TILE": 16}, **LAUNCH)
     assert (cell.name, cell.file, cell.entry) == ("gemm", "source", "gemm<16>") and cell.domain == from_file.domain
     assert type(rung("naive")) is Kernel
-
-
-def _filled(words: dict[str, str]) -> dict[str, str]:
-    return {name: text.replace("TILE", "16") for name, text in words.items()}
-
-
-HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
-
-
-def test_a_record_crosses_to_a_child_process_pickled() -> None:
     for kernel in (rung("warptiled"), mine(block="32,8", domain="M % 8 == 0"), HOST):
-        assert pickle.loads(pickle.dumps(kernel)) == kernel
+        assert pickle.loads(pickle.dumps(kernel)) == kernel, "it crosses to a child process"
 
 
 def test_a_hash_belongs_to_source_entry_and_options() -> None:
@@ -124,19 +111,15 @@ def test_a_hash_belongs_to_source_entry_and_options() -> None:
     ],
 )
 def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: dict[str, Any], why: str) -> None:
-    words = {"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
     with pytest.raises(BadSetting, match=why):
-        Kernel.from_source(source, **words)
+        mine(source, **changed)
 
 
-def test_a_kernel_without_a_launch_or_without_blocks_is_not_launched() -> None:
+def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched() -> None:
     with pytest.raises(BadSetting, match="needs a launch"):
         mine(grid="").load(NumpyDevice())
     with pytest.raises(BadSetting, match="has 0 x 4 blocks at 4: round up"):
         mine().blocks(Shape.of(4))
-
-
-def test_a_users_kernel_cannot_take_the_name_of_the_baseline() -> None:
     with pytest.raises(BadSetting, match="called cuBLAS"):
         measure([mine(name="cuBLAS")])
 
@@ -159,20 +142,16 @@ def test_each_dimension_is_checked_and_the_advice_is_near(shape: tuple[int, int,
     rung("coalesced").check(Shape(*shape))
 
 
-@given(domain=domains, shape=shapes)
-def test_padding_leads_into_the_domain_and_no_further(domain: Domain, shape: Shape) -> None:
+@given(domain=st.builds(Domain, *[st.integers(1, 512)] * 3), shape=st.builds(Shape, *[st.integers(1, 10_000)] * 3))
+def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_written(
+    domain: Domain, shape: Shape
+) -> None:
     padded = domain.padded(shape)
-    assert padded in domain
+    assert padded in domain and (padded == shape) == (shape in domain)
     steps = ((shape.m, padded.m, domain.m), (shape.n, padded.n, domain.n), (shape.k, padded.k, domain.k))
     assert all(size <= got < size + step for size, got, step in steps)
-    assert (padded == shape) == (shape in domain)
-
-
-@given(domain=domains)
-def test_a_domain_is_read_as_it_is_written(domain: Domain) -> None:
-    assert Domain.of(str(domain)) == domain
     names = {"BM": domain.m, "BN": domain.n, "BK": domain.k}
-    assert Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names) == domain
+    assert Domain.of(str(domain)) == domain == Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names)
 
 
 @given(bm=st.integers(1, 512), bn=st.integers(1, 512), tm=st.integers(1, 16))
@@ -183,17 +162,14 @@ def test_a_slash_rounds_down_and_the_rest_is_pythons(bm: int, bn: int, tm: int) 
         assert evaluate(expression, names) == eval(python, {"__builtins__": {}}, names)
 
 
-def test_nothing_else_is_an_expression() -> None:
-    for text in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
-        with pytest.raises(BadSetting, match="cannot read"):
-            evaluate(text, {"BM": 4})
-
-
 @settings(max_examples=30)
 @given(st.text(max_size=30))
-def test_any_text_is_a_number_or_an_error(text: str) -> None:
+def test_any_other_text_is_a_number_or_an_error(text: str) -> None:
     with contextlib.suppress(BadSetting):
         assert isinstance(evaluate(text, {"BM": 4}), int)
+    for wrong in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
+        with pytest.raises(BadSetting, match="cannot read"):
+            evaluate(wrong, {"BM": 4})
 
 
 @pytest.mark.parametrize(
@@ -216,15 +192,12 @@ def test_each_point_of_the_axes_is_a_kernel(file: Path, few_shapes: None) -> Non
     assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
     last = found[-1]
     assert last.entry == "gemm<double, 16>" and last.threads == (16, 16)
-    words = {**DEFAULTS, "entry": "gemm<TILE, WT, T>", "grid": "1", "block": "1"}
-    (whole,) = instances(str(file), [Axis.parse("T=4")], words)
-    assert whole.entry == "gemm<TILE, WT, 4>", "an axis stands for whole words only"
     assert last.blocks(Shape(17, 40, 16)) == (3, 2) and str(last.domain) == "K % 16 == 0"
     verdict = check(last, Shape(32, 24, 16), on="emulated").verdict
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason
-
-
-def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None:
+    words = {**DEFAULTS, "entry": "gemm<TILE, WT, T>", "grid": "1", "block": "1"}
+    (whole,) = instances(str(file), [Axis.parse("T=4")], words)
+    assert whole.entry == "gemm<TILE, WT, 4>", "an axis stands for whole words only"
     with pytest.raises(BadSetting, match="does not use STAGES"):
         instances(str(file), [TILE, Axis.parse("STAGES=2,3")], WORDS)
     (file.parent / "host.py").write_text("def mine(alpha, A, B, beta, C): ...\n")
