@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from worklog.gpu.peaks import peaks as peaks
     from worklog.harness import Harness as Harness
     from worklog.kernel.kernel import Kernel as Kernel
-    from worklog.kernel.ladder import LADDER as LADDER
     from worklog.kernel.ladder import rung as rung
+    from worklog.kernel.rungs import LADDER as LADDER
     from worklog.lab.magic import Trial as Trial
     from worklog.lab.magic import try_kernel as try_kernel
     from worklog.problem.gemm import Shape as Shape

@@ -6,8 +6,8 @@ import pytest
 
 from worklog.analysis.counters import counters
 from worklog.errors import BadRunFile
-from worklog.kernel.fp32 import FP32
 from worklog.kernel.ladder import LADDER, TENSOR
+from worklog.kernel.rungs import FP32
 
 
 def test_every_rung_has_counters_of_this_source() -> None:

@@ -11,9 +11,9 @@ from tests.emulator.helpers import gemm, integers, rung_kernel, smallest
 from worklog.emulator import EmulatedDevice, launch, load
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.fp32 import FP32, equal_shares, ragged
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.kernel.rungs import FP32, equal_shares, ragged
 from worklog.problem.gemm import Shape
 
 NAMES = [r.name for r in LADDER]

@@ -15,7 +15,7 @@ from worklog.emulator import EmulatedDevice
 from worklog.gate.precision import RANK, PrecisionReference, classify
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import TENSOR, rung
-from worklog.kernel.splitting import split
+from worklog.kernel.rungs import split
 from worklog.problem.gemm import Float32, Shape
 
 # By rung: K, and the rms error in u·D on U(-1, 1), within a tenth.

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.gpu.ncu_counts import ncu, profiled, provenance
-from worklog.kernel.fp32 import FP32
 from worklog.kernel.ladder import LADDER, TENSOR
+from worklog.kernel.rungs import FP32
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape.of(2048)

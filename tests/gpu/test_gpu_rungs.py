@@ -12,9 +12,8 @@ import pytest
 from worklog.emulator import EmulatedDevice
 from worklog.kernel import Kernel
 from worklog.kernel.best import kernel_of
-from worklog.kernel.fp32 import FP32
 from worklog.kernel.ladder import TENSOR
-from worklog.kernel.splitting import SPLIT_TILES, split
+from worklog.kernel.rungs import FP32, SPLIT_TILES, split
 from worklog.problem.gemm import Float32, Shape, random_inputs
 from worklog.runner import tuned
 

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel import source as sources
-from worklog.kernel.fp32 import FP32
 from worklog.kernel.ladder import LADDER, RUNGS, TENSOR
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
+from worklog.kernel.rungs import FP32, split
 from worklog.kernel.source import evaluate, kernels_dir
-from worklog.kernel.splitting import split
 from worklog.problem.gemm import Domain, Shape
 
 NAMES = [r.name for r in LADDER]

@@ -17,11 +17,10 @@ from worklog.emulator.device import build
 from worklog.errors import CompileFailed, WorklogError
 from worklog.gate import edge_shapes
 from worklog.kernel import Kernel
-from worklog.kernel.fp32 import equal_shares
 from worklog.kernel.ladder import RUNGS
 from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.resources import section
-from worklog.kernel.splitting import split
+from worklog.kernel.rungs import equal_shares, split
 from worklog.peers.exploits import exploits
 from worklog.problem import Shape
 from worklog.runner.check import Checked, check

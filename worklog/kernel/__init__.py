@@ -1,12 +1,12 @@
 """What computes C: the kernel record, the ladder, compilation with NVRTC, resources and machine code."""
 
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsWorkspace, Program, Resources, Subject
-from worklog.kernel.fp32 import FP32
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, RUNGS, TENSOR, instances, kernel_of, rung
+from worklog.kernel.ladder import DEFAULTS, OF_A_FILE, RUNGS, instances, kernel_of, rung
 from worklog.kernel.mix import instruction_mix, tensor_operands
 from worklog.kernel.resources import LIMITS, MAX_THREADS, WARP, Occupancy, block_traffic_bytes, occupancy
+from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import WorklogError
-from worklog.kernel.fp32 import FP32
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
-from worklog.kernel.signature import LADDER
-from worklog.kernel.splitting import added, column_stages, split_tile
+from worklog.kernel.rungs import FP32, WARP_TILES, added, column_stages, numbered, split_tile
 from worklog.problem import FLOAT_BYTES, Shape
 
 BULK = next(one for one in FP32 if one.name == "bulk_copies")
@@ -137,17 +135,14 @@ def kernel_of(
     order = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
     contiguous = _contiguous(a_by_columns, b_by_columns)
     adding = Pass(f"sgemm_best_sum<{parts}, WIDTH>", "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", "256")
-    return Kernel(
-        name="best",
-        file="30_best.cu",
-        function="sgemm_best",
-        grid=f"(N + BN - 1) / BN * (({ROWS} + 65534) / 65535), min({ROWS}, 65535), {parts}",
-        block="BM * BN / (WM * WN) * 32",
-        template={**template, **(order if a_by_columns or b_by_columns else {})},
+    return numbered(
+        30,
+        "best",
+        {**template, **(order if a_by_columns or b_by_columns else {})},
+        WARP_TILES,
+        "any shape: the tile follows it, and few tiles share out K",
+        f"(N + BN - 1) / BN * (({ROWS} + 65534) / 65535), min({ROWS}, 65535), {parts}",
         rules=", ".join(f"{size} % WIDTH == 0" for size in contiguous),
-        number=30,
-        idea="any shape: the tile follows it, and few tiles share out K",
-        arguments=(*LADDER, "workspace"),
         after=(adding,) if parts > 1 else (),
         workspace=f"{FLOAT_BYTES * parts} * M * N" if parts > 1 else "",
     )

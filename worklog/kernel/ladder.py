@@ -1,4 +1,4 @@
-"""The ladder, and kernels by the words of the command line."""
+"""All rungs, and kernels by the words of the command line."""
 
 from __future__ import annotations
 
@@ -10,55 +10,12 @@ from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
 from worklog.kernel.best import BEST
-from worklog.kernel.fp32 import FP32, WARP_TILES, WARPS, WHOLE_TILES, numbered
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.source import definition, filled
-from worklog.kernel.splitting import SPLIT
 from worklog.problem import Axis, Space, Value
 from worklog.settings import OPTIONS
 
-SQUARE, DOUBLE = dict(BM=128, BN=128, BK=8, TM=8, TN=8), dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2)
-WIDE = dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1)
-ELEMENTS, PATCHES = "BM * BN", "BM * BN / (TM * TN)"
-
-# The tiles of autotuned and warptiled are the fastest ones on an H200 at 4096. The other rungs have the usual textbook
-# tiles or the tile of the rung before, so that the step shows the idea alone.
-ROWS = (
-    ("naive", dict(BM=32, BN=32), ELEMENTS, "one thread, one element, neighbours in different rows"),
-    ("coalesced", dict(BM=32, BN=32), ELEMENTS, "neighbouring threads take neighbouring columns"),
-    ("shared", dict(BM=32, BN=32, BK=32), ELEMENTS, "the block shares tiles of A and B"),
-    ("tiles_1d", dict(BM=64, BN=64, BK=8, TM=8), "BM * BN / TM", "each thread computes a column of 8"),
-    ("tiles_2d", SQUARE, PATCHES, "each thread computes an 8 x 8 tile"),
-    ("vectorized", SQUARE, PATCHES, "16-byte loads, A stored transposed"),
-    ("conflict_free", SQUARE, PATCHES, "shared memory without bank conflicts"),
-    ("double_buffered", SQUARE, PATCHES, "the next tile is fetched during this one"),
-    ("autotuned", WIDE, PATCHES, "the tile that was fastest on an H200"),
-    ("pipelined", DOUBLE, PATCHES, "the next k is read during this one"),
-    ("register_banks", DOUBLE, PATCHES, "multiply-adds in an order that reuses operands"),
-    ("warptiled", WARPS, WARP_TILES, "each warp computes a 64 x 64 tile"),
-)
-
-LADDER = numbered(1, ROWS, "(N + BN - 1) / BN, (M + BM - 1) / BM")
-
-MMA = dict(BM=128, BN=128, BK=16, WM=64, WN=32)
-STAGED = dict(BM=128, BN=128, BK=32, STAGES=4, RAW=2)
-SMEM_OF_WGMMA = 193_648  # the kernel's struct Shared
-EMULATED = {"claimed": "fp32-emulated"}
-TENSOR_ROWS = (
-    ("tf32", MMA, WARP_TILES, "tensor cores multiply factors of 11 bits", {"claimed": "tf32"}),
-    ("tf32x3", MMA, WARP_TILES, "three products of two parts of each factor", EMULATED),
-    ("fp16x3", MMA, WARP_TILES, "the parts are halves, scaled by powers of two", EMULATED),
-    ("promoted", MMA, WARP_TILES, "FP32 registers sum what tensor cores sum over 128 k"),
-    (
-        "wgmma",
-        STAGED,
-        "640",
-        "warp groups that split and warp groups that multiply",
-        {"shared": SMEM_OF_WGMMA, "rules": f"{WHOLE_TILES}, any data"},
-    ),
-)
-# The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.
-TENSOR = (*numbered(21, TENSOR_ROWS), SPLIT)
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,25 @@ WORDS = {
     TRUNCATED: "sums or products that truncate",
     DOUBLE: "FP64 sums or products",
 }
+# Patterns of the instructions of each kind, such as mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, fma.rz.ftz.f32.
+_ARITHMETIC = r"(?:add|sub|mul|fma|mad)\b"
+PTX = {
+    TENSOR: r"(?:mma|wmma\.mma|wgmma\.mma_async|tcgen05\.mma)\b",
+    SHORTENED: r"cvt\..*\b(?:tf32|b?f16(?:x2)?)\b.*\.f32$",
+    FLUSHED: r".*\.ftz\b",
+    APPROXIMATE: r".*\.(?:approx|full)\b",
+    TRUNCATED: rf"{_ARITHMETIC}.*\.rz\b",
+    DOUBLE: rf"{_ARITHMETIC}.*\.f64$",
+}
+# The same in machine code: HMMA.1688.F32.TF32, F2FP.BF16.F32.PACK_AB, DFMA. Flushing, truncation and approximations are
+# counted in the PTX only, since every division in machine code consists of them.
+SASS = {
+    TENSOR: r"[A-Z0-9]*MMA\b",
+    SHORTENED: r"F2FP?\..*\b(?:B?F16|TF32)",
+    DOUBLE: r"D(?:ADD|MUL|FMA)\b",
+}
 _BODY = re.compile(r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{")
 _MNEMONIC = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTILINE)
-_TENSOR_PTX = re.compile(r"(?:mma|wmma\.mma|wgmma\.mma_async|tcgen05\.mma)\b")
-_TENSOR_SASS = re.compile(r"[A-Z0-9]*MMA")
-_ARITHMETIC = ("add", "sub", "mul", "fma", "mad")
 
 
 @dataclass(frozen=True)
@@ -74,14 +88,18 @@ class InstructionMix:
 def instruction_mix(compiled: Compiled) -> InstructionMix:
     """Of one compiled kernel. Raises WorklogError where the disassembler fails."""
     mnemonics = _MNEMONIC.findall(_bodies(compiled.ptx, compiled.symbol))
-    kinds = [(kind, name) for name in mnemonics for kind in _kinds(name)]
-    tensor = [part for kind, name in kinds if kind == TENSOR for part in name.split(".") if part in OPERANDS]
+    tensor = [name for name in mnemonics if re.match(PTX[TENSOR], name)]
+    operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
     tool = disassembler() if compiled.cubin else None
     sass = None
     if tool is not None:
-        names = instructions(disassemble(compiled.cubin, tool), compiled.symbol)
-        sass = dict(Counter(kind for name in names for kind in _machine_kinds(name)))
-    return InstructionMix(dict(Counter(kind for kind, _ in kinds)), sass, tuple(dict.fromkeys(tensor)))
+        sass = _counted(instructions(disassemble(compiled.cubin, tool), compiled.symbol), SASS)
+    return InstructionMix(_counted(mnemonics, PTX), sass, tuple(operands))
+
+
+def _counted(names: Iterable[str], kinds: Mapping[str, str]) -> dict[str, int]:
+    """Number of instructions of each kind that occurs."""
+    return dict(Counter(kind for name in names for kind, pattern in kinds.items() if re.match(pattern, name)))
 
 
 def tensor_operands(passes: Iterable[Compiled]) -> tuple[str, ...]:
@@ -99,34 +117,3 @@ def _bodies(ptx: str, symbol: str) -> str:
         for start, end in zip(starts, ends, strict=True)
         if start["kind"] == "func" or start["name"] == symbol
     )
-
-
-def _kinds(mnemonic: str) -> list[str]:
-    """The kinds of one PTX instruction: mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, fma.rz.ftz.f32, …"""
-    operation, *parts = mnemonic.split(".")
-    if _TENSOR_PTX.match(mnemonic):
-        return [TENSOR]
-    kinds = []
-    if operation == "cvt" and parts[-1] == "f32" and {"tf32", "f16", "bf16", "f16x2", "bf16x2"} & set(parts[:-1]):
-        kinds.append(SHORTENED)
-    if "ftz" in parts:
-        kinds.append(FLUSHED)
-    if {"approx", "full"} & set(parts):
-        kinds.append(APPROXIMATE)
-    if operation in _ARITHMETIC and "rz" in parts:
-        kinds.append(TRUNCATED)
-    if operation in _ARITHMETIC and parts[-1] == "f64":
-        kinds.append(DOUBLE)
-    return kinds
-
-
-def _machine_kinds(name: str) -> list[str]:
-    """The kinds of one SASS instruction: HMMA.1688.F32.TF32, F2FP.BF16.F32.PACK_AB, DFMA. Flushing, truncation and
-    approximations are counted in the PTX only, since every division in machine code consists of them.
-    """
-    operation, *parts = name.split(".")
-    if _TENSOR_SASS.fullmatch(operation):
-        return [TENSOR]
-    if operation in ("F2F", "F2FP") and any(part.startswith(("F16", "BF16", "TF32")) for part in parts):
-        return [SHORTENED]
-    return [DOUBLE] if operation in ("DADD", "DMUL", "DFMA") else []

@@ -169,8 +169,7 @@ def main_loop(text: str, symbol: str) -> dict[str, int]:
 
     Empty without a loop with an FFMA. Instructions that are never executed (@!PT) do not count.
     """
-    body = [name for name, _ in _main_loop(text, symbol)]
-    return dict(Counter(map(_short, body)).most_common()) if _multiply_adds(body) else {}
+    return dict(Counter(_short(name) for name, _ in _main_loop(text, symbol)).most_common())
 
 
 def register_reads(text: str, symbol: str) -> float:
@@ -209,8 +208,9 @@ def _from_register_file(text: str, symbol: str) -> list[set[int]]:
 
 
 def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
-    """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many. A jump
-    back from behind the kernel's end, where assemblers put attempts to wait, isn't the end of a loop.
+    """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many, none
+    without an FFMA. A jump back from behind the kernel's end, where assemblers put attempts to wait, isn't the end of a
+    loop.
     """
     code, labels = _parse(text, symbol)
     best: list[tuple[str, str]] = []
@@ -220,7 +220,7 @@ def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
         if start <= index:
             body = code[start : index + 1]
             if ("EXIT", "") not in body:
-                best = max(best, body, key=lambda loop: (_multiply_adds([name for name, _ in loop]), -len(loop)))
+                best = max(best, body, key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)))
     return best
 
 
@@ -240,10 +240,6 @@ def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int
         elif instruction and instruction[2] != "!PT":
             code.append((instruction[3], instruction[4].strip() or instruction[2] or ""))
     return code, labels
-
-
-def _multiply_adds(names: list[str]) -> int:
-    return sum(name.startswith("FFMA") for name in names)
 
 
 def _short(name: str) -> str:
