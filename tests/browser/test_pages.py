@@ -35,7 +35,7 @@ from worklog.lab.panel_answer import PanelChoice
 show = panel_page.Row.show
 def slowly(*how):
     time.sleep(0.05)
-    show(*how)
+    return show(*how)
 panel_page.Row.show = slowly
 panel_page.why_not_live = lambda: None
 panel_page.Panel(PanelChoice([grid], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
@@ -82,6 +82,7 @@ def panel(page: Page) -> Locator:
     expect(reading(shown)).to_contain_text("140 µs → 15.3 TFLOP/s")
     if box(shown, "queue").is_visible():
         shown.get_by_role("button", name=OTHERS).click()
+        expect(box(shown, "queue")).to_be_hidden()
     return shown
 
 

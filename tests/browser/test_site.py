@@ -18,9 +18,10 @@ from tests.browser.conftest import OTHERS, PAGES, UNNAMED, tab_to
 from tests.helpers import small_run
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import WorklogError
-from worklog.lab.choice import NotRecorded, grid_runs, ladder_runs
+from worklog.lab.choice import grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, diff
 from worklog.lab.panel_answer import Answer, PanelChoice
+from worklog.lab.readings import COMPUTED, NotRecorded
 from worklog.lab.site import key_of, panel_table, site
 from worklog.plots.figure import DARK, LIGHT
 from worklog.runs.run import Run
@@ -104,9 +105,8 @@ def shows(page: Page, answer: Answer) -> None:
     expect(page.locator("#comparison")).to_have_text(answer.comparison)
     expect(page.locator("#others li")).to_have_text(answer.others)
     expect(page.locator("#source")).to_have_text(answer.reading.measurement.label)
-    middle = [(step.name, step.amount) for step in answer.steps]
     drawn = page.locator("#steps .row").evaluate_all(ENDS)
-    assert [tuple(row) for row in drawn][1:-1] == middle
+    assert drawn == [[name, words] for name, *_, words in answer.rows]
     expect(page.locator("#strip path")).to_have_count(2 if answer.changed else 1)
 
 
@@ -118,12 +118,11 @@ def test_the_page_is_one_small_file_that_fetches_nothing(html: str) -> None:
 
 def test_every_recorded_combination_is_on_the_page_with_its_answer(html: str, grid: Run) -> None:
     panel, choice = tables_of(html)["panel"], PanelChoice([grid])
-    computed = [g for g in PITFALLS if not g.resampled or g.setting == "gate"]
     for m in grid.measurements:
         answers = panel["groups"][f"{m.kernel} {m.problem}"]["answers"]
-        for values in product(*(g.values for g in computed)):
+        for values in product(*(g.values for g in COMPUTED)):
             settings = (
-                choice.held[0].unbiased | m.changed | dict(zip((g.setting for g in computed), values, strict=True))
+                choice.held[0].unbiased | m.changed | dict(zip((g.setting for g in COMPUTED), values, strict=True))
             )
             assert key_of(settings) in answers
         choice.kernel, choice.shape, choice.settings = m.kernel, m.problem, choice.held[0].unbiased | m.changed
@@ -244,9 +243,8 @@ def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
     climb = Climb(ladder_runs(), memory_counts(), "vectorized", 1024)
     page.locator("#ladder-size").get_by_label("1024", exact=True).check(force=True)
     page.get_by_role("button", name=re.compile("^vectorized")).click()
-    step = climb.step()
-    expect(page.locator("#step p")).to_have_text(step.sentences)
-    for table in step.tables:
+    expect(page.locator("#step p")).to_have_text(climb.sentences)
+    for table in climb.tables:
         shown = page.get_by_role("table", name=table.title).evaluate(CELLS)
         assert shown == [list(table.columns), *([str(cell) for cell in row] for row in table.rows)]
     changed = page.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu")

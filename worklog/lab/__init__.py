@@ -13,13 +13,13 @@ from pathlib import Path
 
 from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.ablation_page import Ablation, AblationChoice
-from worklog.lab.choice import contents, grid_run, grid_runs, ladder_runs
+from worklog.lab.choice import Size, grid_run, grid_runs, ladder_runs
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Climb, Ladder
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel
+from worklog.lab.readings import contents
 from worklog.plots import Chart
-from worklog.problem import Shape
 from worklog.runs import Run, Table
 from worklog.settings import Value
 
@@ -33,8 +33,6 @@ __all__ = [
     "panel_static",
     "recorded",
 ]
-
-Size = Shape | int | None
 
 
 def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import ipywidgets as widgets
-
 from worklog.errors import NothingToDraw
-from worklog.lab.choice import Choice, NotRecorded
-from worklog.lab.controls import Page, Shown
+from worklog.lab.choice import Choice, Shown, Size
+from worklog.lab.controls import Page
+from worklog.lab.readings import NotRecorded
 from worklog.plots import Chart, ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.problem import Shape
@@ -21,7 +20,7 @@ COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "nois
 class AblationChoice(Choice):
     """The chosen kernel and shape, and the runs that have an ablation. Raises NothingToDraw where none has."""
 
-    def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None) -> None:
+    def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:
         self.held = [(run, name, every) for run in runs for name, every in ablated(run).items()]
         if not self.held:
             raise NothingToDraw("no run here has an ablation: make one with `worklog ablate warptiled`")
@@ -49,6 +48,15 @@ class AblationChoice(Choice):
         missing = f"an ablation of {self.kernel} at {self.shape} is not in these runs"
         raise NotRecorded(f"{missing}, which hold {'; '.join(known)}")
 
+    def result(self) -> Shown:
+        """How many effects are larger than the noise, all effects as a table, and the chart."""
+        run, found = self.found()
+        what, visible = f"{self.kernel} at {self.shape}", sum(in_words(e) != "0" for e in found)
+        title = f"{what}: each pitfall alone; orange inflates the result, blue deflates it"
+        table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
+        said = f"{what}: {visible} of {len(found)} effects are larger than the noise"
+        return Shown([said], [table], self.chart())
+
     def chart(self) -> Chart:
         """The heat map of all sizes beside the waterfall at the chosen one."""
         return ablation(self.found()[0], self.kernel, self.shape)
@@ -59,30 +67,20 @@ class Ablation(Page[AblationChoice]):
 
     def __init__(self, choice: AblationChoice) -> None:
         super().__init__(choice)
-        left = [self.kernel, self.size, self.words, self.table]
-        self.fill(widgets.VBox(left, layout=widgets.Layout(flex="0 1 auto")), self.picture)
-
-    def result(self) -> Shown:
-        """How many effects are larger than the noise, all effects as a table, and the chart."""
-        run, found = self.choice.found()
-        what, visible = f"{self.choice.kernel} at {self.choice.shape}", sum(in_words(e) != "0" for e in found)
-        title = f"{what}: each pitfall alone; orange inflates the result, blue deflates it"
-        table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
-        said = f"{what}: {visible} of {len(found)} effects are larger than the noise"
-        return Shown([said], [table], self.choice.chart())
+        self.fill([self.kernel, self.size, self.words, self.table], self.picture, flex="0 1 auto")
 
 
 def cells(effect: Effect) -> list[Cell]:
     """One effect's row, in the order of COLUMNS; its bar is full from × 2 or ÷ 2."""
     scale = 1.0 if effect.corrupts == "TFLOP/s" else 100.0
     biased, words = scale * effect.biased, in_words(effect)
-    hidden = words == "0"
+    bar = Bar(words, abs(math.log2(effect.factor)), beyond=effect.factor > 1)
     return [
         f"{effect.article} {effect.title}" if effect.article else effect.title,
         "several" if effect.value == "…" else f"{effect.setting.replace('first_launch', 'warmup')} = {effect.value}",
         NAMES[effect.corrupts],
         f"{scale * effect.unbiased:.3g}",
         f"{biased:.4g}" if biased < 1e4 else f"{biased:.0f}",
-        Bar("not visible", None) if hidden else Bar(words, abs(math.log2(effect.factor)), beyond=effect.factor > 1),
+        Bar("not visible", None) if words == "0" else bar,
         "none, the same samples" if effect.noise == 0 else f"±{100 * effect.noise:.2g} %",
     ]

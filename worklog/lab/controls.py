@@ -1,5 +1,5 @@
-"""What the three pages share: a page with a rung, a size and a result; controls that work with a screen reader and on
-two threads; and colours and pictures that follow the notebook's theme.
+"""A page of widgets for a choice: its rung, its size and its result; controls that work with a screen reader and on two
+threads; and colours and pictures that follow the notebook's theme.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -18,9 +17,8 @@ import traitlets
 from IPython.display import display
 
 from worklog.errors import WorklogError
-from worklog.lab.choice import Choice
-from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart
-from worklog.runs import Table
+from worklog.lab.choice import Choice, Shown
+from worklog.plots import DARK, DARK_PAGES, LIGHT
 
 HERE = Path(__file__).parent
 Chosen = TypeVar("Chosen", bound=Choice)
@@ -47,17 +45,13 @@ def one_at_a_time(control: widgets.Widget) -> widgets.Widget:
 
 
 class SizeSlider(anywidget.AnyWidget):
-    """words: the sizes, left to right. index: of the chosen one."""
+    """words: the sizes, left to right. index: of the chosen one. While it is on the page, the keys that move a control
+    don't reach JupyterLab.
+    """
 
     _esm = HERE / "slider.js"
     words = traitlets.List(traitlets.Unicode()).tag(sync=True)
     index = traitlets.Int(0).tag(sync=True)
-
-
-class Keys(anywidget.AnyWidget):
-    """Invisible; while it is on the page, the keys that move a control don't reach JupyterLab."""
-
-    _esm = HERE / "keys.js"
 
 
 class Status(anywidget.AnyWidget):
@@ -67,25 +61,9 @@ class Status(anywidget.AnyWidget):
     value = traitlets.Unicode().tag(sync=True)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A result. sentences: read out when they change, the first one large, the second one in a colour (CSS). details:
-    HTML below the rest. stored: sentences for a notebook without a kernel, where no control shows what is chosen
-    (default: the same). dimmed: whether picture and details belong to another choice.
-    """
-
-    sentences: Sequence[str]
-    tables: Sequence[Table] = ()
-    picture: Chart | None = None
-    details: str = ""
-    stored: Sequence[str] = ()
-    colour: str = "inherit"
-    dimmed: bool = False
-
-
 class Page(Generic[Chosen]):
-    """A rung, a size, and the result for them. choice holds what is chosen; box is the outermost widget. A page
-    implements result(), and set_controls() where it has more controls than these two.
+    """A choice's rung, size and result as widgets; box is the outermost one. A page with more controls than these two
+    extends set_controls().
     """
 
     box: widgets.Box
@@ -101,16 +79,18 @@ class Page(Generic[Chosen]):
         self.words = Status()
         self.table, self.picture, self.details = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.on(self.kernel, "value", choice.choose_kernel)
-        self.on(self.size, "index", lambda index: choice.choose_shape(choice.shapes[index]))
+        self.on(self.size, "index", lambda index: setattr(choice, "shape", choice.shapes[index]))
 
-    def fill(self, left: widgets.Widget, right: widgets.Widget, *below: widgets.Widget) -> None:
-        """Put the controls on the page, side by side where there is room, and show the result."""
+    def fill(
+        self, left: Sequence[widgets.Widget], right: widgets.Widget, *below: widgets.Widget, **layout: str
+    ) -> None:
+        """Put the controls on the page, side by side where there is room, and show the result. layout: of the left."""
+        column = widgets.VBox(left, layout=widgets.Layout(**layout))
         right.layout = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
-        beside = widgets.HBox([left, right])
+        beside = widgets.HBox([column, right])
         beside.add_class("worklog-beside")
-        hidden = widgets.Layout(display="none")
-        style = widgets.HTML(f"<style>{SHEET}</style>", layout=hidden)
-        self.box = widgets.VBox([beside, *below, style, Keys(layout=hidden)])
+        style = widgets.HTML(f"<style>{SHEET}</style>", layout=widgets.Layout(display="none"))
+        self.box = widgets.VBox([beside, *below, style])
         self.box.add_class("worklog")
         self.show()
 
@@ -132,11 +112,7 @@ class Page(Generic[Chosen]):
             self.set_controls()
         finally:
             self._setting = False
-        try:
-            self.shown = self.result()
-        except WorklogError as error:
-            self.shown = self.instead(error)
-        shown = self.shown
+        self.shown = shown = self.choice.shown()
         for widget in (self.picture, self.details):
             (widget.add_class if shown.dimmed else widget.remove_class)("worklog-dimmed")
         self.words.value = _words(shown.sentences, shown.colour, large=not shown.dimmed)
@@ -147,18 +123,9 @@ class Page(Generic[Chosen]):
         """Set every control to what is chosen, and mark the options that have no result."""
         choice, shapes = self.choice, self.choice.shapes
         offer(self.kernel, [(name, name, choice.available(kernel=name)) for name in choice.kernels], choice.kernel)
-        self.size.words = [
-            marked(str(shape), shape == choice.shape or choice.available(shape=shape)) for shape in shapes
-        ]
+        there = {shape: shape == choice.shape or choice.available(shape=shape) for shape in shapes}
+        self.size.words = [marked(str(shape), available) for shape, available in there.items()]
         self.size.index = shapes.index(choice.shape)
-
-    def instead(self, error: WorklogError) -> Shown:
-        """What is shown where there is no result for what is chosen."""
-        return Shown([str(error)])
-
-    def result(self) -> Shown:
-        """The result for what is chosen. Raises WorklogError with the reason where there is none."""
-        raise NotImplementedError
 
     def _ipython_display_(self) -> None:
         """The page, and its picture for readers without a kernel: where the widgets are drawn, page.css hides it."""
@@ -211,10 +178,5 @@ def _palette(where: str, palette: Mapping[str, str]) -> str:
     return f"{where}{{{''.join(f'--worklog-{role}:{value};' for role, value in palette.items())}}}"
 
 
-SHEET = "".join(
-    [
-        (HERE / "page.css").read_text(encoding="utf-8"),
-        _palette(".worklog", LIGHT),
-        *(_palette(f"{page} .worklog", DARK) for page in DARK_PAGES),
-    ]
-)
+SHEET = (HERE / "page.css").read_text(encoding="utf-8") + _palette(".worklog", LIGHT)
+SHEET += "".join(_palette(f"{page} .worklog", DARK) for page in DARK_PAGES)

@@ -22,8 +22,9 @@ from worklog.errors import BadSetting, WorklogError
 from worklog.gate import Checker
 from worklog.kernel import LADDER, Kernel, Program, block_traffic_bytes, rung
 from worklog.kernel.solution import Solution
-from worklog.lab.choice import grid_runs, in_words
+from worklog.lab.choice import grid_runs
 from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.readings import in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import check
@@ -116,7 +117,7 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
         return Graded(False, "with the warm-up there is no cold start to see. Hint: begin with warmup = none")
     without = {name: value for name, value in settings.items() if name != "warmup"}
     cold, warm = (PanelChoice(grid_runs(), "vectorized", 1024, **each).answer() for each in (settings, without))
-    added, label = round(cold.off - warm.off, 3) + 0.0, cold.reading.measurement.label
+    added, label = round(cold.whole.off - warm.whole.off, 3) + 0.0, cold.reading.measurement.label
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
     found = f"with {chosen}, the cold start changes the time by {added:+.1%}"
     if abs(added) > 0.05:

@@ -12,11 +12,11 @@ from html import escape
 import ipywidgets as widgets
 
 from worklog.analysis.memory_counts import LadderCounts
-from worklog.errors import BadShape, NothingToDraw
-from worklog.kernel import LADDER, LIMITS, Kernel, occupancy, rung
+from worklog.errors import NothingToDraw
+from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
-from worklog.lab.choice import Choice
-from worklog.lab.controls import Page, Shown, button
+from worklog.lab.choice import Choice, Shown, Size
+from worklog.lab.controls import Page, button
 from worklog.plots import Chart, ladder
 from worklog.problem import Shape
 from worklog.runner.tasks import ARTICLE_SIZES
@@ -80,124 +80,15 @@ NONE = "–"
 TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of cells()
 
 
-@dataclass(frozen=True)
-class Step:
-    """A rung and the one before it (None for the first) at one shape, and the run and memory counts of both."""
-
-    rung: Kernel
-    before: Kernel | None
-    shape: Shape
-    run: Run
-    counted: LadderCounts
-
-    @property
-    def headline(self) -> str:
-        """The rung, the size, and the number or why there is none."""
-        name, m = self.rung.name, self._measurement(self.rung)
-        if m is None:
-            held = ", ".join(str(one.problem) for one in self.run.select(name)) or "no size"
-            return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds it at {held}"
-        if m.status != "measured":
-            return f"{name} at {self.shape}: {m.outcome}: {m.reason}"
-        row = cells(self.run, m)
-        return f"{name} at {self.shape}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
-
-    @property
-    def gain(self) -> str:
-        """The rung's time against the time of the one before."""
-        if self.before is None:
-            return "the first rung: the others are compared with it"
-        name, now, before = self.before.name, self._measurement(self.rung), self._measurement(self.before)
-        if now is None or not now.us:
-            return ""
-        if before is None or not before.us:
-            return f"{name} has no time at {self.shape} to compare with"
-        factor = before.us / now.us
-        noise = sum((m.us_high - m.us_low) / 2 / m.us for m in (now, before) if m.us and m.us_high and m.us_low)
-        if abs(factor - 1) <= noise:
-            return f"as fast as {name}, within the noise of both"
-        return f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"
-
-    @property
-    def changed(self) -> str:
-        """How many lines of code differ, without comments."""
-        if self.before is None:
-            return f"{len(source(self.rung.name).lines)} lines"
-        return f"{diff(self.before.name, self.rung.name).counts} against {self.before.name}"
-
-    @property
-    def notes(self) -> list[str]:
-        """Where times or counts belong to other code than the source that is shown."""
-        notes = []
-        for each in self._rungs:
-            counted = self.counted.rungs.get(each.name)
-            if source_changed(each.name, self.run.kernels):
-                notes.append(f"{each.name} was timed with different code than the source shown here")
-            if counted is not None and counted.sha256 != each.program.sha256:
-                notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
-        return notes
-
-    @property
-    def sentences(self) -> list[str]:
-        """Headline, idea, change, gain and notes."""
-        return [text for text in (self.headline, self.rung.idea, self.changed, self.gain, *self.notes) if text]
-
-    @property
-    def tables(self) -> list[Table]:
-        """What this rung and the one before cost: from the run, then from the emulator."""
-        label, tables = f"{self.counted.label} · {self.counted.shape}, per warp", []
-        for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
-            columns = [facts(each) for each in self._rungs]
-            rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
-            tables.append(Table(title, ("", *(each.name for each in self._rungs)), rows))
-        return tables
-
-    @property
-    def _rungs(self) -> list[Kernel]:
-        return [each for each in (self.rung, self.before) if each is not None]
-
-    def _measurement(self, of: Kernel) -> Measurement | None:
-        return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
-
-    def _timed(self, of: Kernel) -> dict[str, str]:
-        """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
-        m, record = self._measurement(of), self.run.kernels.get(of.name, {})
-        row = dict.fromkeys(TIMES, "not measured") if m is None else cells(self.run, m)
-        if m is not None and m.status != "measured":
-            row = dict.fromkeys(TIMES, row["gate"])
-        registers, shared = record.get("registers"), record.get("shared_bytes")
-        found = {name.replace("of ceiling", "of the measured FP32 ceiling"): row[name] or NONE for name in TIMES} | {
-            "registers per thread": NONE if registers is None else str(registers),
-            "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
-            "resident on an SM": NONE,
-            "limited by": NONE,
-        }
-        arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
-        if arch in LIMITS and registers is not None and shared is not None:
-            resident = occupancy(arch, record.get("block", of.thread_count), registers, shared)
-            share = f"{100 * resident.share:.0f} %"
-            found["resident on an SM"] = f"{resident.blocks} × {of.thread_count} threads, {share}"
-            found["limited by"] = " and ".join(resident.limited_by)
-        return found
-
-    def _counted(self, of: Kernel) -> dict[str, str]:
-        """Memory counts; dashes where the rung was not counted."""
-        counts = self.counted.rungs.get(of.name)
-        return {
-            "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
-            "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
-            "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
-            "of which bank conflicts": f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE,
-        }
-
-
 class Climb(Choice):
-    """The chosen rung and shape on the ladder."""
+    """The chosen rung and shape on the ladder, compared with the rung before. comments: whether the changed lines are
+    those of the whole file, with comments.
+    """
 
     def __init__(
-        self, runs: Sequence[Run], counted: LadderCounts, kernel: str | None = None, size: Shape | int | None = None
+        self, runs: Sequence[Run], counted: LadderCounts, kernel: str | None = None, size: Size = None
     ) -> None:
-        self.counted = counted
+        self.counted, self.comments = counted, False
         super().__init__(runs, kernel, size)
 
     def known_kernels(self) -> list[str]:
@@ -214,33 +105,133 @@ class Climb(Choice):
         """The article's size, else the largest."""
         return Shape.of(4096) if Shape.of(4096) in known else known[-1]
 
-    @property
-    def place(self) -> int:
-        """Index of the chosen rung in the ladder."""
-        return self.known_kernels().index(self.kernel)
-
     def climb(self, by: int) -> None:
         """Go up by this many rungs, or down where it is negative, and stop at the ladder's end."""
-        self.kernel = LADDER[min(max(self.place + by, 0), len(LADDER) - 1)].name
+        place = RUNGS.index(rung(self.kernel)) + by
+        self.kernel = LADDER[min(max(place, 0), len(LADDER) - 1)].name
 
-    def step(self) -> Step:
-        """The chosen rung and the one before, from the first run that holds the chosen one, else from the last. Raises
-        BadShape where there is no run at all.
+    @property
+    def rungs(self) -> Sequence[Kernel]:
+        """The chosen rung and, if it isn't the first, the one before."""
+        return RUNGS[RUNGS.index(rung(self.kernel)) :: -1][:2]
+
+    @property
+    def run(self) -> Run:
+        """The first run that holds the chosen rung at the chosen shape, else the last one."""
+        return next((run for run in self.runs if run.select(self.kernel, self.shape)), self.runs[-1])
+
+    @property
+    def sentences(self) -> list[str]:
+        """The rung's number or why there is none, its idea, how many lines of code differ from the rung before, how
+        much faster it is, and what belongs to other code than the source that is shown.
         """
-        if not self.runs:
-            raise BadShape("there is no run to look at: measure one with `worklog run`")
-        run = next((r for r in self.runs if r.select(self.kernel, self.shape)), self.runs[-1])
-        before = LADDER[self.place - 1] if self.place else None
-        return Step(rung(self.kernel), before, self.shape, run, self.counted)
+        chosen, *before = self.rungs
+        if before:
+            [other] = before
+            changed, gain = f"{diff(other.name, chosen.name).counts} against {other.name}", self._gain(chosen, other)
+        else:
+            changed, gain = f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"
+        notes = []
+        for each in self.rungs:
+            counted = self.counted.rungs.get(each.name)
+            if source_changed(each.name, self.run.kernels):
+                notes.append(f"{each.name} was timed with different code than the source shown here")
+            if counted is not None and counted.sha256 != each.program.sha256:
+                notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
+        return [text for text in (self._headline(), chosen.idea, changed, gain, *notes) if text]
+
+    def _headline(self) -> str:
+        run, place, m = self.run, f"{self.kernel} at {self.shape}", self._measurement(self.rungs[0])
+        if m is None:
+            held = ", ".join(str(one.problem) for one in run.select(self.kernel)) or "no size"
+            return f"{place} is not in this {run.origin} run, which holds it at {held}"
+        if m.status != "measured":
+            return f"{place}: {m.outcome}: {m.reason}"
+        row = cells(run, m)
+        return f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
+
+    def _gain(self, chosen: Kernel, other: Kernel) -> str:
+        """The rung's time against the time of the one before; "" without a time."""
+        name, now, before = other.name, self._measurement(chosen), self._measurement(other)
+        if now is None or not now.us:
+            return ""
+        if before is None or not before.us:
+            return f"{name} has no time at {self.shape} to compare with"
+        factor = before.us / now.us
+        noise = sum((m.us_high - m.us_low) / 2 / m.us for m in (now, before) if m.us and m.us_high and m.us_low)
+        if abs(factor - 1) <= noise:
+            return f"as fast as {name}, within the noise of both"
+        return f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"
+
+    @property
+    def tables(self) -> list[Table]:
+        """What this rung and the one before cost: from the run, then from the emulator."""
+        label, tables = f"{self.counted.label} · {self.counted.shape}, per warp", []
+        for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
+            columns = [facts(each) for each in self.rungs]
+            rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+            tables.append(Table(title, ("", *(each.name for each in self.rungs)), rows))
+        return tables
+
+    def changed_lines(self) -> str:
+        """The diff against the rung before in a box that the keyboard can scroll."""
+        files = escape(" against ".join(each.file for each in self.rungs))
+        earlier = self.rungs[1].name if self.rungs[1:] else None
+        code = diff(earlier, self.kernel, comments=self.comments, around=2)
+        lines = f'<span style="display:inline-block;min-width:100%">{code.html()}</span>'  # as wide as its longest line
+        return (
+            f'<div style="font-weight:600;line-height:1.4">{files}</div>'
+            f'<pre tabindex="0" role="region" aria-label="{files}" style="{CODE}">{lines}</pre>'
+        )
+
+    def result(self) -> Shown:
+        """The step in words, its costs in tables, the ladder as a chart, and the changed lines."""
+        picture = None
+        with suppress(NothingToDraw):
+            picture = self.chart()
+        return Shown(self.sentences, self.tables, picture, self.changed_lines())
 
     def chart(self) -> Chart:
         """The ladder at the chosen size with the rung in the accent colour; a notebook shows its costs in tables below.
-        Raises NothingToDraw where nothing was timed at the size, and BadShape like step().
+        Raises NothingToDraw where nothing was timed at the size.
         """
-        step = self.step()
-        drawn = ladder(step.run, step.shape, rung=step.rung.name)
-        drawn.alt, drawn.tables = ". ".join([*step.sentences, drawn.alt]), step.tables
+        drawn = ladder(self.run, self.shape, rung=self.kernel)
+        drawn.alt, drawn.tables = ". ".join([*self.sentences, drawn.alt]), self.tables
         return drawn
+
+    def _measurement(self, of: Kernel) -> Measurement | None:
+        return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
+
+    def _timed(self, of: Kernel) -> dict[str, str]:
+        """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
+        m, record = self._measurement(of), self.run.kernels.get(of.name, {})
+        row = dict.fromkeys(TIMES, "not measured") if m is None else cells(self.run, m)
+        if m is not None and m.status != "measured":
+            row = dict.fromkeys(TIMES, row["gate"])
+        found = {name.replace("of ceiling", "of the measured FP32 ceiling"): row[name] or NONE for name in TIMES}
+        registers, shared = record.get("registers"), record.get("shared_bytes")
+        resident = limited = NONE
+        arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
+        if arch in LIMITS and registers is not None and shared is not None:
+            fits = occupancy(arch, record.get("block", of.thread_count), registers, shared)
+            resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
+            limited = " and ".join(fits.limited_by)
+        return found | {
+            "registers per thread": NONE if registers is None else str(registers),
+            "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
+            "resident on an SM": resident,
+            "limited by": limited,
+        }
+
+    def _counted(self, of: Kernel) -> dict[str, str]:
+        """Memory counts; dashes where the rung was not counted."""
+        counts = self.counted.rungs.get(of.name)
+        return {
+            "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
+            "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
+            "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
+            "of which bank conflicts": f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE,
+        }
 
 
 FONT = "0.9em/1.35 var(--jp-code-font-family,monospace)"
@@ -255,32 +246,12 @@ class Ladder(Page[Climb]):
         self.down = button("rung before", lambda: self.take(lambda: climb.climb(-1)), icon="arrow-left")
         self.up = button("next rung", lambda: self.take(lambda: climb.climb(1)), icon="arrow-right")
         self.comments = widgets.Checkbox(description="whole file, with comments", indent=False)
-        self.on(self.comments, "value", lambda _: None)
+        self.on(self.comments, "value", lambda chosen: setattr(climb, "comments", chosen))
         left = [self.kernel, self.size, widgets.HBox([self.down, self.up]), self.words, self.table]
-        layout = widgets.Layout(flex="0 1 33em")  # long sentences are wrapped, so that the picture fits beside them
-        self.fill(widgets.VBox(left, layout=layout), self.picture, self.comments, self.details)
+        # Long sentences are wrapped, so that the picture fits beside them.
+        self.fill(left, self.picture, self.comments, self.details, flex="0 1 33em")
 
     def set_controls(self) -> None:
         """Set every control to what is chosen; at an end of the ladder, one button is disabled."""
         super().set_controls()
-        self.down.disabled = self.choice.place == 0
-        self.up.disabled = self.choice.place == len(self.choice.known_kernels()) - 1
-
-    def result(self) -> Shown:
-        """The step in words, its costs in tables, the ladder as a chart, and the changed lines."""
-        step, picture = self.choice.step(), None
-        with suppress(NothingToDraw):
-            picture = self.choice.chart()
-        return Shown(step.sentences, step.tables, picture, changed_lines(step, comments=self.comments.value))
-
-
-def changed_lines(step: Step, *, comments: bool) -> str:
-    """The diff against the rung before in a box that the keyboard can scroll."""
-    now, before = step.rung, step.before
-    files = f"{now.file} against {before.file}" if before else now.file
-    code = diff(before.name if before else None, now.name, comments=comments, around=2)
-    lines = f'<span style="display:inline-block;min-width:100%">{code.html()}</span>'  # as wide as its longest line
-    return (
-        f'<div style="font-weight:600;line-height:1.4">{escape(files)}</div>'
-        f'<pre tabindex="0" role="region" aria-label="{escape(files)}" style="{CODE}">{lines}</pre>'
-    )
+        self.down.disabled, self.up.disabled = (self.choice.kernel == LADDER[end].name for end in (0, -1))

@@ -9,21 +9,20 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 import ipywidgets as widgets
 
 from worklog.errors import Interrupted, WorklogError
-from worklog.lab.choice import new_file, why_not_live, word
-from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button, offer, one_at_a_time
-from worklog.lab.panel_answer import Answer, PanelChoice, picture
+from worklog.lab.choice import new_file, why_not_live
+from worklog.lab.controls import ONE_AT_A_TIME, Page, Status, button, offer, one_at_a_time
+from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.readings import word
 from worklog.runner.measure import carry_out
 from worklog.runner.tasks import Task
 from worklog.runs import Run
-from worklog.settings import PITFALLS, Harness, Pitfall, Value
+from worklog.settings import PITFALLS, Harness, Pitfall
 
 
 class Row:
@@ -43,24 +42,30 @@ class Row:
         )
         self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 0"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
-        panel.on(self.box, "value", lambda fixed: panel.choice.fix(pitfall, fixed))
+        panel.on(self.box, "value", self.fix)
         panel.on(self.value, "value", lambda value: panel.choice.choose(pitfall.setting, value))
 
-    def show(self, value: Value) -> bool:
-        """Show a value, and in words as well as in colour whether it is biased. Mark the box and the values that lead
-        to no reading. Returns whether the box leads to one.
+    def fix(self, fixed: bool) -> None:
+        """Avoid the pitfall or not; a value that already does so stays."""
+        if fixed == self.pitfall.is_biased(self.choice.settings[self.pitfall.setting]):
+            self.choice.choose(self.pitfall.setting, self.choice.toggled(self.pitfall))
+
+    def show(self) -> bool:
+        """Show the chosen value, and in words as well as in colour whether it is biased. Mark the box and the values
+        that lead to no reading. Returns whether the box leads to one.
         """
-        pitfall, biased = self.pitfall, self.pitfall.is_biased(value)
+        pitfall, value = self.pitfall, self.choice.settings[self.pitfall.setting]
+        biased = pitfall.is_biased(value)
         there = {other: self.choice.available(changed={pitfall.setting: other}) for other in pitfall.values}
         offer(self.value, [(word(other), other, there[other]) for other in pitfall.values], value)
-        toggled = there[pitfall.unbiased if biased else pitfall.biased[0]]
+        leads_on = there[self.choice.toggled(pitfall)]
         self.box.value, name = not biased, f"{pitfall.article or ''} {pitfall.setting}".strip()
-        self.box.description = name if toggled else f"{name} *"
-        (self.box.remove_class if toggled else self.box.add_class)("worklog-unavailable")
+        self.box.description = name if leads_on else f"{name} *"
+        (self.box.remove_class if leads_on else self.box.add_class)("worklog-unavailable")
         words, role = (f"← {pitfall.title}", "alert") if biased else (pitfall.title, "muted")
         style = "display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle"
         self.what.value = f'<span style="{style};color:var(--worklog-{role})">{words}</span>'
-        return toggled
+        return leads_on
 
 
 class Panel(Page[PanelChoice]):
@@ -70,7 +75,6 @@ class Panel(Page[PanelChoice]):
         super().__init__(choice)
         self._job = job
         self._stop: threading.Event | None = None  # of the measurement that is running
-        self._last: Shown | None = None  # what was shown last for a combination that there is a reading for
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook there is no loop
             self._loop = asyncio.get_running_loop()
@@ -96,12 +100,11 @@ class Panel(Page[PanelChoice]):
         self._idle("" if reason is None else f"measure: {reason}")
         buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
         left = [self.kernel, self.size, *four, self.more, self.rest, self.legend, buttons, self.bar, self.status]
-        layout = widgets.Layout(width="min(34em, 100%)", flex="0 0 auto")
         words = widgets.VBox([self.words, self.nearest])
         words.add_class("worklog-words")
         right = widgets.VBox([words, self.picture, self.details])
         right.add_class("worklog-reading")
-        self.fill(widgets.VBox(left, layout=layout), right)
+        self.fill(left, right, width="min(34em, 100%)", flex="0 0 auto")
 
     def unfold(self, shown: bool) -> None:
         """Show or hide the pitfalls that the article doesn't name. ipywidgets' accordion needs a mouse."""
@@ -111,32 +114,12 @@ class Panel(Page[PanelChoice]):
     def set_controls(self) -> None:
         """Set every control to what is chosen; a biased setting is never folded away."""
         super().set_controls()
-        there = [row.show(self.choice.settings[row.pitfall.setting]) for row in self.rows]
+        there = [row.show() for row in self.rows]
         self.legend.layout.display = "none" if all(there) else ""
-        if any(pitfall.article is None for pitfall in self.choice.biased):
+        if not all(row.box.value for row in self.rows if not row.pitfall.article):
             self.more.value = True
-
-    def result(self) -> Shown:
-        """The reading for the chosen settings, its picture and its source; the comparison is orange where the result is
-        inflated and blue where it is deflated.
-        """
-        self._last = _of(self.choice.answer())
-        self.nearest.layout.display = "none"
-        return self._last
-
-    def instead(self, error: WorklogError) -> Shown:
-        """Why there is no reading. The last one, at first the nearest, is shown dimmed; a button takes the nearest."""
-        nearest, last = self.choice.nearest(), self._last
-        self.nearest.layout.display = "none" if nearest is None else ""
-        if last is None and nearest is not None:
-            other = copy(self.choice)
-            other.take(nearest)
-            with suppress(WorklogError):
-                last = _of(other.answer())
-        if last is None:
-            return Shown([str(error)])
-        sentences = [str(error), f"dimmed below: {last.stored[0]}"]
-        return replace(last, sentences=sentences, stored=(), colour="var(--worklog-muted)", dimmed=True)
+        no_other = self.choice.available() or self.choice.nearest() is None
+        self.nearest.layout.display = "none" if no_other else ""
 
     def take_nearest(self) -> None:
         """Choose the nearest combination with a reading."""
@@ -197,14 +180,3 @@ class Panel(Page[PanelChoice]):
         self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
         self.bar.layout.display = "none"
         self.status.value = escape(text)
-
-
-def _of(answer: Answer) -> Shown:
-    """A reading and its source, in the colour of its comparison."""
-    return Shown(
-        [answer.headline, answer.comparison, *answer.others],
-        picture=picture(answer, beside=True),
-        details=f"<small>{escape(answer.reading.measurement.label)}</small>",
-        stored=answer.sentences,
-        colour=f"var(--worklog-{answer.role})",
-    )

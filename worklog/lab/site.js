@@ -96,7 +96,7 @@ function panel(table) {
 
     function show() {
         const here = group(chosen.kernel, chosen.size), found = holds(chosen.key);
-        const nearest = found ? null : gap(item(here.nearest));
+        const nearest = found ? null : gap(table.nearest[here.nearest]);
         kernel.replaceChildren(...table.kernels.map((name) => make(
             "option",
             { value: name, selected: name === chosen.kernel, disabled: !group(name, chosen.size) },
@@ -129,9 +129,9 @@ function panel(table) {
     }
 
     function answer(here) {
-        const [parts, comparison, others, label, colour, strip, steps] = item(here.answers[chosen.key]).map(item);
+        const [parts, comparison, others, label, colour, [readings, ticks], steps] = item(here.answers[chosen.key]).map(item);
         const [[time, rate, share]] = item(here.answers[table.unbiased]).map(item);
-        byId("answer").classList.remove("alert", "accent", "ink");
+        byId("answer").classList.remove("alert", "accent", "grey");
         byId("answer").classList.add(colour);
         byId("unbiased-rate").replaceChildren(...large(rate));
         byId("unbiased-rest").textContent = unbroken(`${time} · ${share}`);
@@ -140,9 +140,9 @@ function panel(table) {
         byId("comparison").textContent = unbroken(comparison);
         byId("others").replaceChildren(...others.map((line) => make("li", {}, unbroken(line))));
         byId("source").textContent = label;
-        byId("strip").innerHTML = samples(strip);
+        byId("strip").innerHTML = samples(readings, ticks);
         byId("strip-caption").textContent =
-            `samples in launch order${strip.readings.length === 2 ? ", unbiased ones in grey" : ""}`;
+            `samples in launch order${readings.length === 2 ? ", unbiased ones in grey" : ""}`;
         byId("steps-figure").hidden = !steps.length;
         byId("steps").replaceChildren(...steps.map(([name, role, left, right, amount]) => make(
             "div",
@@ -163,7 +163,7 @@ function panel(table) {
         return make("i", { class: role, style: ends });
     }
 
-    function samples({ readings, ticks }) {
+    function samples(readings, ticks) {
         const grid = ticks.map(([y]) => `<line x1="0" x2="1000" y1="${y}" y2="${y}"/>`);
         const names = ticks.map(([, words, top]) => `<span class="tick" style="top:${top}%">${words}</span>`);
         const drawn = readings.map(([colour, dots, transform, y]) => `<g class="${colour}">
@@ -177,22 +177,21 @@ function panel(table) {
 
 function ladder(table) {
     const chosen = { ...table.start };
-    const text = (place) => table.items[place];
     const showSize = choices(byId("ladder-size"), "ladder-size", table.sizes, (size) => take({ size }));
-    const place = () => table.rungs.indexOf(chosen.rung);
+    const beside = (by) => table.rungs[table.rungs.indexOf(chosen.rung) + by];
     const take = (what) => { Object.assign(chosen, what); show(); };
-    byId("down").addEventListener("click", () => take({ rung: table.before[place()] }));
-    byId("up").addEventListener("click", () => take({ rung: table.after[place()] }));
+    byId("down").addEventListener("click", () => take({ rung: beside(-1) }));
+    byId("up").addEventListener("click", () => take({ rung: beside(1) }));
     byId("comments").addEventListener("change", show);
     show();
 
     function show() {
         showSize(chosen.size);
         const [sentences, costs] = table.steps[`${chosen.rung} ${chosen.size}`];
-        byId("step").replaceChildren(...text(sentences).map((sentence) => make("p", {}, unbroken(sentence))));
-        byId("costs").innerHTML = text(costs);
-        byId("down").disabled = table.before[place()] === null;
-        byId("up").disabled = table.after[place()] === null;
+        byId("step").replaceChildren(...sentences.map((sentence) => make("p", {}, unbroken(sentence))));
+        byId("costs").innerHTML = costs;
+        byId("down").disabled = !beside(-1);
+        byId("up").disabled = !beside(1);
         byId("diff").innerHTML = table.changes[chosen.rung][byId("comments").checked ? "whole" : "code"];
         const { source, rows } = table.bars[chosen.size];
         byId("ladder-source").textContent = source;

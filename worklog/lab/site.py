@@ -12,9 +12,9 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from html import escape
 from itertools import product
 from pathlib import Path
@@ -24,19 +24,11 @@ from typing import Any
 from worklog import __version__, plots
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.lab.choice import (
-    LAUNCHES,
-    Held,
-    NotRecorded,
-    Settings,
-    changes,
-    grid_runs,
-    in_words,
-    ladder_runs,
-    word,
-)
-from worklog.lab.ladder_page import Climb, changed_lines
-from worklog.lab.panel_answer import Answer, Axis, PanelChoice, Row
+from worklog.lab.choice import grid_runs, ladder_runs
+from worklog.lab.ladder_page import Climb
+from worklog.lab.panel_answer import Answer, PanelChoice
+from worklog.lab.panel_picture import Axis, Row
+from worklog.lab.readings import COMPUTED, LAUNCHES, Held, NotRecorded, Settings, changes, in_words, word
 from worklog.plots import DARK, LIGHT, Chart, ablated
 from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
@@ -46,7 +38,8 @@ from worklog.settings import PITFALLS, Harness, Value, rule
 HERE = Path(__file__).parent
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 SIDE = 1000  # of the square that pictures are drawn on; its origin is the upper left corner
-Combination = dict[str, Value]
+Places = dict[Hashable, int]  # values of JSON, each one once; a value is referred to by its place
+ROLES = {colour: f"var(--worklog-{role})" for role, colour in LIGHT.items()}
 
 
 def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
@@ -72,34 +65,49 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     )
 
 
+def _chart(draw: Callable[[], Chart], name: str = "") -> str:
+    """A chart in a box that scrolls where the page is narrower, in colours that follow the page, and its alt text; or
+    why there is none.
+    """
+    try:
+        chart = draw()
+    except NothingToDraw as nothing:
+        return f'<p class="words">{escape(str(nothing))}</p>'
+    svg = re.sub(r"<metadata>.*?</metadata>", "", chart.svg(), flags=re.DOTALL)
+    opening, end, drawing = svg[svg.index("<svg ") :].partition(">")
+    opening = re.sub(r' (xmlns(:xlink)?|version|width|height)="[^"]*"', "", opening)
+    svg = re.sub("#[0-9a-f]{6}\\b", lambda found: ROLES.get(found[0], found[0]), opening + end + drawing)
+    identity = f' id="{name}"' if name else ""
+    words = f"<details class=words><summary>in words</summary><p>{escape(chart.alt)}</p></details>"
+    box = f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{svg}</div>'
+    return f"<div{identity}>{box}{words}</div>"
+
+
+def _variables(palette: Mapping[str, str]) -> str:
+    return "".join(f"--worklog-{role}: {colour}; " for role, colour in palette.items())
+
+
+def _file(kind: str) -> str:
+    return (HERE / f"site.{kind}").read_text(encoding="utf-8").strip()
+
+
 def ladder_table(runs: list[Run]) -> dict[str, Any]:
     """The ladder page for every rung and size, as JSON: sentences and tables by "rung size", the changed lines by rung,
     and the bars by size, each with the percent of the width right of it.
     """
-    climb, pool = Climb(runs, memory_counts()), Pool()
+    climb = Climb(runs, memory_counts())
     climb.shape = climb.first_shape(climb.shapes)
     start, names, shapes = {"rung": climb.kernel, "size": str(climb.shape)}, climb.known_kernels(), climb.shapes
-    steps, changes = {}, {}
+    steps, changed = dict[str, Any](), dict[str, dict[str, str]]()
     for climb.kernel in names:
         for climb.shape in shapes:
-            step = climb.step()
-            tables = "".join(table.html() for table in step.tables)
-            steps[f"{climb.kernel} {climb.shape}"] = [pool(step.sentences), pool(tables)]
-        changes[climb.kernel] = {
-            "code": changed_lines(step, comments=False),
-            "whole": changed_lines(step, comments=True),
-        }
-    return {
-        "start": start,
-        "rungs": names,
-        "before": [None, *names[:-1]],
-        "after": [*names[1:], None],
-        "sizes": list(map(str, shapes)),
-        "steps": steps,
-        "changes": changes,
-        "bars": {str(shape): _bars(runs, shape) for shape in shapes},
-        "items": pool.items,
-    }
+            costs = "".join(table.html() for table in climb.tables)
+            steps[f"{climb.kernel} {climb.shape}"] = [climb.sentences, costs]
+        changed[climb.kernel] = {}
+        for kind, climb.comments in (("code", False), ("whole", True)):
+            changed[climb.kernel][kind] = climb.changed_lines()
+    bars = {str(shape): _bars(runs, shape) for shape in shapes}
+    return {"start": start, "rungs": names, "sizes": list(bars), "steps": steps, "changes": changed, "bars": bars}
 
 
 def _bars(runs: list[Run], shape: Shape) -> dict[str, Any]:
@@ -115,61 +123,6 @@ def _bars(runs: list[Run], shape: Shape) -> dict[str, Any]:
     return {"source": run.full_label, "rows": bars}
 
 
-def _chart(draw: Callable[[], Chart], name: str = "") -> str:
-    """A chart in a box that scrolls where the page is narrower, in colours that follow the page, and its alt text; or
-    why there is none.
-    """
-    try:
-        chart = draw()
-    except NothingToDraw as nothing:
-        return f'<p class="words">{escape(str(nothing))}</p>'
-    svg = chart.svg()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
-    svg = (
-        re.sub(r' (xmlns(:xlink)?|version|width|height)="[^"]*"', "", svg.partition(">")[0])
-        + ">"
-        + svg.partition(">")[2]
-    )
-    svg = re.sub("#[0-9a-f]{6}\\b", lambda found: ROLES.get(found[0], found[0]), svg)
-    identity = f' id="{name}"' if name else ""
-    words = f"<details class=words><summary>in words</summary><p>{escape(chart.alt)}</p></details>"
-    box = f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{svg}</div>'
-    return f"<div{identity}>{box}{words}</div>"
-
-
-ROLES = {colour: f"var(--worklog-{role})" for role, colour in LIGHT.items()}
-
-
-def _variables(palette: Mapping[str, str]) -> str:
-    return "".join(f"--worklog-{role}: {colour}; " for role, colour in palette.items())
-
-
-def _file(kind: str) -> str:
-    return (HERE / f"site.{kind}").read_text(encoding="utf-8").strip()
-
-
-class Pool:
-    """Values of JSON, each one once; a value is referred to by its place."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._places: dict[str, int] = {}
-        self._made: dict[tuple[Any, ...], int] = {}
-
-    def __call__(self, item: Any) -> int:
-        """The value's place."""
-        place = self._places.setdefault(json.dumps(item), len(self.items))
-        if place == len(self.items):
-            self.items.append(item)
-        return place
-
-    def made(self, make: Callable[..., Any], *parts: Any) -> int:
-        """The place of make(pool, *parts), which is made once."""
-        if (make, parts) not in self._made:
-            self._made[make, parts] = self(make(self, *parts))
-        return self._made[make, parts]
-
-
 def key_of(settings: Settings) -> str:
     """The key of an answer."""
     return "".join(LETTERS[g.values.index(rule(settings[g.setting]))] for g in PITFALLS)
@@ -180,13 +133,13 @@ def panel_table(run: Run) -> dict[str, Any]:
     recorded values that have no answer, the nearest ones that have. Raises NotRecorded for a run without an unbiased
     reading.
     """
-    choice, pool = PanelChoice([run]), Pool()
+    choice, places = PanelChoice([run]), Places()
     [held] = choice.held
     unbiased, values = key_of(held.unbiased), _choosable(held)
     four = key_of(held.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.article})
     groups: dict[str, Any] = {}
     start: dict[str, str] = {}  # the last kernel at the largest size, with the article's four pitfalls
-    nearest: dict[frozenset[str], dict[str, tuple[str, str, str]]] = {}
+    nearest: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # by the keys of what was measured
     for kernel, shape in product(choice.known_kernels(), choice.shapes):
         choice.kernel, choice.shape = kernel, shape
         if not held.has(kernel, shape, held.unbiased):
@@ -195,14 +148,14 @@ def panel_table(run: Run) -> dict[str, Any]:
         answers: dict[str, int] = {}
         for combination, computed in product(launches, _products({g.setting: g.values for g in COMPUTED})):
             choice.settings = {g.setting: (combination | computed)[g.setting] for g in PITFALLS}
-            answers[key_of(choice.settings)] = pool(_record(choice.answer(), pool))
-        known = frozenset(map(key_of, launches))
+            answers[key_of(choice.settings)] = _record(choice.answer(), places)
+        known = tuple(map(key_of, launches))
         if known not in nearest:
             own = [m for m in run.measurements if (m.kernel, m.problem) == (kernel, shape)]
             missing = [combination for combination in values if combination not in launches]
             nearest[known] = _nearest(Held(replace(run, measurements=own)), kernel, shape, missing)
         start = {"kernel": kernel, "size": str(shape), "key": four if four in answers else unbiased}
-        groups[f"{kernel} {shape}"] = {"answers": answers, "nearest": pool(nearest[known])}
+        groups[f"{kernel} {shape}"] = {"answers": answers, "nearest": [*nearest].index(known)}
     if not groups:
         raise NotRecorded(f"this {run.origin} run has no unbiased reading: make a grid with `worklog grid`")
     return {
@@ -227,18 +180,16 @@ def panel_table(run: Run) -> dict[str, Any]:
         "naive": key_of(Harness.naive().biased()),
         "start": start,
         "groups": groups,
-        "items": pool.items,
+        "nearest": [*nearest.values()],
+        "items": [*places],
     }
 
 
-COMPUTED = [g for g in PITFALLS if g not in LAUNCHES]  # with every value of these, the launches are the same
-
-
-def _products(values: Mapping[str, Sequence[Value]]) -> list[Combination]:
+def _products(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
-def _choosable(held: Held) -> list[Combination]:
+def _choosable(held: Held) -> list[dict[str, Value]]:
     """Every combination of the values with which something was measured or that a box switches to; what is computed is
     unbiased.
     """
@@ -250,9 +201,9 @@ def _choosable(held: Held) -> list[Combination]:
     return _products(values)
 
 
-def _nearest(held: Held, kernel: str, shape: Shape, missing: Sequence[Combination]) -> dict[str, tuple[str, str, str]]:
+def _nearest(held: Held, kernel: str, shape: Shape, missing: Sequence[Settings]) -> dict[str, tuple[str, ...]]:
     """For each missing combination the key of the nearest one, how that one differs, and the missing one in words."""
-    found = {}
+    found = dict[str, tuple[str, ...]]()
     for settings in missing:
         nearest = held.nearest(kernel, shape, settings)
         assert nearest is not None
@@ -261,37 +212,22 @@ def _nearest(held: Held, kernel: str, shape: Shape, missing: Sequence[Combinatio
     return found
 
 
-def _record(answer: Answer, pool: Pool) -> list[int]:
-    """An answer as places in the pool: number, comparison, other lines, label, colour, and the two pictures."""
+def _record(answer: Answer, places: Places) -> int:
+    """The place of an answer: of its number, comparison, other lines, label, colour, and its two pictures."""
     label = answer.reading.measurement.label
-    words = (answer.headline.split(" → "), answer.comparison, answer.others, label, answer.role)
-    samples = [(role, reading.samples, reading.time.value) for role, reading in answer.shown]
-    return [*map(pool, words), pool.made(_samples, *samples), pool.made(_steps, *answer.rows)]
-
-
-def _place(axis: Axis, value: float) -> float:
-    """The value's place between 0 and SIDE, in tenths."""
-    low, high, at = (math.log(v) if axis.logarithmic else v for v in (axis.low, axis.high, value))
-    return round(SIDE * (at - low) / (high - low), 1)
-
-
-def _samples(pool: Pool, *shown: tuple[str, tuple[float, ...], float]) -> dict[str, Any]:
-    """The samples of each reading: its colour, its dots as a path with the transform that puts it in place, and the
-    height of its estimate; and the ticks of the axis, each with its height, also in percent.
-    """
+    words = (tuple(answer.headline.split(" → ")), answer.comparison, tuple(answer.others), label, answer.whole.role)
+    shown = [(role, reading.samples, reading.time.value) for role, reading in answer.shown]
     axis = Axis.around([us for _, samples, time in shown for us in (*samples, time)], 1.25)
-    wide = SIDE / (max(len(samples) for _, samples, _ in shown) + 1)
-    readings = []
-    for colour, samples, time in shown:
-        bottom, top = _place(axis, min(samples)), _place(axis, max(samples))
-        place = f"translate(0 {SIDE - bottom:.1f})scale({wide:.2f} {max(top - bottom, 0.1) / -SIDE:.5f})"
-        readings.append([colour, pool(_dots(samples, axis.logarithmic)), place, round(SIDE - _place(axis, time), 1)])
-    ticks = axis.ticks.tick_values(axis.low, axis.high)
-    heights = [(us, round(SIDE - _place(axis, us), 1)) for us in ticks if axis.low <= us <= axis.high]
-    return {"readings": readings, "ticks": [[y, duration(us), _percent(y)] for us, y in heights]}
+    dots = tuple(_place(places, _dots(samples, axis.logarithmic)) for _, samples, _ in shown)
+    parts = (*words, _samples(axis, dots, *shown), _steps(*answer.rows))
+    return _place(places, tuple(_place(places, part) for part in parts))
 
 
-@lru_cache(maxsize=4096)
+def _place(places: Places, item: Hashable) -> int:
+    return places.setdefault(item, len(places))
+
+
+@cache
 def _dots(samples: tuple[float, ...], logarithmic: bool) -> str:
     """A path of points: x counts samples from 1, y is 0 at the lowest and SIDE at the highest."""
     values = [math.log(us) if logarithmic else us for us in samples]
@@ -299,15 +235,38 @@ def _dots(samples: tuple[float, ...], logarithmic: bool) -> str:
     return "".join(f"M{i} {SIDE * (value - low) / span:.0f}h0" for i, value in enumerate(values, start=1))
 
 
-def _steps(_: Pool, *steps: Row) -> list[Row]:
+@cache
+def _samples(axis: Axis, dots: tuple[int, ...], *shown: tuple[str, tuple[float, ...], float]) -> tuple[Any, ...]:
+    """The samples of each reading: its colour, its dots' place with the transform that puts them in place, and the
+    height of its estimate; and the ticks of the axis: height, words, and height in percent.
+    """
+    wide = SIDE / (max(len(samples) for _, samples, _ in shown) + 1)
+    readings = []
+    for path, (colour, samples, time) in zip(dots, shown, strict=True):
+        bottom, top = _along(axis, min(samples)), _along(axis, max(samples))
+        transform = f"translate(0 {SIDE - bottom:.1f})scale({wide:.2f} {max(top - bottom, 0.1) / -SIDE:.5f})"
+        readings.append((colour, path, transform, round(SIDE - _along(axis, time), 1)))
+    ticks = [us for us in axis.ticks.tick_values(axis.low, axis.high) if axis.low <= us <= axis.high]
+    heights = [round(SIDE - _along(axis, us), 1) for us in ticks]
+    return tuple(readings), tuple((y, duration(us), _percent(y)) for us, y in zip(ticks, heights, strict=True))
+
+
+@cache
+def _steps(*steps: Row) -> tuple[Row, ...]:
     """The rows with the percent of the width left and right of the bar instead of the times."""
     if not steps:
-        return []
+        return ()
     made, axis = list[Row](), Axis.of_rows(steps)
     for name, role, before, after, words in steps:
-        left, right = sorted(_place(axis, us) for us in (before, after))
+        left, right = sorted(_along(axis, us) for us in (before, after))
         made.append((name, role, _percent(left), _percent(SIDE - right), words))
-    return made
+    return tuple(made)
+
+
+def _along(axis: Axis, value: float) -> float:
+    """The value's place on the axis between 0 and SIDE, in tenths."""
+    low, high, at = (math.log(v) if axis.logarithmic else v for v in (axis.low, axis.high, value))
+    return round(SIDE * (at - low) / (high - low), 1)
 
 
 def _percent(units: float) -> float:
