@@ -145,10 +145,10 @@ def check(order: dict[str, Any], say: Say) -> None:
     from worklog.runner.check import Checked  # here, since it takes a second
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
-    begun = Checked(order["how"]["kernel"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)
+    begun = Checked(order["what"], Verdict((), None), order["how"]["at"], "live · NVIDIA H200", compiled)
     say("begun", checked=packed(begun))
     say("progress", done=0, doing="launch 1 at 64")
-    ACTS[order["how"]["kernel"].name]()
+    ACTS[order["what"].name]()
     say("checked", checked=packed(replace(begun, verdict=Verdict((passed("all", "fine"),), "fp32"))))
 
 

@@ -32,9 +32,9 @@ from IPython.display import display
 import worklog
 from worklog import lab
 from worklog.kernel.solution import Solution
+from worklog.runner.check import check
 from worklog.runner.declare import declared
 from worklog.runner.measure import live_wanted
-from worklog.runner.problems import check
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import recordings
 

@@ -11,6 +11,7 @@ from worklog.harness import Harness
 from worklog.kernel import solution as solutions
 from worklog.kernel.solution import Solution
 from worklog.runner import problems, solved
+from worklog.runner.check import check
 
 SOFTMAX = Path(__file__).parents[1] / "problem" / "softmax.cu"
 PYTHON = """
@@ -44,7 +45,7 @@ def test_cuda_source_is_right_at_every_case_both_ways(with_nvcc: bool, monkeypat
         pytest.skip("nvcc is not on PATH")
     if not with_nvcc:
         monkeypatch.setattr(solutions.shutil, "which", lambda name: None)
-    found = problems.check(Solution.of(SOFTMAX), "softmax")
+    found = check(Solution.of(SOFTMAX), "softmax")
     assert found.verdict.accepted, found
     samples, cases = problems.find_problem("softmax").tests
     assert len(found.verdict.stages) == len(samples) + len(cases) + 1 and found.label.startswith("live")

@@ -29,8 +29,8 @@ from worklog.gpu.device import gpu, gpu_reason, software, tool
 from worklog.kernel.solution import Solution
 from worklog.peers.harnesses import nvbench_summaries
 from worklog.runner import declare, solved
+from worklog.runner.check import check
 from worklog.runner.declare import Benchmark
-from worklog.runner.problems import check
 from worklog.runs import Measurement, documents
 from worklog.runs.run import source_label
 from worklog.runs.tables import Table

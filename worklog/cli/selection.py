@@ -176,11 +176,13 @@ def starter_code(problem: str, dtype: str, folder: Path) -> dict[Path, str]:
 def check_solution(
     what: str, problem: str, dtype: str, on: str | None, launch: Mapping[str, Any], **others: Any
 ) -> Any:
-    """Check a solution, in a child process on a GPU. Raises what worklog.runner.problems.check() raises."""
-    from worklog.runner.problems import check_in_child
+    """Check a solution, in a child process on a GPU. Raises what worklog.runner.check.check() raises."""
+    from worklog.runner import check as checks
 
+    solution = solution_of(what, launch, others)
+    of_gpu = solution.host is not None or checks.wants_gpu(on)  # the emulator survives every kernel
     with progress_bar() as progress:
-        return check_in_child(solution_of(what, launch, others), problem, dtype, on=on, progress=progress)
+        return (checks.check_in_child if of_gpu else checks.check)(solution, problem, dtype, on=on, progress=progress)
 
 
 def run_solutions(

@@ -29,7 +29,6 @@ from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import check
 from worklog.runner.measure import results
-from worklog.runner.problems import check as check_solution
 from worklog.runner.tasks import BASELINE
 from worklog.runs import KNOWN, LEAST_SAMPLES, median, open_comparison, open_run
 from worklog.settings import PITFALLS
@@ -294,7 +293,7 @@ def _softmax_of_large_numbers(source: str) -> Graded:
     with TemporaryDirectory(prefix="worklog-") as folder:
         file = Path(folder) / "softmax.cu"
         file.write_text(source, encoding="utf-8")
-        checked = check_solution(Solution.of(file), "softmax", on="emulated", seed=SEED)
+        checked = check(Solution.of(file), "softmax", on="emulated", seed=SEED)
     if checked.verdict.accepted:
         return Graded(True, f"all {len(checked.verdict.stages)} cases pass", checked.label)
     return Graded(False, f"failed at {checked.verdict.reason}", checked.label)

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -126,73 +126,102 @@ class Checked:
 
 
 def check(
-    kernel: Kernel,
-    shape: Shape | None = None,
+    what: Kernel | Solution,
+    at: Shape | str | None = None,
+    dtype: str = "",
     *,
     on: str | None = None,
     seed: int | None = None,
     thorough_s: float = 0.0,
     limit_s: float = LIMIT_S,
-    progress: Progress | None = None,
-    begun: Callable[[Checked], None] | None = None,
+    progress: Progress = silent,
+    begun: Callable[[Checked], None] = lambda known: None,
 ) -> Checked:
-    """Check a kernel or a host function at every stage of the gate, in this process (see check_in_child).
+    """Check a kernel or a host function at every stage of the gate; or a solution at every case of a problem, on the
+    emulator at the small ones. In this process: see check_in_child.
 
-    shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu"
-    or "emulated"; None takes the GPU where there is one. seed: of the inputs (default: drawn now; the verdict states
-    it). thorough_s: check on further seeds, one after the other, until these seconds are over. limit_s: seconds that
+    at: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator); for a solution
+    the problem, and dtype, as worklog.runner.problems.find_problem takes them. on: "gpu" or "emulated"; None takes the
+    GPU where there is one. seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a
+    kernel states it). thorough_s: check a kernel on further seeds until these seconds are over. limit_s: seconds that
     the emulator may take for one seed, as estimated before. progress: called before each launch, with a total of 0,
-    since their number isn't known before the last one. begun: called before the first launch with a result without
-    stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, OutOfMemory, TooSlow.
+    since their number isn't known before the last one; for a solution before each case. begun: called before the first
+    launch with a result without stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, BadProblem,
+    OutOfMemory, TooSlow.
     """
-    live = wants_gpu(on) or kernel.host is not None
-    if on == "emulated" and kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run: check it on a GPU")
+    live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
+    if live and on == "emulated":
+        raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(kernel.domain)[-1])
-    kernel.check(shape)
-    known = _before(kernel, shape, live)
-    if not live:
-        require_matrices(shape, EMULATED_COPIES)
-        require_time(kernel, shape, limit_s)
-    if begun is not None:
-        begun(known)
+    if isinstance(what, Kernel):
+        known, run = _of_kernel(what, at, live, seed, thorough_s, limit_s)
+    else:
+        known, run = _of_solution(what, str(at), dtype, live, seed)
+    begun(known)
     device = device_of(live)
-    subject = kernel.load(device)
-    if progress is not None:
-        _report_launches(subject, progress)
-    tensor = uses_tensor_cores(kernel, shape, live)
-    verdict = _verdict(device, subject, kernel.claimed, tensor, shape, drawn(seed), thorough_s)
-    return finished(known, verdict, device)
-
-
-def finished(known: Checked, verdict: Verdict, device: Device) -> Checked:
-    """The result with its verdict, and what the emulator has found."""
+    verdict = run(device, progress)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
+    label = device.label if isinstance(device, EmulatedDevice) else known.label
     printed: tuple[str, ...] = getattr(device, "printed", ())
-    return replace(known, verdict=verdict, findings=tuple(found.values()), printed=printed)
+    return replace(known, label=label, verdict=verdict, findings=tuple(found.values()), printed=printed)
+
+
+Checking = tuple[Checked, Callable[[Device, Progress], Verdict]]  # what is known before a launch, and what launches
+
+
+def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float, limit_s: float) -> Checking:
+    """Raises CompileFailed, BadSetting, and WorklogError where the machine code cannot be read."""
+    shape: Shape = at or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(kernel.domain)[-1])
+    kernel.check(shape)
+    known = Checked(kernel, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if kernel.host else "")
+    if kernel.host is None:
+        compiled, label = compile_for(kernel.at(shape, _arch(live)), live)
+        mix = instruction_mix(compiled)
+        notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
+        known = replace(known, label=label, compiled=replace(compiled, cubin=b""), notes=notes, warnings=warnings)
+    tensor = uses_tensor_cores(kernel, shape, live)
+    if not live:
+        require_matrices(shape, EMULATED_COPIES)
+        require_time(kernel, shape, limit_s)
+
+    def run(device: Device, progress: Progress) -> Verdict:
+        """The verdict on the first seed, or on the first of the further ones that fails."""
+        subject = kernel.load(device)
+        _report_launches(subject, progress)
+        started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed, tensor)
+        found, further = first, 0
+        while found.accepted and time.monotonic() - started < thorough_s:
+            further += 1
+            found = Checker(device, shape, seed + further).check(subject, kernel.claimed, tensor)
+        if not found.accepted or not further:
+            return found
+        return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
+
+    return known, run
+
+
+def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int) -> Checking:
+    """Raises BadProblem."""
+    from worklog.gate.cases import check_cases  # here: to check a kernel needs neither
+    from worklog.runner.problems import find_problem, small_cases
+
+    posed = find_problem(problem, dtype)
+    cases, left = ([one for part in posed.tests for one in part], []) if live else small_cases(posed)
+    notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(left)}",) if left else ()
+    label = f"live · {gpu().name}" if live else "emulated"
+
+    def run(device: Device, progress: Progress) -> Verdict:
+        return check_cases(solution.load(device, posed), posed, cases, device, seed=seed, progress=progress)
+
+    return Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes), run
 
 
 def drawn(seed: int | None) -> int:
     """The seed, or a new one."""
     return secrets.randbits(SEED_BITS) if seed is None else seed
-
-
-def _verdict(
-    device: Device, subject: Subject, claimed: str, tensor: bool | None, shape: Shape, seed: int, thorough_s: float
-) -> Verdict:
-    """The verdict on the first seed, or on the first of the further ones that fails."""
-    started, first = time.monotonic(), Checker(device, shape, seed).check(subject, claimed, tensor)
-    found, further = first, 0
-    while found.accepted and time.monotonic() - started < thorough_s:
-        further += 1
-        found = Checker(device, shape, seed + further).check(subject, claimed, tensor)
-    if not found.accepted or not further:
-        return found
-    return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
 
 
 def _report_launches(subject: Subject, progress: Progress) -> None:
@@ -208,10 +237,12 @@ def _report_launches(subject: Subject, progress: Progress) -> None:
 
 
 def check_in_child(
-    kernel: Kernel,
-    shape: Shape | None = None,
+    what: Kernel | Solution,
+    at: Shape | str | None = None,
+    dtype: str = "",
     *,
     on: str | None = None,
+    seed: int | None = None,
     timeout_s: float = TIMEOUT_S,
     progress: Progress = silent,
     command: Sequence[str] | None = None,
@@ -221,55 +252,31 @@ def check_in_child(
 
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator ends an endless
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
-    worklog.runner.measure.carry_out. how: seed, thorough_s and limit_s, as for check(). Raises what check() raises, and
+    worklog.runner.measure.carry_out. how: thorough_s and limit_s, as for check(). Raises what check() raises, and
     Interrupted.
     """
-    how |= {"kernel": kernel, "shape": shape, "on": on}
-    emulated = kernel.host is None and not wants_gpu(on)
-    return in_child(kernel, how, math.inf if emulated else timeout_s, progress, command)
-
-
-def in_child(
-    kernel: Kernel | Solution,
-    how: Mapping[str, Any],
-    timeout_s: float,
-    progress: Progress,
-    command: Sequence[str] | None = None,
-) -> Checked:
-    """What a check in a child process finds. how: the arguments of check(), or of worklog.runner.problems.check()."""
     results: list[Checked] = []  # without stages before the first launch, then the whole one
 
     def take(answer: Answer) -> None:
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    how = {**how, "seed": drawn(how.get("seed"))}
+    seed = drawn(seed)
+    order = {"do": "check", "what": what, "how": {"at": at, "dtype": dtype, "on": on, "seed": seed, **how}}
+    limited = what.host is not None or wants_gpu(on)
     try:
-        end = run_child({"do": "check", "how": how}, take, progress, timeout_s=timeout_s, command=command)
+        end = run_child(order, take, progress, timeout_s=timeout_s if limited else math.inf, command=command)
     except KeyboardInterrupt as interrupt:
-        raise Interrupted(f"interrupted: {kernel.name} was not checked, and its process has ended") from interrupt
+        raise Interrupted(f"interrupted: {what.name} was not checked, and its process has ended") from interrupt
     if not results:
         raise end.error()
     checked = results[-1]
     if end.kind != "checked":
-        return replace(checked, verdict=Verdict((end.stage(kernel),), None, seed=how["seed"]))
+        return replace(checked, verdict=Verdict((end.stage(what),), None, seed=seed))
     *before, stage = checked.verdict.stages
     if checked.label.startswith("live") and stage.name == "launch" and not stage.passed:  # a GPU doesn't say more
-        stage = replace(stage, detail=f"{stage.detail}; {advice(kernel)}")
+        stage = replace(stage, detail=f"{stage.detail}; {advice(what)}")
     return replace(checked, verdict=replace(checked.verdict, stages=(*before, stage)))
-
-
-def _before(kernel: Kernel, shape: Shape, live: bool) -> Checked:
-    """What is known before anything is launched. Raises CompileFailed, BadSetting, and WorklogError where the machine
-    code cannot be read.
-    """
-    nothing = Verdict((), None)
-    if kernel.host is not None:
-        return Checked(kernel, nothing, shape, f"live · {gpu().name} · {LABEL}", None)
-    compiled, label = compile_for(kernel.at(shape, _arch(live)), live)
-    mix = instruction_mix(compiled)
-    notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
-    return Checked(kernel, nothing, shape, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
 
 
 def wants_gpu(on: str | None) -> bool:

@@ -149,15 +149,12 @@ def locked(path: Path) -> IO[str]:
 
 
 def check(order: Mapping[str, Any], say: Say) -> None:
-    """Check the order's kernel, or its solution of a problem. Answers: "begun" with what is known before a launch, then
-    "checked" with the result.
-    """
-    from worklog.runner import check as kernels
-    from worklog.runner import problems
+    """Check what the order names. Answers: "begun" with what is known before a launch, then "checked" with the result."""
+    from worklog.runner import check as checks
 
-    how = order["how"]
-    checked = (problems.check if "problem" in how else kernels.check)(
-        **how,
+    checked = checks.check(
+        order["what"],
+        **order["how"],
         progress=lambda done, _, doing: say("progress", done=done, doing=doing),
         begun=lambda begun: say("begun", checked=packed(begun)),
     )

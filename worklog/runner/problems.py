@@ -1,20 +1,10 @@
-"""Problems by their names, and solutions of them checked: on a GPU at every case, on the emulator at the small ones."""
+"""Problems by their names, and those of their cases that the emulator can run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from worklog.errors import BadProblem, meant
-from worklog.gate import Verdict
-from worklog.gate.cases import check_cases
-from worklog.gpu import gpu, require_gpu
 from worklog.kernel import HostFunction
-from worklog.kernel.solution import Solution
 from worklog.problem import PROBLEMS, Problem, Words, called, each, is_array, nbytes
-from worklog.runner import check as checks
-from worklog.runner.check import TIMEOUT_S, Checked, device_of, finished, wants_gpu
-from worklog.runner.tasks import Progress, silent
 
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
@@ -73,50 +63,3 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
             f"at most {EMULATED_FLOPS:,} operations and {EMULATED_BYTES / 2**20:.0f} MiB of inputs"
         )
     return kept, left
-
-
-def check(
-    solution: Solution,
-    problem: str,
-    dtype: str = "",
-    *,
-    on: str | None = None,
-    seed: int | None = None,
-    progress: Progress | None = None,
-    begun: Callable[[Checked], None] | None = None,
-) -> Checked:
-    """Check a solution at every case of a problem, in this process (see check_in_child). problem, dtype: as for
-    find_problem. on: "gpu" or "emulated"; None takes the GPU where there is one. seed: of the sentinels.
-
-    Raises BadProblem, BadSetting, NoGpu, CompileFailed, OutOfMemory.
-    """
-    posed, live = find_problem(problem, dtype), wants_gpu(on) or solution.host is not None
-    if live:
-        require_gpu()
-    device = device_of(live)
-    subject = solution.load(device, posed)
-    cases, left = ([one for part in posed.tests for one in part], []) if live else small_cases(posed)
-    notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(left)}",) if left else ()
-    label = f"live · {gpu().name}" if live else str(getattr(device, "label", device.source))
-    known = Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
-    if begun is not None:
-        begun(known)
-    verdict = check_cases(subject, posed, cases, device, seed=checks.drawn(seed), progress=progress or silent)
-    label = known.label if live else str(getattr(device, "label", known.label))
-    return finished(replace(known, label=label), verdict, device)
-
-
-def check_in_child(
-    solution: Solution,
-    problem: str,
-    dtype: str = "",
-    *,
-    on: str | None = None,
-    timeout_s: float = TIMEOUT_S,
-    progress: Progress = silent,
-) -> Checked:
-    """check() in a child process on a GPU, as worklog.runner.check.check_in_child; on the emulator in this process."""
-    if solution.host is None and not wants_gpu(on):
-        return check(solution, problem, dtype, on=on, progress=progress)
-    how = {"solution": solution, "problem": problem, "dtype": dtype, "on": on}
-    return checks.in_child(solution, how, timeout_s, progress)
