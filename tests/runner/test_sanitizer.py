@@ -125,7 +125,7 @@ def test_both_tools_are_run_on_the_kernel(kernel: Kernel, tool: Path, tmp_path: 
     assert not race.passed and "missing_first_barrier.cu:12" in race.detail
     assert memory.passed
     words, order = json.loads((tmp_path / "called").read_text())
-    assert words[:2] == ["--tool", "memcheck"] and words[-3:-1] == ["-m", "worklog.runner.sanitized"]
+    assert words[:2] == ["--tool", "memcheck"] and words[-3:-1] == ["-m", "worklog.runner.sanitizer"]
     assert pickle.loads(bytes.fromhex(order)) == kernel
 
 

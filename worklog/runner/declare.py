@@ -114,13 +114,14 @@ class State:
 @dataclass(frozen=True, repr=False)
 class Benchmark:
     """A declared benchmark, which shows its axes and points. name: in runs, tables and charts. objects: for an axis
-    whose values are names, the object that each name stands for.
+    whose values are names, the object that each name stands for. state: what the function gets.
     """
 
     name: str
     function: Function
     space: Space
     objects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    state: type[State] = State
 
     def __call__(self, state: State) -> object:
         """The decorated function."""

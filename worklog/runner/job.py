@@ -149,7 +149,7 @@ def locked(path: Path) -> IO[str]:
 
 
 def check(order: Mapping[str, Any], say: Say) -> None:
-    """Check what the order names. Answers: "begun" with what is known before a launch, then "checked" with the result."""
+    """Check a kernel or a solution. Answers: "begun" with what is known before a launch, then "checked" with all."""
     from worklog.runner import check as checks
 
     checked = checks.check(

@@ -7,8 +7,8 @@ Sampling is set with --set instead of bench.option, and --set hot_ms=0 is what b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial, update_wrapper
+from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,7 @@ from worklog.problem import Axis
 from worklog.runner import declare
 from worklog.runner.declare import Benchmark
 
-Generator = Callable[["State"], object]
+Generator = Callable[[Any], object]
 AXES = "__worklog_axes__"  # of a function that axis decorates
 
 
@@ -50,21 +50,18 @@ class Timer:
     """What a launcher gets with timer=True, for annotations: worklog's stopwatch has its start() and stop()."""
 
 
-class State:
+class State(declare.State):
     """A declared benchmark's state with NVBench's names."""
-
-    def __init__(self, state: declare.State) -> None:
-        self._state, self._stream = state, CudaStream(state.stream)
 
     def get_int64(self, name: str) -> Any:
         """The value of an axis, of any kind. Raises BadSetting for an unknown one."""
-        return self._state[name]
+        return self[name]
 
     get_float64 = get_string = get_int64
 
     def get_int64_or_default(self, name: str, default: Any) -> Any:
         """The value of an axis, or a default where there is no such axis."""
-        return self._state.axes.get(name, default)
+        return self.axes.get(name, default)
 
     get_float64_or_default = get_string_or_default = get_int64_or_default
 
@@ -76,48 +73,40 @@ class State:
 
     def get_stream(self) -> CudaStream:
         """The harness's stream."""
-        return self._stream
+        return CudaStream(self.stream)
 
     def set_stream(self, stream: Any) -> None:
         """Accept the harness's stream, which is the current one of CuPy and PyTorch. Raises BadSetting for another."""
         handle = stream.ptr if hasattr(stream, "ptr") else stream.__cuda_stream__()[1]  # CuPy's has ptr
-        if handle != self._stream.handle:
+        if handle != self.stream:
             raise BadSetting("state.set_stream: the harness times its own stream, which is the current one: use that")
 
     def add_element_count(self, count: int, column_name: str = "") -> None:
         """State.elements; columns have their own names here."""
-        self._state.elements(count)
+        self.elements(count)
 
     def add_global_memory_reads(self, nbytes: int, column_name: str = "") -> None:
         """State.reads."""
-        self._state.reads(nbytes)
+        self.reads(nbytes)
 
     def add_global_memory_writes(self, nbytes: int, column_name: str = "") -> None:
         """State.writes."""
-        self._state.writes(nbytes)
-
-    def skip(self, reason: str) -> None:
-        """Skip this point; what follows in the function doesn't run."""
-        self._state.skip(reason)
+        self.writes(nbytes)
 
     def exec(
         self, launcher: Callable[..., Any], *, batched: bool = True, sync: bool = False, timer: bool = False
     ) -> None:
         """Time `launcher(launch)`, or with timer=True `launcher(launch, timer)`, as State.run."""
-        launch = Launch(self._stream)
+        launch = Launch(self.get_stream())
         timed = (lambda stopwatch: launcher(launch, stopwatch)) if timer else partial(launcher, launch)
-        self._state.run(timed, sync=sync, timer=timer)
+        self.run(timed, sync=sync, timer=timer)
 
 
 def register() -> Callable[[Generator], Benchmark]:
     """A decorator that declares a benchmark with the axes below it."""
 
     def declared(function: Generator) -> Benchmark:
-        def generator(state: declare.State | State) -> None:
-            function(state if isinstance(state, State) else State(state))
-
-        update_wrapper(generator, function)
-        return declare.bench(*reversed(getattr(function, AXES, ())))(generator)
+        return replace(declare.bench(*reversed(getattr(function, AXES, ())))(function), state=State)
 
     return declared
 

@@ -56,7 +56,7 @@ def called(session: Session, name: str, axes: Mapping[str, Any]) -> Call:
     loan = session.device.loan("cupy")
 
     def state() -> State:
-        return State(benchmark.values(axes), loan.handle, session.gpu)
+        return benchmark.state(benchmark.values(axes), loan.handle, session.gpu)
 
     first = state()
     with loan.current():

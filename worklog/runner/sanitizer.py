@@ -1,7 +1,7 @@
 """NVIDIA's compute-sanitizer on one kernel: races in shared memory that 20 launches may not show, and accesses outside
 an allocation.
 
-Each tool runs the kernel in a process of its own (worklog.runner.sanitized), at small shapes, compiled with line
+Each tool runs the kernel in a process of its own, which this module is too, at small shapes, compiled with line
 numbers. It needs a GPU and the CUDA toolkit; the emulator finds races without them (`worklog check --emulate`).
 """
 
@@ -15,10 +15,13 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from worklog.errors import BadSetting, NoGpu, WorklogError
-from worklog.gate import Stage, failed, passed
+from worklog.gate import Stage, edge_shapes, failed, family, passed
 from worklog.gpu import gpu_reason
 from worklog.kernel import Kernel
 from worklog.runner.child import environment
@@ -29,8 +32,9 @@ FOLDERS = ("bin", "compute-sanitizer", "extras/compute-sanitizer")  # of a CUDA 
 TIME_OUT_S = 600
 WITHOUT = "find races without it: worklog check --emulate"
 HOW_TO_GET = f"compute-sanitizer is not installed: install the CUDA toolkit and set PATH or CUDA_HOME, or {WITHOUT}"
-PREFIX = "========="
-_HEAD = re.compile(r"(?:(?P<severity>Error|Warning|Fatal|ERROR|WARN|FATAL):\s*)?(?P<text>.+)")
+SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
+MARGIN = "========= "  # before each line of the tool
+_REPORT = re.compile(r"(?:(?P<severity>Error|Warning|Fatal):\s*)?(?P<text>.+)", re.IGNORECASE)
 _SOURCE = re.compile(r"\sin (?P<file>[^\s:][^:]*?\.[A-Za-z]+):(?P<line>\d+)")
 _SUMMARY = re.compile(r"(?:RACECHECK|ERROR) SUMMARY: (?P<count>\d+)")
 
@@ -93,7 +97,7 @@ def run(tool: Path, name: str, kernel: Kernel) -> str:
     with tempfile.NamedTemporaryFile() as pickled:
         pickle.dump(kernel, pickled)
         pickled.flush()
-        child = (sys.executable, "-m", "worklog.runner.sanitized", pickled.name)
+        child = (sys.executable, "-m", "worklog.runner.sanitizer", pickled.name)
         try:
             done = subprocess.run(
                 [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", *child],
@@ -120,25 +124,19 @@ def run(tool: Path, name: str, kernel: Kernel) -> str:
 def parse(text: str) -> list[Report]:
     """The reports in compute-sanitizer's output, in order, each once.
 
-    A report begins with "========= " and a word at the margin, and continues with indented lines: the other access, the
-    thread, the address. Both forms of a place are read: "kernel(int)+0x90 in probe.cu:13" and, of older versions,
-    "0x278 in /home/me/probe.cu:113:kernel(int)".
+    A report begins with a word at the margin, and continues with indented lines: the other access, the thread, the
+    address. Both forms of a place are read: "kernel(int)+0x90 in probe.cu:13" and, of older versions, "0x278 in
+    /home/me/probe.cu:113:kernel(int)".
     """
-    blocks: list[list[str]] = []
-    for line in text.splitlines():
-        body = line.removeprefix(PREFIX)
-        if body == line:
-            continue  # the program's own output may stand between
-        if blocks and body.startswith("     "):
-            blocks[-1].append(body)
-        else:
-            blocks.append([body])
+    lines = [line.removeprefix(MARGIN) for line in text.splitlines() if line.startswith(MARGIN)]
+    starts = [number for number, line in enumerate(lines) if not line.startswith("    ")]
+    blocks = [lines[start:end] for start, end in pairwise([*starts, len(lines)])]
     return list(dict.fromkeys(report for block in blocks for report in _report(block)))
 
 
 def _report(block: list[str]) -> list[Report]:
     """One block of lines as a report, or nothing for a heading, a summary or a hint."""
-    head = _HEAD.fullmatch(block[0].strip())
+    head = _REPORT.fullmatch(block[0].strip())
     if head is None or "SUMMARY" in block[0] or "COMPUTE-SANITIZER" in block[0]:
         return []
     severity = (head["severity"] or "").lower()
@@ -148,10 +146,9 @@ def _report(block: list[str]) -> list[Report]:
     places = [(match["file"], int(match["line"])) for line in accesses for match in _SOURCE.finditer(line)]
     words = re.split(r" access at | at (?=\S+\+0x|0x)", head["text"])[0]
     if words.startswith("Race reported between"):
-        others = [match[1] for line in block[1:] if (match := re.search(r"and (Read|Write) access at", line))]
+        others = re.findall(r"and (Read|Write) access at", "\n".join(block[1:]))
         words = " and ".join(dict.fromkeys([f"{words} access", *(f"{other} access" for other in others)]))
-    kind = "warning" if severity.startswith("warn") else "error"
-    return [Report(kind, words, tuple(dict.fromkeys(places)))]
+    return [Report("warning" if severity == "warning" else "error", words, tuple(dict.fromkeys(places)))]
 
 
 def stage(name: str, reports: list[Report], file: str) -> Stage:
@@ -164,3 +161,28 @@ def stage(name: str, reports: list[Report], file: str) -> Stage:
     if ordered:
         return Stage(name, True, 0, 0, f"warning: {ordered[0]}", note=f"{name}: {ordered[0]}")
     return passed(name, "compute-sanitizer reports nothing")
+
+
+def main() -> None:
+    """In the process that compute-sanitizer inspects: launch the kernel that a file holds, pickled, once at each of a
+    few small shapes, on exact integers. A fault ends the process; the tool has reported it by then.
+
+    CuPy's memory pool is off and there are no guard bands, so each matrix is an allocation whose end the tool knows.
+    """
+    import cupy
+
+    from worklog.gpu.cuda import CudaDevice
+
+    kernel: Kernel = pickle.loads(Path(sys.argv[1]).read_bytes())
+    cupy.cuda.set_allocator(None)
+    device, rng = CudaDevice(), np.random.default_rng(0)
+    subject = kernel.load(device)
+    for shape in edge_shapes(kernel.domain)[-SHAPES:]:
+        a, b = (device.upload(matrix) for matrix in family("E1", shape, rng))
+        c = device.upload(np.zeros((shape.m, shape.n), np.float32))
+        subject.enqueue(shape, 1.0, a, b, 0.0, c)
+        device.synchronize()
+
+
+if __name__ == "__main__":
+    main()
