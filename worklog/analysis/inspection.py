@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -200,21 +201,17 @@ _MEMORY = ("memory", "requests", "bytes", "sectors", "sectors/request", "wavefro
 
 def report(found: Inspection) -> str:
     """For a terminal."""
+    program = found.main.program
     threads = "" if found.threads is None else f" · {found.threads} threads per block"
     resources = Table.of("", [_resources(found, out) for out in found.compiled])
-    parts = [f"{found.main.program.name}: {found.main.program.entry}{threads}", resources.text(), _main_loops(found)]
-    if found.lines:
-        parts += [
-            f"{found.label} · {found.shape} with alpha = 1, beta = 0",
-            _mix(found.counts),
-            Table("", _MEMORY, _memory(found.counts)).text(),
-            *(f"note: {caveat}" for caveat in found.caveats),
-            *(finding.at(found.main.program.name) for finding in found.findings),
-            _source(found),
-        ]
-    else:
-        parts += [found.label, *(found.caveats or ["give --grid and --block to count memory requests by line"])]
-    return "\n\n".join(parts)
+    parts = [f"{program.name}: {program.entry}{threads}", resources.text(), _main_loops(found)]
+    if not found.lines:
+        caveats = found.caveats or ("give --grid and --block to count memory requests by line",)
+        return "\n\n".join([*parts, found.label, *caveats])
+    parts += [f"{found.label} · {found.shape} with alpha = 1, beta = 0", _mix(found.counts)]
+    parts += [_memory(found.counts).text(), *(f"note: {caveat}" for caveat in found.caveats)]
+    parts += [finding.at(program.name) for finding in found.findings]
+    return "\n\n".join([*parts, _source(found)])
 
 
 def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
@@ -236,14 +233,13 @@ def _main_loops(found: Inspection) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
     if not found.sass:
         return found.sass_note
-    counts = {name: [mix.get(name, 0) for mix in found.sass.values()] for mix in found.sass.values() for name in mix}
-    shown = sorted(counts, key=lambda name: -max(counts[name]))
-    rows = [(name, *map(str, counts[name])) for name in shown[:SASS_SHOWN]]
-    rest = [sum(column) for column in zip(*(counts[name] for name in shown[SASS_SHOWN:]), strict=True)]
-    if rest:
-        rows.append(("others", *map(str, rest)))
-    rows.append(("all", *(str(sum(mix.values())) for mix in found.sass.values())))
-    rows.append(("FFMAs with a bank conflict", *(f"{100 * found.conflicts[arch]:.1f} %" for arch in found.sass)))
+    loops = [Counter(mix) for mix in found.sass.values()]
+    shown = sorted({name: 0 for mix in loops for name in mix}, key=lambda name: -max(mix[name] for mix in loops))
+    rows = [[name, *(str(mix[name]) for mix in loops)] for name in shown[:SASS_SHOWN]]
+    if rest := shown[SASS_SHOWN:]:
+        rows.append(["others", *(str(sum(mix[name] for name in rest)) for mix in loops)])
+    rows.append(["all", *(str(mix.total()) for mix in loops)])
+    rows.append(["FFMAs with a bank conflict", *(f"{100 * found.conflicts[arch]:.1f} %" for arch in found.sass)])
     return Table("", ("main loop, SASS", *found.sass), rows).text()
 
 
@@ -257,19 +253,21 @@ def _mix(counts: Counts) -> str:
     return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{each}"
 
 
-def _memory(counts: Counts) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
+def _memory(counts: Counts) -> Table:
+    rows = []
     for name in ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic"):
         cost = getattr(counts, name)
         if not cost.requests:
             continue
-        row = (name.replace("_", " "), scaled(cost.requests), scaled(cost.bytes))
+        row = dict.fromkeys(_MEMORY, "")
+        row |= {"memory": name.replace("_", " "), "requests": scaled(cost.requests), "bytes": scaled(cost.bytes)}
         if name.startswith("shared"):
-            waves = f"{cost.wavefronts / cost.requests:.2f}"
-            rows.append((*row, "", "", scaled(cost.wavefronts), waves, scaled(cost.conflicts)))
+            row |= {"wavefronts": scaled(cost.wavefronts), "conflicts": scaled(cost.conflicts)}
+            row["per request"] = f"{cost.wavefronts / cost.requests:.2f}"
         else:
-            rows.append((*row, scaled(cost.sectors), f"{cost.sectors_per_request:.2f}", "", "", ""))
-    return rows
+            row |= {"sectors": scaled(cost.sectors), "sectors/request": f"{cost.sectors_per_request:.2f}"}
+        rows.append([*row.values()])
+    return Table("", _MEMORY, rows)
 
 
 def _source(found: Inspection) -> str:

@@ -135,28 +135,27 @@ class HostFunction:
         return function, arrays
 
     def _python(self) -> tuple[Call, str]:
-        """The function as the gate calls it, and the arrays that it takes. Raises BadSetting."""
+        """The function as the gate calls it, and the arrays that it takes. Raises BadSetting, also for a function with
+        another signature.
+        """
         function, arrays = self.loaded()
-        takes_stream = self._takes_stream(function)
+        signature = signature_of(function)
+        takes_stream = signature is not None and "stream" in signature.parameters
+
+        def of_stream(handle: int) -> dict[str, int]:
+            return {"stream": handle} if takes_stream else {}
 
         def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-            return function(alpha, a, b, beta, c, stream=stream) if takes_stream else function(alpha, a, b, beta, c)
+            return function(alpha, a, b, beta, c, **of_stream(stream))
 
-        return call, arrays
-
-    def _takes_stream(self, function: Callable[..., object]) -> bool:
-        """Whether it has a parameter `stream`. Raises BadSetting for a function with another signature."""
-        signature = signature_of(function)
-        if signature is None:
-            return False
-        stream = {"stream": 0} if "stream" in signature.parameters else {}
         try:
-            signature.bind(1.0, None, None, 0.0, None, **stream)
+            if signature is not None:
+                signature.bind(1.0, None, None, 0.0, None, **of_stream(0))
         except TypeError as error:
             raise BadSetting(
                 f"{self.where}:{self.function}{signature} cannot be called as {CONTRACT}: {error}"
             ) from error
-        return bool(stream)
+        return call, arrays
 
     def module(self) -> ModuleType:
         """The file as a new module, or the importable module. It can import from the file's folder and the current one.

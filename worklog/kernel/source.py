@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from worklog.errors import BadSetting, WorklogError
@@ -52,18 +51,13 @@ def source_folder(packaged: str, checkout: str) -> Path:
     """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
     it is missing.
     """
-    return _existing(__file__, packaged, checkout)
-
-
-@cache
-def _existing(module: str, packaged: str, checkout: str) -> Path:
-    package = Path(module).resolve().parents[1]
+    package = Path(__file__).resolve().parents[1]
     folders = package / packaged, package.parent / checkout
-    found = [folder for folder in folders if folder.is_dir()]
-    if not found:
-        missing = f"neither {folders[0]} nor {folders[1]} exists"
-        raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
-    return found[0]
+    for folder in folders:
+        if folder.is_dir():
+            return folder
+    missing = f"neither {folders[0]} nor {folders[1]} exists"
+    raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
 
 
 def kernels_dir() -> Path:
