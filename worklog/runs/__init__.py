@@ -3,8 +3,8 @@
 from worklog.runs.ablation import PRECISION, TOGETHER, Effect, effect_in_words, effects, effects_frame, effects_text
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, Points, open_comparison
 from worklog.runs.documents import (
+    Date,
     claimed,
-    converted,
     not_writable,
     read_json,
     read_part,
@@ -47,8 +47,8 @@ from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration,
 
 __all__ = [
     "AGAINST", "CHAPTERS", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "PRECISION", "TOGETHER", "WIDTH", "Bar", "Cell",
-    "Comparison", "Effect", "Energy", "Estimate", "Measurement", "Points", "Reading", "Run", "Sample", "Table", "bound",
-    "cells", "claimed", "converted", "duration", "effect_in_words", "effects", "effects_frame", "effects_text",
+    "Comparison", "Date", "Effect", "Energy", "Estimate", "Measurement", "Points", "Reading", "Run", "Sample", "Table",
+    "bound", "cells", "claimed", "duration", "effect_in_words", "effects", "effects_frame", "effects_text",
     "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median", "new_path", "not_writable",
     "open_comparison", "open_run", "paired_ratio", "percent", "read_json", "read_part", "read_text", "recorded_run",
     "recordings", "require_file", "require_writable", "run_of", "runs_dir", "scaled", "source_label", "summarise",

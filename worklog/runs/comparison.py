@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 from msgspec import Meta
 
-from worklog.errors import BadRunFile, NothingToDraw
-from worklog.runs.documents import ByLength, Positive, converted, read_json
+from worklog.errors import NothingToDraw
+from worklog.runs.documents import ByLength, Date, Positive, read_json
 from worklog.runs.run import recordings, source_label
 
 if TYPE_CHECKING:
@@ -101,17 +100,27 @@ class Overhead(TypedDict):
     offset_by_length_us: Annotated[ByLength, Meta(min_length=1)]
 
 
-class Document(TypedDict):
+@dataclass
+class Document:
     """What of a document is read here, in a chart or in a notebook; the rest is provenance."""
 
-    created: datetime
-    origin: NotRequired[str]
+    created: Date
     complete: bool
-    benchmarks: NotRequired[list[str]]
     device: dict[str, Any]
     calibration: Overhead
     rows: list[Row]
     promises: Promises
+    benchmarks: list[str] = field(default_factory=list)
+    origin: str = "recorded"
+
+    def __post_init__(self) -> None:
+        works = (KNOWN, CUBLAS, *self.benchmarks)
+        if self.complete and self.rows and not self.benchmarks and "aa" not in self.promises:
+            raise ValueError("promises lacks aa")
+        if not (self.rows or self.promises.get("coverage")):
+            raise ValueError("rows is empty")
+        if other := {row.work for row in self.rows}.difference(works):
+            raise ValueError(f"rows: work is {other.pop()!r:.60}: works are {', '.join(works)}")
 
 
 @dataclass(frozen=True)
@@ -219,20 +228,9 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
     shipped, advice = path is None, "give a file that `worklog peers` wrote"
     if path is None:
         advice = "install gemm-worklog again"
-        found = recordings(part)
-        if not found:
+        recorded = recordings(part)
+        if not recorded:
             raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
-        path = [*found.values()][-1]
-    document = read_json(Path(path), "peers", range(1, SCHEMA + 1), advice)
-    try:
-        whole = converted(document, Document)
-        declared = whole.get("benchmarks", [])
-        if whole["complete"] and whole["rows"] and not declared and "aa" not in whole["promises"]:
-            raise ValueError("promises lacks aa")
-        if not (whole["rows"] or whole["promises"].get("coverage")):
-            raise ValueError("rows is empty")
-        if other := {row.work for row in whole["rows"]}.difference((KNOWN, CUBLAS, *declared)):
-            raise ValueError(f"rows: work is {other.pop()!r:.60}: works are {', '.join((KNOWN, CUBLAS, *declared))}")
-    except ValueError as error:
-        raise BadRunFile(f"{path} isn't a whole comparison of harnesses ({error}): {advice}") from error
-    return Comparison(document, "recorded" if shipped else document.get("origin", "recorded"))
+        path = [*recorded.values()][-1]
+    document, found = read_json(Path(path), Document, "peers", range(1, SCHEMA + 1), advice)
+    return Comparison(document, "recorded" if shipped else found.origin)

@@ -23,6 +23,7 @@ from worklog.errors import BadRunFile, BadSetting
 T = TypeVar("T")
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
+Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
 ByLength = dict[Annotated[float, msgspec.Meta(gt=0, lt=1e9)], float]  # by a known length in microseconds
 
 
@@ -124,9 +125,9 @@ def claimed(path: Path) -> Iterator[None]:
             path.unlink()
 
 
-def read_json(path: Path, kind: str | None, schemas: Sequence[int], advice: str) -> dict[str, Any]:
-    """The document of a file of this kind (a run states none) and one of these schemas. Raises BadRunFile, ending in
-    `advice`.
+def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str) -> tuple[Any, T]:
+    """The document of a file of this kind (a run states none) and one of these schemas: as JSON gives it, and as a type
+    whose fields it must hold. Raises BadRunFile, ending in `advice`.
     """
     try:
         document: Any = msgspec.json.decode(read_text(path))
@@ -144,4 +145,7 @@ def read_json(path: Path, kind: str | None, schemas: Sequence[int], advice: str)
         newer = isinstance(schema, int) and schema > max(schemas)
         what_to_do = "install a newer gemm-worklog" if newer else advice
         raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(schemas)}: {what_to_do}")
-    return document
+    try:
+        return document, converted(document, to)
+    except ValueError as error:
+        raise BadRunFile(f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}") from error

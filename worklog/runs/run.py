@@ -19,7 +19,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
 from worklog.runs import frames, tables
-from worklog.runs.documents import ByLength, converted, read_json, write_text
+from worklog.runs.documents import ByLength, Date, read_json, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json
 from worklog.settings import Harness
 
@@ -42,7 +42,7 @@ class File(TypedDict):
 
     origin: NotRequired[Literal["live", "recorded"]]
     tool: dict[str, Any]
-    created: datetime
+    created: Date
     complete: bool
     device: dict[str, str | float | tuple[int, int]]
     software: dict[str, str]
@@ -151,22 +151,20 @@ class Run:
         naming the part that is missing or damaged.
         """
         advice = "measure again, or give a file that `worklog run` wrote"
-        document = read_json(path, None, [SCHEMA], advice)
-        where, entries = "", list[Measurement]()
+        document, _ = read_json(path, File, None, [SCHEMA], advice)
+        values = {name: document[name] for name in HEAD}
+        values["calibration"] = {name: value for name, value in values["calibration"].items() if value is not None}
+        if values["harness"]:
+            values["harness"] = BEFORE_PLACEMENT | values["harness"]
+        where, entries = "harness ", list[Measurement]()
         try:
-            converted(document, File)
-            values = {name: document[name] for name in HEAD}
-            values["calibration"] = {name: value for name, value in values["calibration"].items() if value is not None}
-            if values["harness"]:
-                values["harness"] = BEFORE_PLACEMENT | values["harness"]
-            where = "harness "
             _check_settings(values["harness"])
             for number, entry in enumerate(document["measurements"], 1):
                 where = f"measurements {number} "
                 entries.append(Measurement.from_dict(entry))
                 _check_settings(values["harness"] | entries[-1].changed)
         except (ValueError, BadSetting) as error:
-            raise BadRunFile(f"{path} isn't a whole run of schema {SCHEMA} ({where}{error}): {advice}") from error
+            raise BadRunFile(f"{path} isn't a whole document of a run ({where}{error}): {advice}") from error
         origin = origin or document.get("origin", "recorded")
         measurements = [replace(m, label=re.sub("^(live|recorded) ", f"{origin} ", m.label)) for m in entries]
         return cls(**values, measurements=measurements, origin=origin, path=path)
