@@ -21,7 +21,8 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import measure
-from worklog.runner.session import Session, attempt
+from worklog.runner.job import attempt
+from worklog.runner.session import Session
 from worklog.runner.tasks import Task
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, new_path

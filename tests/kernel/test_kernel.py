@@ -26,8 +26,8 @@ from worklog.kernel.source import evaluate
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
+from worklog.runner.job import attempt
 from worklog.runner.measure import measure
-from worklog.runner.session import attempt
 from worklog.runner.tasks import Task
 
 TEMPLATE = """\

@@ -20,8 +20,8 @@ from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.libraries import libraries
 from worklog.problem.gemm import Shape
+from worklog.runner.job import attempt
 from worklog.runner.measure import require_measurable
-from worklog.runner.session import attempt
 from worklog.runner.tasks import Task, tasks_of
 from worklog.runs.run import Run
 

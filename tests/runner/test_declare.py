@@ -22,8 +22,8 @@ from worklog.errors import BadRunFile, BadSetting
 from worklog.problem.axes import Axis
 from worklog.runner import declare
 from worklog.runner.declare import Benchmark, State, declared, measure
+from worklog.runner.job import attempt
 from worklog.runner.measure import carry_out
-from worklog.runner.session import attempt
 from worklog.runs.measurement import Measurement
 
 FILE = """

@@ -12,7 +12,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.problem import Axis
 from worklog.runner.declare import declared
-from worklog.runner.session import attempt
+from worklog.runner.job import attempt
 from worklog.runs.measurement import Measurement
 
 FILE = """

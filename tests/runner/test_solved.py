@@ -16,7 +16,7 @@ from worklog.errors import BadProblem
 from worklog.kernel import Kernel
 from worklog.kernel.solution import Solution
 from worklog.runner import solved
-from worklog.runner.session import attempt
+from worklog.runner.job import attempt
 from worklog.runner.tasks import Task
 from worklog.runs.measurement import Measurement
 from worklog.runs.tables import duration, means

@@ -14,7 +14,8 @@ from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner.session import Session, attempt, read
+from worklog.runner.job import attempt
+from worklog.runner.session import Session, read
 from worklog.runner.tasks import BASELINE, Task
 from worklog.runs.measurement import Measurement
 from worklog.runs.samples import Estimate, event_overhead_us, summarise, summarize

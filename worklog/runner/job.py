@@ -18,9 +18,9 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,13 +30,18 @@ from worklog.gpu import bus_id, gpu_reason, switchable_clocks
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
     from worklog.runner.session import Session
+    from worklog.runner.tasks import Task
     from worklog.runs import Measurement
+    from worklog.settings import Harness
+
+TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 
 
 class ContextLost(Exception):
     """The last measurement lost the GPU's context: nothing can be measured after it in this process."""
 
 
+Hold = Callable[[str], tuple[str, list[str]]]
 Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 
@@ -96,7 +101,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
     with its measurements and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
-    from worklog.runner.session import Session, attempt
+    from worklog.runner.session import Session
 
     tasks, harness = order["tasks"], order["harness"]
     with alone_on_the_gpu(), switchable_clocks() as hold:
@@ -118,6 +123,61 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
             except LaunchFailed as error:
                 raise ContextLost(str(error)) from error
     say("done")
+
+
+def attempt(
+    session: Session,
+    task: Task,
+    harness: Harness,
+    earlier: Sequence[Measurement] = (),
+    hold: Hold = lambda clocks: (clocks, []),
+) -> list[Measurement]:
+    """Gate and time one task: a measurement against each of its baselines. A failed check, a failed launch and a skip
+    are results too.
+
+    earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the task's
+    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurements state what was held. Raises LaunchFailed
+    if the GPU's context is lost: nothing can be measured after that in this process.
+    """
+    used = harness.but(**dict(task.changed))
+    clocks, notes = hold(used.clocks)
+    if used.clocks == harness.clocks:  # the run states the notes
+        notes = []
+    changed = {**dict(task.changed), "clocks": clocks}
+    if clocks == harness.clocks:
+        del changed["clocks"]
+    used, task = used.but(clocks=clocks), replace(task, changed=tuple(changed.items()))
+    try:
+        if task.shape is not None:
+            from worklog.runner.session import measurements
+
+            why = _too_slow(task, used, earlier)
+            return task.without_time("skipped", why) if why else measurements(session, task, used, notes)
+        from worklog.runner import point, solved  # a run of rungs needs neither
+
+        if session.kernel(task.kernel).solution is None:
+            return point.measurements(session, task, used, notes)
+        return solved.measurements(session, task, used, notes)
+    except LaunchFailed as error:
+        session.device.synchronize()  # raises again if the context is lost
+        return task.without_time("refused", f"launch: {error}")
+
+
+def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
+    """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
+    flops = task.problem.flops
+    same = [m for m in earlier if m.kernel == task.kernel and not m.changed and m.us is not None]
+    smaller = [m for m in same if m.problem.flops < flops]
+    if not smaller:
+        return None
+    largest = max(smaller, key=lambda m: m.problem.flops)
+    expected_s = (largest.us or 0.0) / 1e6 * flops / largest.problem.flops
+    if expected_s * harness.least_samples <= TOO_SLOW_S:
+        return None
+    return (
+        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
+        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
+    )
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:

@@ -1,9 +1,9 @@
-"""Gate, then time, one task on one GPU. A `Session` holds what is made once and used for every measurement of a run."""
+"""Gate, then time, a matrix product on one GPU. A `Session` holds what is made once and used for a whole run."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
 
-TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 LEFT_S = 10.0  # for work that a kernel left on the GPU
 IDLE_LAUNCHES = 5
 UNCHECKED: dict[bool | str, str] = {
@@ -35,7 +34,6 @@ UNCHECKED: dict[bool | str, str] = {
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
 LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
-Hold = Callable[[str], tuple[str, list[str]]]
 
 
 class Session:
@@ -157,46 +155,9 @@ def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
     return found, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
 
 
-def attempt(
-    session: Session,
-    task: Task,
-    harness: Harness,
-    earlier: Sequence[Measurement] = (),
-    hold: Hold = lambda clocks: (clocks, []),
-) -> list[Measurement]:
-    """Gate and time one task: a measurement against each of its baselines. A failed check, a failed launch and a skip
-    are results too.
-
-    earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the task's
-    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurements state what was held. Raises LaunchFailed
-    if the GPU's context is lost: nothing can be measured after that in this process.
-    """
-    used = harness.but(**dict(task.changed))
-    clocks, notes = hold(used.clocks)
-    if used.clocks == harness.clocks:  # the run states the notes
-        notes = []
-    changed = {**dict(task.changed), "clocks": clocks}
-    if clocks == harness.clocks:
-        del changed["clocks"]
-    used, task = used.but(clocks=clocks), replace(task, changed=tuple(changed.items()))
-    try:
-        if task.shape is not None:
-            return _product(session, task, used, notes, earlier)
-        from worklog.runner import point, solved  # a run of rungs needs neither
-
-        if session.kernel(task.kernel).solution is None:
-            return point.measurements(session, task, used, notes)
-        return solved.measurements(session, task, used, notes)
-    except LaunchFailed as error:
-        session.device.synchronize()  # raises again if the context is lost
-        return task.without_time("refused", f"launch: {error}")
-
-
-def _product(
-    session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement]
-) -> list[Measurement]:
+def measurements(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> list[Measurement]:
     """Gate and time a kernel at a shape. A baseline that fails the gate has no time; the others have."""
-    if reason := _skipped(session, task, used) or _too_slow(task, used, earlier):
+    if reason := _skipped(session, task, used):
         return task.without_time("skipped", reason)
     found = dict(zip(task.baselines, task.without_time("measured"), strict=True))
     right, verdict = [*task.baselines], None
@@ -354,20 +315,3 @@ def waits_us(session: Session, launch: Launch) -> list[float]:
         session.device.synchronize_all()
         waits.append(session.timeline.host_us() - ended)
     return waits
-
-
-def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
-    """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
-    flops = task.problem.flops
-    same = [m for m in earlier if m.kernel == task.kernel and not m.changed and m.us is not None]
-    smaller = [m for m in same if m.problem.flops < flops]
-    if not smaller:
-        return None
-    largest = max(smaller, key=lambda m: m.problem.flops)
-    expected_s = (largest.us or 0.0) / 1e6 * flops / largest.problem.flops
-    if expected_s * harness.least_samples <= TOO_SLOW_S:
-        return None
-    return (
-        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
-        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
-    )
