@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.runs.documents import write_text
-from worklog.runs.samples import HOT, event_overhead_us, over_shapes
+from worklog.runs.samples import event_overhead_us, over_shapes
 from worklog.runs.tables import Bar, Cell, Table, duration, footnotes, of_baseline, tables
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from worklog.runs.measurement import Measurement
     from worklog.runs.run import Run
 
+SIDES = {"kernel": "", "baseline": "baseline_", "hot kernel": "hot_", "hot baseline": "hot_baseline_"}
 NESTED = ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses", "beside")
 FASTEST, SAME, SLOWEST, OTHER = "+", "≈", "−", ""
 LEGEND = (
@@ -38,10 +39,7 @@ def measurements(run: Run) -> pandas.DataFrame:
 
     rows = []
     for m in run.measurements:
-        rest = asdict(m)
-        for name in NESTED:
-            del rest[name]
-        rest |= {
+        rest = {name: value for name, value in asdict(m).items() if name not in NESTED} | {
             "samples": m.n,
             "changed": _changed(m),
             "precision": (m.verdict or {}).get("precision"),
@@ -66,20 +64,16 @@ def samples(run: Run) -> pandas.DataFrame:
         place = _place(m, ("us", "us_read", "of", "number", "counts", "label"))
         head = {"kernel": m.kernel, **place, "changed": _changed(m), "against": m.baseline}
         counted = m.samples.get("counts", [])
-        for of, side in (("kernel", ""), ("baseline", "baseline_")):
-            for number, us in enumerate(m.samples.get(f"{side}us", ())):
-                row = {
-                    "us": round(us - overhead, 4),
-                    "us_read": us,
-                    "counts": number < len(counted) and bool(counted[number]),
-                }
-                for name in ("sm_mhz", "placement"):
-                    column = m.samples.get(f"{side}{name}")
-                    row[name] = column[number] if column else None
-                rows.append({**head, "of": of, "number": number, **row, "label": m.label})
-        for of, name in zip(("hot kernel", "hot baseline"), HOT, strict=True):
-            for number, us in enumerate(m.samples.get(name, ())):
-                rows.append({**head, "of": of, "number": number, "us": us, "counts": True, "label": m.label})
+        for of, side in SIDES.items():
+            columns = [m.samples.get(f"{side}{name}") or () for name in ("us", "sm_mhz", "placement")]
+            for number, (us, mhz, placement) in enumerate(zip_longest(*columns)):
+                counts = number < len(counted) and bool(counted[number])
+                read = {"us": round(us - overhead, 4), "us_read": us, "counts": counts}
+                row = {"of": of, "number": number} | ({"us": us, "counts": True} if "hot" in of else read)
+                row |= {"sm_mhz": mhz, "placement": placement, "label": m.label}
+                rows.append(
+                    {"kernel": m.kernel, **_place(m, row), "changed": _changed(m), "against": m.baseline, **row}
+                )
     return pandas.DataFrame(rows)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -16,6 +16,7 @@ from worklog.problem import Shape
 from worklog.runs import tables
 from worklog.runs.documents import Count, Positive, converted, without_nan
 
+Status = Annotated[str, Meta(pattern="^(measured|refused|skipped)$")]
 AGAINST = "against"  # among the changed settings: another baseline than cuBLAS, or than a benchmark's first one
 
 
@@ -57,16 +58,8 @@ class Samples(TypedDict, total=False):
 class Entry(TypedDict, total=False):
     """What an entry of a run file must hold beyond the types of a Measurement's fields."""
 
-    shape: tuple[Count, Count, Count] | None
-    status: Literal["measured", "refused", "skipped"]
     verdict: Verdict | None
     samples: Samples
-    us: Positive | None
-    tflops: Positive | None
-    ratio: Positive | None
-    sm_mhz: Positive | None
-    gbs: Positive | None
-    hot_us: Positive | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,19 +82,19 @@ class Measurement:
     """
 
     kernel: str
-    shape: tuple[int, int, int] | None
-    status: str
+    shape: tuple[Count, Count, Count] | None
+    status: Status
     reason: str | None = None
     changed: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] | None = None
-    us: float | None = None
+    us: Positive | None = None
     us_low: float | None = None
     us_high: float | None = None
     us_launches: float | None = None
     us_placement: float | None = None
     overhead_us: float | None = None
-    tflops: float | None = None
-    ratio: float | None = None
+    tflops: Positive | None = None
+    ratio: Positive | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
     ratio_launches: float | None = None
@@ -113,17 +106,17 @@ class Measurement:
     elements: int | None = None
     bytes_read: int | None = None
     bytes_written: int | None = None
-    gbs: float | None = None
+    gbs: Positive | None = None
     of_copy: float | None = None
     of_memory_peak: float | None = None
-    hot_us: float | None = None
+    hot_us: Positive | None = None
     hot_low: float | None = None
     hot_high: float | None = None
     hot_ratio: float | None = None
     joules: float | None = None
     watts: float | None = None
     celsius: float | None = None
-    sm_mhz: float | None = None
+    sm_mhz: Positive | None = None
     throttle_mask: int = 0
     converged: bool = False
     degradations: tuple[str, ...] = ()
