@@ -8,6 +8,7 @@ computed here, from the unbiased samples.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -93,46 +94,39 @@ def effects(run: Run, kernel: str) -> list[Effect]:
         unbiased = next((m for m in here if not m.changed), None)
         if unbiased is None or unbiased.tflops is None:
             continue
-        biased = {frozenset(m.changed): m for m in here if m.changed}
-        for pitfall in PITFALLS:
-            measured = biased.get(frozenset([pitfall.setting]))
-            if not pitfall.resampled:
-                found += _computed(run, unbiased, pitfall)
-            elif measured is not None:
-                if pitfall.setting == "warmup":
-                    # The cold start as it usually happens: the first launch is the time. A median ignores it.
-                    first, kind = _summary(run, measured, statistic="first"), f"{pitfall.title}, first launch believed"
-                    cold = replace(pitfall, setting="first_launch", title=kind)
-                    found.append(_effect(unbiased, cold, "none", first.tflops, _noise(pitfall.corrupts, unbiased)))
-                number = measured.ratio if pitfall.corrupts == "of cuBLAS" else measured.tflops
-                noise = _noise(pitfall.corrupts, unbiased, measured)
-                found.append(_effect(unbiased, pitfall, measured.changed[pitfall.setting], number, noise))
-        own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
-        for settings, (name, title) in TOGETHER.items():
-            measured = biased.get(settings - own)
-            if measured is not None:
-                noise = _noise("TFLOP/s", unbiased, measured)
-                found.append(_effect(unbiased, Pitfall(name, "", (), title, ""), SEVERAL, measured.tflops, noise))
+        numbers = {"of cuBLAS": unbiased.ratio, "of the roof": unbiased.of_roof, "TFLOP/s": unbiased.tflops}
+        for pitfall, value, biased, noise in _readings(run, unbiased, {frozenset(m.changed): m for m in here}):
+            words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
+            both = numbers[pitfall.corrupts] or 0.0, biased or 0.0
+            found.append(Effect(kernel, astuple(shape), *words, *both, noise, unbiased.label))
     found = [e for e in found if e.unbiased > 0 and 0 < e.biased < math.inf]
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
     return found
 
 
-def _effect(of: Measurement, pitfall: Pitfall, value: Value, biased: float | None, noise: float) -> Effect:
-    """An effect on the unbiased measurement `of`."""
-    unbiased = {"of cuBLAS": of.ratio, "of the roof": of.of_roof}.get(pitfall.corrupts, of.tflops)
-    words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
-    return Effect(of.kernel, astuple(of.problem), *words, unbiased or 0.0, biased or 0.0, noise, of.label)
-
-
-def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> list[Effect]:
-    """The effect of a pitfall in the arithmetic, on the unbiased samples."""
-    if pitfall.setting == "roof" and unbiased.of_roof is None:
-        return []
-    found = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
-    number = found.of_peak if pitfall.setting == "roof" else found.tflops
-    return [_effect(unbiased, pitfall, pitfall.biased[0], number, 0.0)]
+def _readings(
+    run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]
+) -> Iterator[tuple[Pitfall, Value, float | None, float]]:
+    """Of each pitfall that was measured or can be computed, its biased value, the number that it gives, and the noise.
+    measured: by the settings that were changed.
+    """
+    for pitfall in PITFALLS:
+        m = measured.get(frozenset([pitfall.setting]))
+        if not pitfall.resampled:
+            found = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
+            yield pitfall, pitfall.biased[0], found.of_peak if pitfall.setting == "roof" else found.tflops, 0.0
+        elif m is not None:
+            if pitfall.setting == "warmup":
+                # The cold start as it usually happens: the first launch is the time. A median ignores it.
+                cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
+                yield cold, "none", _summary(run, m, statistic="first").tflops, _noise(pitfall.corrupts, unbiased)
+            number = m.ratio if pitfall.corrupts == "of cuBLAS" else m.tflops
+            yield pitfall, m.changed[pitfall.setting], number, _noise(pitfall.corrupts, unbiased, m)
+    own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
+    for settings, (name, title) in TOGETHER.items():
+        if m := measured.get(settings - own):
+            yield Pitfall(name, "", (), title, ""), SEVERAL, m.tflops, _noise("TFLOP/s", unbiased, m)
 
 
 def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:

@@ -71,9 +71,7 @@ def samples(run: Run) -> pandas.DataFrame:
                 read = {"us": round(us - overhead, 4), "us_read": us, "counts": counts}
                 row = {"of": of, "number": number} | ({"us": us, "counts": True} if "hot" in of else read)
                 row |= {"sm_mhz": mhz, "placement": placement, "label": m.label}
-                rows.append(
-                    {"kernel": m.kernel, **_place(m, row), "changed": _changed(m), "against": m.baseline, **row}
-                )
+                rows.append(head | row)
     return pandas.DataFrame(rows)
 
 
