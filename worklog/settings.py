@@ -1,15 +1,15 @@
 """The settings of a measurement: every pitfall that biases one, with the one setting that avoids it.
 
-The harness, the ablation, the command line, the widgets and the documentation are generated from the fields of Harness,
-so a pitfall is added here and nowhere else. Code that only shows results can import this module too. The options of a
-user kernel are declared here as well, for the command line and the notebooks' magic.
+The harness, the ablation, the command line, the widgets and the documentation are generated from Harness, PITFALLS and
+SAMPLING, so a pitfall is added here and nowhere else. Code that only shows results can import this module too. The
+options of a user kernel are declared here as well, for the command line and the notebooks' magic.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import Field, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -98,141 +98,41 @@ RULES: dict[str, dict[str, dict[str, float]]] = {
 }
 
 
-def pitfall(unbiased: Value, biased: tuple[Value, ...], title: str, what: str, **more: Any) -> Any:
-    """A field of Harness: the setting that avoids a pitfall. The arguments are the fields of Pitfall."""
-    return field(default=unbiased, metadata={"pitfall": Pitfall("", unbiased, biased, title, what, **more)})
-
-
-def sampling(default: float | str, what: str, least: float = 0, most: float = math.inf) -> Any:
-    """A field of Harness that says how long to measure: a word, or a number in a range whose ends are included."""
-    return field(default=default, metadata={"sampling": what, "range": (least, most)})
-
-
 @dataclass(frozen=True)
 class Harness:
-    """How to measure. Each field up to `roof` is the setting of one pitfall, and the defaults are unbiased. The others
-    say how long to measure. Raises BadSetting for any other value.
+    """How to measure. Each field up to `roof` is the setting of one pitfall (PITFALLS), and the defaults are unbiased.
+    The others say how long to measure (SAMPLING). Raises BadSetting for any other value.
     """
 
-    clocks: str = pitfall(
-        "watched",
-        ("ignored",),
-        "clocks drift",
-        "The SM clock changes with load and temperature, and every time changes with it.",
-        article=1,
-        also=("locked",),
-        numbered=True,
-    )
-    timer: str = pitfall(
-        "events",
-        ("host",),
-        "the launch is asynchronous",
-        "A host clock around a launch times the queue, not the kernel.",
-        article=2,
-        also=("graph", "cupti"),
-    )
-    l2: str = pitfall(
-        "flush",
-        ("warm",),
-        "L2 stays warm",
-        "The launch before left the inputs in L2, where a single call would not find them.",
-        article=3,
-        also=("rotate",),
-    )
-    warmup: str = pitfall(
-        "steady",
-        ("none",),
-        "cold start",
-        "A first launch pays for loading the module and for clocks that are still rising.",
-        article=4,
-        also=("count", "time", "salykova", "tensara"),
-        numbered=True,
-    )
-    queue: bool = pitfall(
-        True,
-        (False,),
-        "the launch bubble",
-        "Between two events on an empty stream, the GPU waits for the host to launch.",
-    )
-    offset: str = pitfall(
-        "removed",
-        ("kept",),
-        "the event pair has a length",
-        "Two events around nothing read some microseconds; every kernel gets them on top.",
-        resampled=False,
-    )
-    statistic: str = pitfall(
-        "median",
-        ("mean", "min", "first"),
-        "one fat outlier",
-        "A mean follows the one sample that was interrupted; a minimum shows the luckiest.",
-        resampled=False,
-    )
-    order: str = pitfall(
-        "interleaved",
-        ("sequential",),
-        "drift between two kernels",
-        "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
-        corrupts="of cuBLAS",
-    )
-    placement: str = pitfall(
-        "varied",
-        ("fixed",),
-        "the buffers stay in one place",
-        "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
-        "interval over launches in one place can't see it.",
-    )
-    inputs: str = pitfall("random", ("zeros", "ones"), "easy data", "Zeros draw less power, and hide wrong answers.")
-    gate: bool | str = pitfall(
-        True,
-        (False, "article"),
-        "wrong answers are fast",
-        "Without a check, the fastest kernel is the one that does least; with a loose one, BF16.",
-    )
-    baseline: str = pitfall(
-        "fp32",
-        ("tf32",),
-        "the baseline runs on another datapath",
-        "cuBLAS may use tensor cores with 10-bit mantissas when asked for FP32.",
-        corrupts="of cuBLAS",
-    )
-    roof: str = pitfall(
-        "fp32",
-        ("bf16_datasheet",),
-        "the wrong roof",
-        "A share of another datapath's peak says nothing.",
-        corrupts="of the roof",
-        resampled=False,
-    )
-    precision: float = sampling(
-        0.005, "half-width of the median's 95 % interval, relative, at which sampling stops", 1e-6, 0.999
-    )
-    least_samples: int = sampling(10, "minimum number of samples", 1)
-    most_samples: int = sampling(2000, "maximum number of samples", 1)
-    budget_s: float = sampling(8.0, "seconds for the samples of one kernel at one size", 1e-6, 1e9)
-    stopping: str = sampling(
-        "interval",
-        f"the stopping criterion; also {', '.join([*RULES['stopping']][1:])}: the result states what they don't check",
-    )
-    graph_launches: int = sampling(10, "launches in one graph (timer = graph), fewer of slow kernels", 1, 10_000)
-    hot_ms: float = sampling(
-        10.0, "milliseconds of launches in a row for the hot time beside the cold one; 0 for none", most=1000
-    )
-    energy_s: float = sampling(
-        0.0, "seconds of launches in a row whose energy NVML counts; 0 for none, 1 is enough", most=60
-    )
-    sleep_ms: float = sampling(
-        0.0, "milliseconds that the host sleeps and the GPU idles before each sample", most=60_000
-    )
-    cool_c: float = sampling(
-        0.0, "temperature in °C that is waited for before each measurement; 0 doesn't wait", most=120
-    )
+    clocks: str = "watched"
+    timer: str = "events"
+    l2: str = "flush"
+    warmup: str = "steady"
+    queue: bool = True
+    offset: str = "removed"
+    statistic: str = "median"
+    order: str = "interleaved"
+    placement: str = "varied"
+    inputs: str = "random"
+    gate: bool | str = True
+    baseline: str = "fp32"
+    roof: str = "fp32"
+    precision: float = 0.005
+    least_samples: int = 10
+    most_samples: int = 2000
+    budget_s: float = 8.0
+    stopping: str = "interval"
+    graph_launches: int = 10
+    hot_ms: float = 10.0
+    energy_s: float = 0.0
+    sleep_ms: float = 0.0
+    cool_c: float = 0.0
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
-        for setting in fields(Harness)[len(PITFALLS) :]:
-            self._check_sampling(setting)
+        for name in SAMPLING:
+            self._check_sampling(name)
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
@@ -245,14 +145,15 @@ class Harness:
         if self.timer == "graph" and self.warmup == "none":
             raise BadSetting("timer = graph and warmup = none contradict: what is recorded has been launched before")
 
-    def _check_sampling(self, setting: Field[Any]) -> None:
-        value, expected, (least, most) = getattr(self, setting.name), type(setting.default), setting.metadata["range"]
+    def _check_sampling(self, name: str) -> None:
+        value, expected = getattr(self, name), type(getattr(Harness, name))
         if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):
-            given = f"{setting.name} = {value!r} is of type {type(value).__name__}"
-            raise BadSetting(f"{given}: give {TYPES[expected]}")
-        if not isinstance(value, str) and not least <= value <= most:
-            limits = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
-            raise BadSetting(f"{setting.name} = {value!r} must be {limits}")
+            raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
+        if expected is not str:
+            least, most = RANGES[name]
+            if not least <= value <= most:
+                limits = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
+                raise BadSetting(f"{name} = {value!r} must be {limits}")
 
     @classmethod
     def naive(cls) -> Harness:
@@ -281,12 +182,67 @@ class Harness:
         return asdict(self)
 
 
-PITFALLS: tuple[Pitfall, ...] = tuple(
-    replace(setting.metadata["pitfall"], setting=setting.name)
-    for setting in fields(Harness)
-    if "pitfall" in setting.metadata
-)
-SAMPLING = {s.name: s.metadata["sampling"] for s in fields(Harness) if "sampling" in s.metadata}  # with what each means
+def _pitfall(setting: str, biased: tuple[Value, ...], title: str, what: str, **more: Any) -> Pitfall:
+    return Pitfall(setting, getattr(Harness, setting), biased, title, what, **more)
+
+
+PITFALLS = (
+    _pitfall("clocks", ("ignored",), "clocks drift",
+             "The SM clock changes with load and temperature, and every time changes with it.",
+             article=1, also=("locked",), numbered=True),
+    _pitfall("timer", ("host",), "the launch is asynchronous",
+             "A host clock around a launch times the queue, not the kernel.", article=2, also=("graph", "cupti")),
+    _pitfall("l2", ("warm",), "L2 stays warm",
+             "The launch before left the inputs in L2, where a single call would not find them.",
+             article=3, also=("rotate",)),
+    _pitfall("warmup", ("none",), "cold start",
+             "A first launch pays for loading the module and for clocks that are still rising.",
+             article=4, also=("count", "time", "salykova", "tensara"), numbered=True),
+    _pitfall("queue", (False,), "the launch bubble",
+             "Between two events on an empty stream, the GPU waits for the host to launch."),
+    _pitfall("offset", ("kept",), "the event pair has a length",
+             "Two events around nothing read some microseconds; every kernel gets them on top.", resampled=False),
+    _pitfall("statistic", ("mean", "min", "first"), "one fat outlier",
+             "A mean follows the one sample that was interrupted; a minimum shows the luckiest.", resampled=False),
+    _pitfall("order", ("sequential",), "drift between two kernels",
+             "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
+             corrupts="of cuBLAS"),
+    _pitfall("placement", ("fixed",), "the buffers stay in one place",
+             "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
+             "interval over launches in one place can't see it."),
+    _pitfall("inputs", ("zeros", "ones"), "easy data", "Zeros draw less power, and hide wrong answers."),
+    _pitfall("gate", (False, "article"), "wrong answers are fast",
+             "Without a check, the fastest kernel is the one that does least; with a loose one, BF16."),
+    _pitfall("baseline", ("tf32",), "the baseline runs on another datapath",
+             "cuBLAS may use tensor cores with 10-bit mantissas when asked for FP32.", corrupts="of cuBLAS"),
+    _pitfall("roof", ("bf16_datasheet",), "the wrong roof",
+             "A share of another datapath's peak says nothing.", corrupts="of the roof", resampled=False),
+)  # fmt: skip
+# How long to measure: what each setting means, and the range of its numbers, both ends included.
+SAMPLING = {
+    "precision": "half-width of the median's 95 % interval, relative, at which sampling stops",
+    "least_samples": "minimum number of samples",
+    "most_samples": "maximum number of samples",
+    "budget_s": "seconds for the samples of one kernel at one size",
+    "stopping": "the stopping criterion; also {}: the result states what they don't check".format(
+        ", ".join([*RULES["stopping"]][1:])
+    ),
+    "graph_launches": "launches in one graph (timer = graph), fewer of slow kernels",
+    "hot_ms": "milliseconds of launches in a row for the hot time beside the cold one; 0 for none",
+    "energy_s": "seconds of launches in a row whose energy NVML counts; 0 for none, 1 is enough",
+    "sleep_ms": "milliseconds that the host sleeps and the GPU idles before each sample",
+    "cool_c": "temperature in °C that is waited for before each measurement; 0 doesn't wait",
+}
+RANGES = {
+    "precision": (1e-6, 0.999),
+    **dict.fromkeys(("least_samples", "most_samples"), (1, math.inf)),
+    "budget_s": (1e-6, 1e9),
+    "graph_launches": (1, 10_000),
+    "hot_ms": (0, 1000),
+    "energy_s": (0, 60),
+    "sleep_ms": (0, 60_000),
+    "cool_c": (0, 120),
+}
 # These change what is measured. The others change how, and the ablation sets all of them together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
 TYPES: dict[type, str] = {float: "a number", int: "a whole number", str: "a word such as 'interval'"}
@@ -359,25 +315,21 @@ class Option:
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X,Y", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: as the source states)."),
+    "grid": Option(("--grid",), None, "X,Y",
+                   "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: as the source states)."),
     "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: as the source states)."),
-    "entry": Option(
-        ("--entry",), None, "NAME", "The kernel in the source, with template arguments if any (default: the only one)."
-    ),
-    "args": Option(
-        ("--args",), "", "NAMES", "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."
-    ),
+    "entry": Option(("--entry",), None, "NAME",
+                    "The kernel in the source, with template arguments if any (default: the only one)."),
+    "args": Option(("--args",), "", "NAMES",
+                   "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
-    "constant": Option(
-        ("--constant",), (), "NAME=VALUE,…", "Values of a __constant__ variable that host code sets; repeat for more."
-    ),
+    "constant": Option(("--constant",), (), "NAME=VALUE,…",
+                       "Values of a __constant__ variable that host code sets; repeat for more."),
     "domain": Option(("--domain",), "any", "SHAPES", "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0'."),
-    "claimed": Option(
-        ("--class",), "fp32", "CLASS", "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."
-    ),
-    "arrays": Option(
-        ("--arrays",), "", "cupy|torch", "Arrays that a host function takes (default: ARRAYS of its file, else cupy)."
-    ),
-}
+    "claimed": Option(("--class",), "fp32", "CLASS",
+                      "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
+    "arrays": Option(("--arrays",), "", "cupy|torch",
+                     "Arrays that a host function takes (default: ARRAYS of its file, else cupy)."),
+}  # fmt: skip
