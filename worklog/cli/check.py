@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from worklog.analysis import inspection
-from worklog.analysis.prediction import Prediction, predicted
+from worklog.analysis.prediction import predicted
 from worklog.cli import output
-from worklog.cli.selection import check_solution, require_no_dtype, starter_code
+from worklog.cli.selection import problem, solution_of
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
-from worklog.kernel import TEMPLATE, best, kernel_of, rung
+from worklog.kernel import TEMPLATE, Kernel, best, kernel_of, rung
 from worklog.problem import TILES, Axis, Shape
 from worklog.runner import check as checks
 from worklog.runner import sanitizer, tuned
@@ -28,21 +28,26 @@ from worklog.settings import Harness
 THOROUGH_S = 60.0
 
 
-@click.command()
-@click.argument("what", metavar="FILE.cu|PROBLEM")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR", required=False)
-@click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")
+@output.command(
+    click.argument("what", metavar="FILE.cu|PROBLEM"),
+    click.argument("folder", type=output.PATH, metavar="DIR", required=False),
+    click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first)."),
+)
 def new(what: str, folder: Path | None, dtype: str) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (softmax,
     batched_gemm, or your own file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py
     in a folder. An existing file stays as it is.
     """
+    named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
     if folder is not None:
-        files = starter_code(what, dtype, folder)
+        from worklog.kernel.starter import starters
+        from worklog.runner.problems import find_problem
+
+        files = starters(find_problem(what, dtype), named, folder)
+    elif dtype:
+        raise BadSetting("--dtype is for a problem: give a problem and a folder")
     elif what.endswith(".cu"):
-        require_no_dtype(dtype)
-        text = TEMPLATE.read_text(encoding="utf-8")
-        files = {Path(what): text.replace("FILE", shlex.quote(what))}
+        files = {Path(what): TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))}
     else:
         raise BadSetting(f"cannot write {what}: give a name that ends in .cu, or a problem and a folder")
     if there := next((file for file in files if file.exists()), None):
@@ -55,34 +60,36 @@ def new(what: str, folder: Path | None, dtype: str) -> None:
                 new_file.write(text)
         except OSError as error:
             raise BadSetting(f"cannot write {file}: {error.strerror}; give another name") from error
-    first, *others = map(str, files)
-    written = "".join(f"written: {file}\n" for file in (first, *others))
-    solves = f" --problem {shlex.quote(what)}" + f" --dtype {dtype}" * bool(dtype) if folder is not None else ""
-    click.echo(f"{written}next: worklog check {shlex.quote(first)}{solves}")
+        click.echo(f"written: {file}")
+    first = shlex.quote(str(next(iter(files))))
+    click.echo(f"next: worklog check {first}" + ("" if folder is None else f" --problem {named}"))
 
 
-@click.command()
-@click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
-@output.options(*output.PROBLEM, *output.LAUNCH, *output.CHECKED)
-@output.size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
-@click.option(
-    "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
+@output.command(
+    click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG"),
+    *output.PROBLEM,
+    *output.LAUNCH,
+    *output.CHECKED,
+    output.size_option("The benchmark shape (default: 1024, or a small one without a GPU)."),
+    click.option(
+        "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
+    ),
+    output.flag("--emulate", about="Run it on the emulator, which finds races too: the same as --on emulated."),
+    click.option(
+        "--limit",
+        type=click.FloatRange(min=0, min_open=True),
+        default=LIMIT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="Longest time on the emulator; a check that is estimated to take longer doesn't start.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random)."
+    ),
+    output.flag("--thorough", about="Spend a minute on further seeds."),
+    output.flag("--racecheck", about="Also run compute-sanitizer's racecheck and memcheck; needs a GPU."),
+    output.JSON,
 )
-@click.option(
-    "--emulate", is_flag=True, help="Run it on the emulator, which finds races too: the same as --on emulated."
-)
-@click.option(
-    "--limit",
-    type=click.FloatRange(min=0, min_open=True),
-    default=LIMIT_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Longest time on the emulator; a check that is estimated to take longer doesn't start.",
-)
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
-@click.option("--thorough", is_flag=True, help="Spend a minute on further seeds.")
-@click.option("--racecheck", is_flag=True, help="Also run compute-sanitizer's racecheck and memcheck; needs a GPU.")
-@output.json_option
 def check(
     what: str,
     shape: Shape | None,
@@ -92,9 +99,6 @@ def check(
     seed: int | None,
     thorough: bool,
     racecheck: bool,
-    problem: str | None,
-    dtype: str,
-    as_json: bool,
     **launch: Any,
 ) -> None:
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
@@ -106,78 +110,66 @@ def check(
     """
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: omit one")
-    on = "emulated" if emulate else on
-    if problem is not None:
-        solved = check_solution(what, problem, dtype, on, launch, size=shape, racecheck=racecheck)
-        _print_checked(solved, None, as_json)
-        return
-    require_no_dtype(dtype)
-    kernel = kernel_of(what, launch)
-    if shape is not None:
-        kernel.check(shape)
-    reason = device.gpu_reason()
-    if kernel.host is not None and reason is not None:
-        raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
-    tool = sanitizer.ready(kernel, on) if racecheck else None
-    run_check = checks.check_in_child if checks.wants_gpu(on) else checks.check  # the emulator survives every kernel
+    on, tool = "emulated" if emulate else on, None
+    at: Shape | str | None = shape
+    how: dict[str, Any] = {"thorough_s": THOROUGH_S if thorough else 0.0, "limit_s": limit, "seed": seed}
+    if problem() is not None:
+        others = {"size": shape, "racecheck": racecheck, "thorough": thorough}
+        kernel: Any = solution_of(what, launch, others)
+        at, how = problem(), {"dtype": output.typed("dtype"), "seed": seed}
+    else:
+        kernel = kernel_of(what, launch)
+        if shape is not None:
+            kernel.check(shape)
+        if kernel.host is not None and (reason := device.gpu_reason()) is not None:
+            raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
+        tool = sanitizer.ready(kernel, on) if racecheck else None
+    in_child = kernel.host is not None or checks.wants_gpu(on)  # the emulator survives every kernel
     with output.progress_bar() as progress:
-        thorough_s = THOROUGH_S if thorough else 0.0
-        how: dict[str, Any] = {"on": on, "seed": seed, "thorough_s": thorough_s, "limit_s": limit}
-        checked = run_check(kernel, shape, progress=progress, **how)
+        checked = (checks.check_in_child if in_child else checks.check)(kernel, at, on=on, progress=progress, **how)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
-    _print_checked(checked, predicted(kernel, shape) if checked.verdict.accepted else None, as_json)
-
-
-def _print_checked(checked: checks.Checked, prediction: Prediction | None, as_json: bool) -> None:
-    """Print what a check has found. Exits with 1 for a failed one."""
-    if as_json:
-        output.print_json(checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None})
-    else:
-        click.echo(f"{checked}\n\n{prediction}" if prediction else checked)
+    prediction = predicted(kernel, shape) if isinstance(kernel, Kernel) and checked.verdict.accepted else None
+    document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
+    output.show(document, f"{checked}\n\n{prediction}" if prediction else checked)
     if not checked.verdict.accepted:
         raise SystemExit(1)
 
 
-@click.command()
-@click.argument("what", metavar="RUNG|FILE.cu")
-@output.options(*output.LAUNCH)
-@click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
-@output.size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Also write PTX and cubins into this folder."
+@output.command(
+    click.argument("what", metavar="RUNG|FILE.cu"),
+    *output.LAUNCH,
+    click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all."),
+    output.size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512)."),
+    click.option("--out", type=output.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder."),
+    output.JSON,
 )
-@output.json_option
-def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
+def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, **launch: Any) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
     kernel = kernel_of(what, launch, launched=False)
     found = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(found, out)
-    if as_json:
-        known: dict[str, Any] = {"adapted": list(kernel.adapted)}
-        known |= {"prediction": prediction.as_dict() if prediction else None, "files": [str(path) for path in files]}
-        output.print_json(found.as_dict() | known)
-        return
-    output.print_adapted([kernel])
-    click.echo(inspection.report(found) + (f"\n\n{prediction}" if prediction else ""))
-    for path in files:
-        click.echo(f"written: {path}")
+    known: dict[str, Any] = {"adapted": list(kernel.adapted), "files": [str(path) for path in files]}
+    known["prediction"] = prediction.as_dict() if prediction else None
+    if not output.typed("json"):
+        output.print_adapted([kernel])
+    report = [inspection.report(found) + (f"\n\n{prediction}" if prediction else "")]
+    output.show(found.as_dict() | known, "\n".join([*report, *(f"written: {path}" for path in files)]))
 
 
-@click.command()
-@click.argument("name", metavar="RUNG")
-@output.axis_option('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
-@output.size_option("The shape to measure at.", default="4096")
-@click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
-@click.option(
-    "--from", "source", type=click.Path(path_type=Path), help="For best: make its table from this sweep's run."
+@output.command(
+    click.argument("name", metavar="RUNG"),
+    output.axis_option('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".'),
+    output.size_option("The shape to measure at.", default="4096"),
+    output.flag("--preview", about="List the tiles without measuring; needs no GPU."),
+    click.option("--from", "source", type=output.PATH, help="For best: make its table from this sweep's run."),
+    output.flag("--estimate", about="For best: make its table from lower bounds, without measuring."),
+    output.out_option(),
+    output.HARNESS,
+    *output.EXPORT,
+    output.JSON,
 )
-@click.option("--estimate", is_flag=True, help="For best: make its table from lower bounds, without measuring.")
-@output.out_option()
-@output.harness_option
-@output.options(*output.EXPORT)
-@output.json_option
 def sweep(
     name: str,
     axes: tuple[str, ...],
@@ -185,7 +177,6 @@ def sweep(
     preview: bool,
     out: Path | None,
     harness: Harness,
-    as_json: bool,
     source: Path | None,
     estimate: bool,
 ) -> None:
@@ -207,7 +198,7 @@ def sweep(
     click.echo(found.preview(), err=True)
     if preview:
         table = found.frame()
-        if as_json:
+        if output.typed("json"):
             click.echo(table.to_json(orient="records", indent=1))
         elif found.kept:
             click.echo(table.to_string(index=False))
@@ -217,7 +208,7 @@ def sweep(
             measured = tiles.sweep(found, harness=harness, progress=progress, out=out)
     else:
         measured = tiles.recorded(found)
-    output.finish(measured, as_json=as_json)
+    output.finish(measured)
 
 
 def _sweep_best(

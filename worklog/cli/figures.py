@@ -87,45 +87,41 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     }
 
 
-figures_option = output.folder_option("figures", "Folder for SVG and PNG.")
+FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
 
 
-@click.command()
-@click.option(
-    "--run",
-    "run_file",
-    type=click.Path(path_type=Path),
-    help="A run file (default: the latest live run, else the recording).",
+@output.command(
+    click.option(
+        "--run", "run_file", type=output.PATH, help="A run file (default: the latest live run, else the recording)."
+    ),
+    FIGURES,
+    output.JSON,
 )
-@figures_option
-@output.json_option
-def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
+def figures(run_file: Path | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for."""
     taken = open_run(run_file)
     drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
-    if as_json:
-        output.print_json({"label": taken.label, **_as_dict(drawn)})
-    else:
-        _print(drawn, taken.label)
+    output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
 
 
-@click.command()
-@figures_option
-@click.option(
-    "--readme",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("README.md"),
-    show_default=True,
-    help="File whose tables are rewritten.",
+@output.command(
+    FIGURES,
+    click.option(
+        "--readme",
+        type=output.FILE,
+        default=Path("README.md"),
+        show_default=True,
+        help="File whose tables are rewritten.",
+    ),
+    click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator."),
+    output.HARNESS,
+    output.JSON,
 )
-@click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
-@output.harness_option
-@output.json_option
-def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: bool) -> None:
+def article(out: Path, readme: Path, emulate: bool, harness: Harness) -> None:
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
-    live, executed = output.live_wanted(harness), list[emulated_rungs.Row]()
+    live, executed, as_json = output.live_wanted(harness), list[emulated_rungs.Row](), output.typed("json")
     with output.progress_bar() as progress:
         taken = bench.carry_out(tasks.article_tasks(), harness, progress=progress) if live else open_run()
     if not as_json:
@@ -137,14 +133,11 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
     drawn = plots.draw_all(taken, out, others(taken.origin == "recorded"))
     rewritten = tables.rewrite(readme, tables.parts_of(taken, open_comparison(), at_4096()))
-    if as_json:
-        rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
-        rest = {"executed": rows, "readme": str(readme) if rewritten else None}
-        output.print_json({**output.measurements(taken), **_as_dict(drawn), **rest})
-    else:
-        _print(drawn, taken.label)
-        why_not = "it has no table markers" if readme.is_file() else "there is no such file"
-        click.echo(f"tables rewritten: {readme}" if rewritten else f"tables not rewritten in {readme}: {why_not}")
+    rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
+    rest = {"executed": rows, "readme": str(readme) if rewritten else None}
+    why_not = "it has no table markers" if readme.is_file() else "there is no such file"
+    said = f"tables rewritten: {readme}" if rewritten else f"tables not rewritten in {readme}: {why_not}"
+    output.show({**output.measurements(taken), **_as_dict(drawn), **rest}, f"{_text(drawn, taken.label)}\n{said}")
     if any(row["reason"] for row in executed):
         sys.exit(1)
 
@@ -154,7 +147,7 @@ def _as_dict(drawn: plots.Drawn) -> dict[str, Any]:
     return {"figures": [str(path) for path in drawn.paths], "gallery": gallery, "not_drawn": drawn.missing}
 
 
-def _print(drawn: plots.Drawn, label: str) -> None:
+def _text(drawn: plots.Drawn, label: str) -> str:
     light = [path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
     lines = [f"figures from: {label}", *(f"  {path}" for path in light)]
     if light:
@@ -162,26 +155,25 @@ def _print(drawn: plots.Drawn, label: str) -> None:
     lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
     if drawn.gallery:
         lines.append(f"all of them: {drawn.gallery}")
-    click.echo("\n".join(lines))
+    return "\n".join(lines)
 
 
-@click.command()
-@click.option(
-    "--run",
-    type=click.Path(path_type=Path),
-    help="A run file for the ladder and the charts (default: the latest live run, else the recording).",
+@output.command(
+    click.option(
+        "--run",
+        type=output.PATH,
+        help="A run file for the ladder and the charts (default: the latest live run, else the recording).",
+    ),
+    click.option("--grid", type=output.PATH, help="A run file of `worklog grid` for the panel."),
+    output.folder_option("site", "Folder for index.html."),
+    output.JSON,
 )
-@click.option("--grid", type=click.Path(path_type=Path), help="A run file of `worklog grid` for the panel.")
-@output.folder_option("site", "Folder for index.html.")
-@output.json_option
-def site(run: Path | None, grid: Path | None, out: Path, as_json: bool) -> None:
+def site(run: Path | None, grid: Path | None, out: Path) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
     from worklog.lab.site import site as page
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / "index.html"
     path.write_text(page(run, grid), encoding="utf-8", newline="\n")
-    if as_json:
-        output.print_json({"page": str(path), "bytes": path.stat().st_size})
-    else:
-        click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser")
+    size = path.stat().st_size
+    output.show({"page": str(path), "bytes": size}, f"{path}: {size / 1e6:.1f} MB, opens in any browser")

@@ -25,14 +25,8 @@ from worklog.runs import effects, effects_frame, effects_text, open_comparison, 
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
-@click.command()
-@click.argument("rung")
-@output.sizes_option
-@output.harness_option
-@output.out_option()
-@output.options(*output.EXPORT)
-@output.json_option
-def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as_json: bool) -> None:
+@output.command(click.argument("rung"), output.SIZES, output.HARNESS, output.out_option(), *output.EXPORT, output.JSON)
+def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None) -> None:
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
 
     Without a GPU, the recording is shown.
@@ -42,17 +36,14 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as
     with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
     output.export(effects_frame(measured, rung), title=f"{rung} · {measured.label}")
-    if as_json:
-        output.print_json([asdict(effect) for effect in effects(measured, rung)])
-        return
-    click.echo(effects_text(measured, rung))
-    if measured.origin == "live":
-        click.echo(f"run saved: {measured.path}")
+    saved = f"\nrun saved: {measured.path}" if measured.origin == "live" else ""
+    output.show([asdict(effect) for effect in effects(measured, rung)], effects_text(measured, rung) + saved)
 
 
-@click.command()
-@click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")
-@output.out_option()
+@output.command(
+    output.flag("--preview", about="Show how much would be measured and how long it takes; needs no GPU."),
+    output.out_option(),
+)
 def grid(preview: bool, out: Path | None) -> None:
     """Record the combinations of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
     tasks = grid_tasks()
@@ -65,22 +56,23 @@ def grid(preview: bool, out: Path | None) -> None:
     click.echo(f"run saved: {measured.path} ({len(measured.measurements)} measurements)")
 
 
-@click.command()
-@click.option("--exploits", "shown", is_flag=True, help="The table of exploits: wrong kernels, and right ones.")
-@click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
-@click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1).")
-@click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
-@click.option("--small", is_flag=True, help="Small sizes for the peers on a GPU too: a minute instead of several.")
-@click.option("--recorded", is_flag=True, help="Show the recorded table (default without a GPU).")
-@output.out_option("Where to save the table.")
-@output.json_option
-def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: Any) -> None:
+@output.command(
+    output.flag("--exploits", "shown", about="The table of exploits: wrong kernels, and right ones."),
+    click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits."),
+    click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1)."),
+    output.flag("--emulate", about="Run them here on the emulator: takes minutes, needs no GPU."),
+    output.flag("--small", about="Small sizes for the peers on a GPU too: a minute instead of several."),
+    output.flag("--recorded", about="Show the recorded table (default without a GPU)."),
+    output.out_option("Where to save the table."),
+    output.JSON,
+)
+def gate(shown: bool, recorded: bool, out: Path | None, **how: Any) -> None:
     """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Exits with 1
     if the gate is wrong about one.
     """
     given = [f"--{name}" for name, value in {**how, "out": out}.items() if value is not None and value is not False]
     if not shown:
-        if given or recorded or as_json:
+        if given or recorded or output.typed("json"):
             raise BadSetting("nothing to show: --exploits prints the table of exploits")
         click.echo(click.get_current_context().get_help())
         return
@@ -100,10 +92,7 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
             raise Interrupted("interrupted before the first exploit was finished")
         if out is not None:
             click.echo(f"table saved: {out}", err=True)
-    if as_json:
-        output.print_json(table.as_dict())
-    else:
-        click.echo(table.text(output.terminal_width(150)))
+    output.show(table.as_dict(), table.text(output.terminal_width(150)))
     if not (table.complete or table.origin):  # only a table that was made here can have been interrupted
         kept = f"finished rows are in {out}" if out is not None else "finished rows are shown"
         raise Interrupted(f"interrupted: {kept}")
@@ -111,10 +100,8 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
         sys.exit(1)
 
 
-@click.command()
-@output.harness_option
-@output.json_option
-def calibrate(harness: Harness, as_json: bool) -> None:
+@output.command(output.HARNESS, output.JSON)
+def calibrate(harness: Harness) -> None:
     """Measure the harness itself: event overhead and the error left after its removal, noise, whether the L2 flush
     works, and the ceilings of this GPU. Of the settings, only the clocks can change. Without a GPU, the recording is
     shown.
@@ -128,31 +115,28 @@ def calibrate(harness: Harness, as_json: bool) -> None:
         run = open_run()
         found, card = read_part(Calibration, run.calibration, "calibration"), device.Gpu.of(run.device)
         label, notes = run.label, []
-    if as_json:
-        document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
-        output.print_json({**document, "remarks": [*notes, *found.remarks]})
-        return
-    click.echo("\n".join([certificate(found, card, label), *notes]))
+    document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
+    text = "\n".join([certificate(found, card, label), *notes])
+    output.show({**document, "remarks": [*notes, *found.remarks]}, text)
 
 
-@click.command()
-@click.option("--recorded", is_flag=True, help="Show the recorded comparison (default without a GPU).")
-@click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
-@click.option(
-    "--bench",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
+@output.command(
+    output.flag("--recorded", about="Show the recorded comparison (default without a GPU)."),
+    click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold."),
+    click.option(
+        "--bench",
+        "files",
+        multiple=True,
+        type=output.PATH,
+        metavar="FILE.py",
+        help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
+    ),
+    output.axis_option("As of `worklog bench`; repeat for more."),
+    output.out_option(),
+    *output.EXPORT,
+    output.JSON,
 )
-@output.axis_option("As of `worklog bench`; repeat for more.")
-@output.out_option()
-@output.options(*output.EXPORT)
-@output.json_option
-def peers(
-    recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None, as_json: bool
-) -> None:
+def peers(recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None) -> None:
     """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
     is installed. Without a GPU, the recording is shown.
     """
@@ -170,28 +154,20 @@ def peers(
             path = compare.compare(out, progress, only, chosen)
     found = open_comparison(path, "benchmarks" if files else "peers")
     output.export(found.frame(), title=found.label)
-    if as_json:
-        output.print_json(found.document)
-        return
-    click.echo(compare.text(found))
-    if path is not None:
-        click.echo(f"saved: {path}")
+    output.show(found.document, compare.text(found) + ("" if path is None else f"\nsaved: {path}"))
 
 
-@click.command()
-@output.json_option
-def settings(as_json: bool) -> None:
+@output.command(output.JSON)
+def settings() -> None:
     """List the settings of the harness: the pitfall that each one avoids, its unbiased value and its biased ones."""
-    if as_json:
-        output.print_json([asdict(pitfall) for pitfall in PITFALLS])
-        return
+    lines = []
     for pitfall in PITFALLS:
         number = f"{pitfall.article} · " if pitfall.article else ""
         also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
-        click.echo(
-            f"{pitfall.setting} = {pitfall.unbiased} (biased: {', '.join(map(str, pitfall.biased))}{also})\n"
-            f"    {number}{pitfall.title}. {pitfall.what}"
-        )
-    click.echo("precision and budget:")
+        biased = ", ".join(map(str, pitfall.biased))
+        lines.append(f"{pitfall.setting} = {pitfall.unbiased} (biased: {biased}{also})")
+        lines.append(f"    {number}{pitfall.title}. {pitfall.what}")
+    lines.append("precision and budget:")
     for name, what in SAMPLING.items():
-        click.echo(f"{name} = {getattr(Harness(), name)}\n    {what}")
+        lines += [f"{name} = {getattr(Harness(), name)}", f"    {what}"]
+    output.show([asdict(pitfall) for pitfall in PITFALLS], "\n".join(lines))

@@ -23,15 +23,16 @@ from worklog.kernel import disk_cache, kernels_dir, source_folder
 from worklog.runner import sanitizer
 from worklog.runs import Run, forced_source, live_runs, not_writable, recordings, require_writable, runs_dir
 
-# Packages of each thing, what its absence costs, and the extra that brings it.
+# What the absence of a package costs, and the extra that brings it.
 PACKAGES = {
-    "torch": (["torch"], "PyTorch functions cannot be measured", "torch"),
-    "jupyterlab": (["jupyterlab"], "notebooks cannot be opened", ""),
-    "ipywidgets": (["ipywidgets"], "no widgets in notebooks", ""),
-    "anywidget": (["anywidget"], "no size slider in the notebooks' panels", ""),
-    "matplotlib": (["matplotlib"], "no figures", ""),
-    "nvrtc": (["nvidia", "cuda"], "without a GPU only the rungs run, from the PTX in the package", ""),
+    "torch": ("PyTorch functions cannot be measured", "torch"),
+    "jupyterlab": ("notebooks cannot be opened", ""),
+    "ipywidgets": ("no widgets in notebooks", ""),
+    "anywidget": ("no size slider in the notebooks' panels", ""),
+    "matplotlib": ("no figures", ""),
+    "nvrtc": ("without a GPU only the rungs run, from the PTX in the package", ""),
 }
+MODULES = {"nvrtc": ("nvidia", "cuda")}  # of what isn't called as its module
 
 
 @dataclass(frozen=True)
@@ -43,28 +44,16 @@ class Finding:
     state: str
     advice: str = ""
 
+    def __str__(self) -> str:
+        return f"{'✓' if self.good else '·'} {self.subject}: {self.state}" + f"\n    {self.advice}" * bool(self.advice)
 
-@click.command()
-@output.json_option
-def doctor(as_json: bool) -> None:
+
+@output.command(output.JSON)
+def doctor() -> None:
     """Show what is installed, what is missing, what that costs, and how to get it."""
-    findings = [
-        Finding("python", True, platform.python_version()),
-        *_gpu(),
-        *_source(),
-        *_packages(),
-        _kernels(),
-        _recordings(),
-        _runs(),
-        _cache(),
-    ]
-    if as_json:
-        output.print_json([asdict(finding) for finding in findings])
-        return
-    for finding in findings:
-        click.echo(f"{'✓' if finding.good else '·'} {finding.subject}: {finding.state}")
-        if finding.advice:
-            click.echo(f"    {finding.advice}")
+    python = Finding("python", True, platform.python_version())
+    findings = [python, *_gpu(), *_source(), *_packages(), _kernels(), _recordings(), _runs(), _cache()]
+    output.show([asdict(finding) for finding in findings], "\n".join(map(str, findings)))
 
 
 def _gpu() -> Iterator[Finding]:
@@ -92,18 +81,16 @@ def _gpu() -> Iterator[Finding]:
 def _source() -> Iterator[Finding]:
     """The effect of WORKLOG_SOURCE, if it is set."""
     try:
-        forced = forced_source()
+        if forced := forced_source():
+            yield Finding("source", True, f"WORKLOG_SOURCE={forced} forces it")
     except WorklogError as error:
         cost = "every command that measures or opens a recording fails with this message"
         yield Finding("source", False, str(error), cost)
-        return
-    if forced:
-        yield Finding("source", True, f"WORKLOG_SOURCE={forced} forces it")
 
 
 def _packages() -> Iterator[Finding]:
-    for name, (needed, cost, extra) in PACKAGES.items():
-        here = all(find_spec(package) is not None for package in needed)
+    for name, (cost, extra) in PACKAGES.items():
+        here = all(find_spec(module) is not None for module in MODULES.get(name, (name,)))
         advice = "" if here else f"{cost}: {install_command(extra)}"
         yield Finding(name, here, "installed" if here else "missing", advice)
     tool = sanitizer.find()
@@ -160,11 +147,12 @@ def _cache() -> Finding:
     return Finding("cache", True, state)
 
 
-@click.command()
-@click.argument(
-    "folder", metavar="[DIR]", type=click.Path(file_okay=False, path_type=Path), default="worklog-notebooks"
+@output.command(
+    click.argument(
+        "folder", metavar="[DIR]", type=click.Path(file_okay=False, path_type=Path), default="worklog-notebooks"
+    ),
+    output.flag("--force", about="Overwrite files that differ from this version."),
 )
-@click.option("--force", is_flag=True, help="Overwrite files that differ from this version.")
 def notebooks(folder: Path, force: bool) -> None:
     """Write the notebooks and their examples into DIR (default: worklog-notebooks), and print how to open them. An
     existing file that differs is kept, and named.

@@ -29,6 +29,36 @@ if TYPE_CHECKING:
 Option = Callable[[Any], Any]  # click's decorator
 
 
+def command(*chosen: Option) -> Option:
+    """A command with these options, in this order in --help."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(chosen):
+            function = option(function)
+        return click.command()(function)
+
+    return decorate
+
+
+def kept(*flags: str, check: Callable[[click.Parameter, Any], Any] = lambda _, value: value, **how: Any) -> Option:
+    """An option that many commands have: it isn't a parameter of theirs, typed() gives its value."""
+
+    def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+        context.meta[f"worklog.{option.name}"] = check(option, value)
+
+    return click.option(*flags, expose_value=False, callback=keep, **how)
+
+
+def typed(option: str) -> Any:
+    """The value of an option of the running command that is kept; None where the command doesn't have it."""
+    return click.get_current_context().meta.get(f"worklog.{option}")
+
+
+def flag(*names: str, about: str) -> Option:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, help=about)
+
+
 def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Harness:
     return Harness().but(**parse_settings(words))
 
@@ -45,21 +75,22 @@ def _shapes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> li
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
 
-def _new_file(_: click.Context, named: click.Parameter, out: Path | None) -> Path | None:
+def _new_file(option: click.Parameter, out: Path | None) -> Path | None:
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if out is None:
         return None
-    from worklog.runs import require_writable  # here and below: --help doesn't wait for NumPy
+    from worklog.runs import require_writable
 
-    option = named.opts[0]
     if out.exists():
-        raise BadSetting(f"{out} exists already: give {option} another name, or remove it first")
-    require_writable(out.parent, str(out), f"give {option} another name")
+        raise BadSetting(f"{out} exists already: give {option.opts[0]} another name, or remove it first")
+    require_writable(out.parent, str(out), f"give {option.opts[0]} another name")
     return out
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
-harness_option = click.option(
+FILE = click.Path(dir_okay=False, path_type=Path)
+PATH = click.Path(path_type=Path)
+JSON = kept("--json", is_flag=True, help="Print JSON for machines instead of a table.")
+HARNESS = click.option(
     "--set",
     "harness",
     multiple=True,
@@ -67,7 +98,7 @@ harness_option = click.option(
     metavar="SETTING=VALUE",
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog settings`).",
 )
-sizes_option = click.option(
+SIZES = click.option(
     "--size",
     "sizes",
     multiple=True,
@@ -80,68 +111,28 @@ sizes_option = click.option(
 def _kernel_option(name: str) -> Option:
     declared = OPTIONS[name]
     default, many = declared.default, isinstance(declared.default, tuple)
-    return click.option(
-        name,
-        *declared.flags,
-        default=None if many else default,
-        multiple=many,
-        type=click.IntRange(0) if isinstance(default, int) else str,
-        show_default=bool(default),
-        metavar=declared.metavar,
-        help=declared.help,
-    )
+    how: dict[str, Any] = {"type": click.IntRange(0) if isinstance(default, int) else str, "metavar": declared.metavar}
+    how |= {"default": None if many else default, "show_default": bool(default), "multiple": many}
+    return click.option(name, *declared.flags, help=declared.help, **how)
 
 
 CHECKED = tuple(map(_kernel_option, ("claimed", "arrays")))  # of a kernel that is checked
 LAUNCH = tuple(_kernel_option(name) for name in OPTIONS if name not in ("claimed", "arrays"))  # of a user kernel
 # Of a problem other than the ladder's.
 PROBLEM = (
-    click.option(
+    kept(
         "--problem",
         metavar="NAME|FILE.py:CLASS",
         help="What the kernel solves: softmax, batched_gemm, sgemm, or your problem (default: the ladder's SGEMM).",
     ),
-    click.option(
-        "--dtype", default="", metavar="TYPE", help="With --problem: float32, float16, … (default: its first)."
-    ),
+    kept("--dtype", default="", metavar="TYPE", help="With --problem: float32, float16, … (default: its first)."),
 )
-CASE = click.option(
-    "--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these cases: a name, or "n=*".'
+CASE = kept("--case", multiple=True, metavar="NAME", help='With --problem, only these cases: a name, or "n=*".')
+# Of a command that prints measurements.
+EXPORT = tuple(
+    kept(f"--{kind}", metavar="FILE", type=FILE, check=_new_file, help=f"Also write the {what} to a file.")
+    for kind, what in (("csv", "measurements"), ("markdown", "tables"), ("parquet", "measurements"))
 )
-EXPORTS = "worklog.export"  # where a command's context keeps what to write
-
-
-def _export_option(kind: str) -> Option:
-    def keep(context: click.Context, option: click.Parameter, out: Path | None) -> None:
-        if _new_file(context, option, out) is not None:
-            context.meta.setdefault(EXPORTS, {})[option.name] = out
-
-    file = click.Path(dir_okay=False, path_type=Path)
-    about = f"Also write the {'tables' if kind == 'markdown' else 'measurements'} to a file."
-    return click.option(f"--{kind}", metavar="FILE", type=file, callback=keep, expose_value=False, help=about)
-
-
-EXPORT = tuple(map(_export_option, ("csv", "markdown", "parquet")))  # of a command that prints measurements
-
-
-def options(*chosen: Option) -> Option:
-    """All of these options, in this order in --help."""
-
-    def decorate(command: Any) -> Any:
-        for option in reversed(chosen):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def export(taken: Run | DataFrame, *, title: str = "", of_samples: bool = False) -> None:
-    """Write a run, or a data frame with its title, to the files that the options name."""
-    from worklog.runs import export as write
-
-    for kind, path in click.get_current_context().meta.get(EXPORTS, {}).items():
-        write(taken, kind, path, title=title, of_samples=of_samples)
-        click.echo(f"written: {path}", err=True)
 
 
 def axis_option(about: str, metavar: str = "NAME=VALUES") -> Option:
@@ -156,7 +147,7 @@ def size_option(about: str, default: str | None = None) -> Option:
 
 def out_option(about: str = "Where to save the run (default: among this machine's runs).") -> Option:
     """--out of a command that saves one new file."""
-    return click.option("--out", type=click.Path(dir_okay=False, path_type=Path), callback=_new_file, help=about)
+    return click.option("--out", type=FILE, callback=lambda _, option, out: _new_file(option, out), help=about)
 
 
 def folder_option(default: str, about: str) -> Option:
@@ -172,9 +163,19 @@ def folder_option(default: str, about: str) -> Option:
     return click.option("--out", type=folder, default=default, show_default=True, callback=writable, help=about)
 
 
-def print_json(document: Any) -> None:
-    """One document on standard output."""
-    click.echo(json.dumps(document, indent=1))
+def show(document: Any, text: object) -> None:
+    """Print the document with --json, else the text."""
+    click.echo(json.dumps(document, indent=1) if typed("json") else text)
+
+
+def export(taken: Run | DataFrame, *, title: str = "", of_samples: bool = False) -> None:
+    """Write a run, or a data frame with its title, to the files that --csv, --markdown and --parquet name."""
+    from worklog.runs import export as write
+
+    for kind in ("csv", "markdown", "parquet"):
+        if (path := typed(kind)) is not None:
+            write(taken, kind, path, title=title, of_samples=of_samples)
+            click.echo(f"written: {path}", err=True)
 
 
 def terminal_width(least: int = 60) -> int:
@@ -192,28 +193,16 @@ def measurements(taken: Run) -> dict[str, Any]:
     return {"label": taken.label, "path": str(taken.path), "measurements": rows}
 
 
-def print_run(
-    taken: Run, *, with_details: bool = False, as_json: bool = False, kinds: Mapping[Shape, str] | None = None
-) -> None:
+def print_run(taken: Run, *, with_details: bool = False, kinds: Mapping[Shape, str] | None = None) -> None:
     """Print a run as tables, or with kinds of shapes as one table of shares, and where it was saved; or as JSON. Write
     the files that --csv and the others name.
     """
     export(taken)
-    if as_json:
-        print_json(measurements(taken))
-        return
     width = terminal_width()
-    shares = f"{taken.full_label}\n{taken.shares(kinds).text(width)}\n" if kinds else ""
-    click.echo(shares or taken.text(with_details=with_details, width=width), nl=False)
-    if taken.origin == "live":
-        click.echo(f"run saved: {taken.path}")
-
-
-def print_adapted(kernels: Iterable[Kernel | str]) -> None:
-    """What was read from the source of user kernels: the order of their parameters, and their launch."""
-    said = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in k.adapted]
-    for line in dict.fromkeys(said):
-        click.echo(line, err=True)
+    text = taken.text(with_details=with_details, width=width).rstrip("\n")
+    if kinds:
+        text = f"{taken.full_label}\n{taken.shares(kinds).text(width)}"
+    show(measurements(taken), f"{text}\nrun saved: {taken.path}" if taken.origin == "live" else text)
 
 
 def finish(taken: Run, **how: Any) -> None:
@@ -221,6 +210,13 @@ def finish(taken: Run, **how: Any) -> None:
     print_run(taken, **how)
     if any(m.status == "refused" for m in taken.measurements):
         sys.exit(1)
+
+
+def print_adapted(kernels: Iterable[Kernel | str]) -> None:
+    """What was read from the source of user kernels: the order of their parameters, and their launch."""
+    said = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in k.adapted]
+    for line in dict.fromkeys(said):
+        click.echo(line, err=True)
 
 
 @contextmanager

@@ -16,37 +16,41 @@ if TYPE_CHECKING:
     from worklog.problem import Shape
 
 
-@click.command()
-@click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]")
-@output.sizes_option
-@output.axis_option(
-    'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
-    'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
-    "NAME[KIND]=VALUES",
+@output.command(
+    click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]"),
+    output.SIZES,
+    output.axis_option(
+        'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
+        'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
+        "NAME[KIND]=VALUES",
+    ),
+    click.option(
+        "--shapes",
+        "count",
+        type=click.IntRange(1, 1000),
+        metavar="COUNT",
+        help="Draw this many shapes by --seed: powers of two, primes, off by one, tall, flat, deep; none at which the "
+        "rung best was tuned. Prints their shares of cuBLAS, the geometric mean and the lowest.",
+    ),
+    click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Seed of --shapes."),
+    click.option(
+        "--against",
+        default="",
+        metavar="NAME[,NAME…]",
+        help="Baselines beside cuBLAS: torch, cublaslt, cutlass_simt, rungs, or your kernels' files. They take "
+        "turns with each kernel in one loop.",
+    ),
+    output.HARNESS,
+    *output.PROBLEM,
+    output.CASE,
+    *output.LAUNCH,
+    *output.CHECKED,
+    output.flag("--preview", about="Show what would be measured and how long it takes; needs no GPU."),
+    output.flag("--details", about="Add a second table: GB/s, shares of copy and peaks, cycles per launch."),
+    output.out_option(),
+    *output.EXPORT,
+    output.JSON,
 )
-@click.option(
-    "--shapes",
-    "count",
-    type=click.IntRange(1, 1000),
-    metavar="COUNT",
-    help="Draw this many shapes by --seed: powers of two, primes, off by one, tall, flat, deep; none at which the rung "
-    "best was tuned. Prints their shares of cuBLAS, the geometric mean and the lowest.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Seed of --shapes.")
-@click.option(
-    "--against",
-    default="",
-    metavar="NAME[,NAME…]",
-    help="Baselines beside cuBLAS: torch, cublaslt, cutlass_simt, rungs, or your kernels' files. They take "
-    "turns with each kernel in one loop.",
-)
-@output.harness_option
-@output.options(*output.PROBLEM, output.CASE, *output.LAUNCH, *output.CHECKED)
-@click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
-@click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
-@output.out_option()
-@output.options(*output.EXPORT)
-@output.json_option
 def run(
     kernels: tuple[str, ...],
     sizes: list[Shape],
@@ -58,10 +62,6 @@ def run(
     preview: bool,
     details: bool,
     out: Path | None,
-    as_json: bool,
-    problem: str | None,
-    dtype: str,
-    cases: tuple[str, ...],
     **launch: Any,
 ) -> None:
     """Check and time rungs (default: all, and cuBLAS) or your own kernels, at 4096 or the given sizes. Without a GPU,
@@ -77,12 +77,10 @@ def run(
     from worklog.runner.tasks import tasks_of
     from worklog.runner.tuned import SHAPES
 
-    if problem is not None:
+    if selection.problem() is not None:
         others = {"size": sizes, "axis": axes, "shapes": count, "preview": preview, "against": against}
-        solved = selection.run_solutions(kernels, problem, dtype, cases, harness, out, launch, **others)
-        output.finish(solved, with_details=details, as_json=as_json)
+        output.finish(selection.run_solutions(kernels, harness, out, launch, **others), with_details=details)
         return
-    selection.require_no_dtype(dtype, cases)
     of_sizes, of_templates = selection.both_axes(axes)
     if count and (sizes or of_sizes):
         raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
@@ -91,11 +89,11 @@ def run(
     chosen = selection.kernels_of(kernels, of_templates, **launch) or None
     baselines = selection.baselines_of(against, **launch)
     output.print_adapted([*(chosen or ()), *baselines])
-    if preview:
-        selection.show_preview(chosen, sizes, harness, as_json, baselines)
-        return
     tasks, own = tasks_of(chosen, sizes, against=baselines)
     bench.require_measurable(tasks, harness, own)
+    if preview:
+        selection.show_preview(tasks, own, harness)
+        return
     rungs = [kernel for kernel in chosen or () if isinstance(kernel, str)]
     of_the_user = len(rungs) < len(chosen or ())
     if baselines and not bench.live_wanted():
@@ -119,28 +117,32 @@ def run(
         measured.notes += new
         if measured.origin == "live":
             measured.save()
-    output.finish(measured, with_details=details, as_json=as_json, kinds=kinds)
+    output.finish(measured, with_details=details, kinds=kinds)
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.py")
-@output.axis_option('Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.', "NAME[KIND]=VALUES")
-@click.option(
-    "-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".'
+@output.command(
+    click.argument("file", type=output.PATH, metavar="FILE.py"),
+    output.axis_option(
+        'Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.', "NAME[KIND]=VALUES"
+    ),
+    click.option(
+        "-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".'
+    ),
+    click.option(
+        "--against",
+        default="",
+        metavar="NAME[,NAME…]",
+        help="Benchmarks of the file that the others take turns with, in one loop.",
+    ),
+    output.flag("-l", "--list", "listed", about="Show the benchmarks, their axes and points; needs no GPU."),
+    output.HARNESS,
+    output.flag("--details", about="Add a second table: cycles per launch, energy, parts of the interval."),
+    *output.PROBLEM,
+    output.CASE,
+    output.out_option(),
+    *output.EXPORT,
+    output.JSON,
 )
-@click.option(
-    "--against",
-    default="",
-    metavar="NAME[,NAME…]",
-    help="Benchmarks of the file that the others take turns with, in one loop.",
-)
-@click.option("-l", "--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
-@output.harness_option
-@click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
-@output.options(*output.PROBLEM, output.CASE)
-@output.out_option()
-@output.options(*output.EXPORT)
-@output.json_option
 def bench(
     file: Path,
     axes: tuple[str, ...],
@@ -150,10 +152,6 @@ def bench(
     harness: Harness,
     details: bool,
     out: Path | None,
-    as_json: bool,
-    problem: str | None,
-    dtype: str,
-    cases: tuple[str, ...],
 ) -> None:
     """Time every benchmark that FILE.py declares with @worklog.bench, at each point of its axes.
 
@@ -164,42 +162,36 @@ def bench(
     from worklog.cli import selection
     from worklog.runner.declare import declared, measure
 
-    if problem is not None:
+    if selection.problem() is not None:
         others = {"axis": axes, "filter": filters, "against": against, "list": listed}
-        solved = selection.run_solutions([str(file)], problem, dtype, cases, harness, out, {}, **others)
-        output.finish(solved, with_details=details, as_json=as_json)
+        output.finish(selection.run_solutions([str(file)], harness, out, {}, **others), with_details=details)
         return
-    selection.require_no_dtype(dtype, cases)
     baselines = [declared(file, [name.strip()], axes)[0] for name in against.split(",") if name.strip()]
     chosen = declared(file, filters, axes)
     if listed:
-        if as_json:
-            points = {one.name: [{**p.values, "skipped": p.skipped} for p in one.points()] for one in chosen}
-            output.print_json(points)
-        else:
-            click.echo("\n".join(one.table().text(output.terminal_width()) for one in chosen))
+        points = {one.name: [{**p.values, "skipped": p.skipped} for p in one.points()] for one in chosen}
+        output.show(points, "\n".join(one.table().text(output.terminal_width()) for one in chosen))
         return
     if why := device.gpu_reason():
         raise NoGpu(f"no GPU to measure on: {why}; --list shows the benchmarks and their points")
     with output.progress_bar() as progress:
         measured = measure(chosen, baselines, harness=harness, progress=progress, out=out)
-    output.finish(measured, with_details=details, as_json=as_json)
+    output.finish(measured, with_details=details)
 
 
-@click.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[RUN.json]")
-@click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
-@click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
-@click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
-@output.options(*output.EXPORT)
-@output.json_option
-def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool) -> None:
+@output.command(
+    click.argument("file", required=False, type=output.PATH, metavar="[RUN.json]"),
+    output.flag("--details", about="Add a second table: rates, shares of peaks, cycles per launch."),
+    output.flag("--pivot", about="Kernels beside each other at each size, the fastest and slowest marked."),
+    output.flag("--samples", about="Write one row per sample with --csv and --parquet."),
+    *output.EXPORT,
+    output.JSON,
+)
+def show(file: Path | None, details: bool, pivot: bool, samples: bool) -> None:
     """Print a run: a file, else the newest run of this machine, else the recording."""
     from worklog.runs import open_run
 
     taken, width = open_run(file), output.terminal_width()
     output.export(taken, of_samples=samples)
-    if as_json:
-        output.print_json(output.measurements(taken))
-        return
-    click.echo(taken.pivot().text(width) if pivot else taken.text(with_details=details, width=width).rstrip())
+    text = taken.pivot().text(width) if pivot else taken.text(with_details=details, width=width).rstrip()
+    output.show(output.measurements(taken), text)

@@ -10,15 +10,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from worklog.cli.output import print_json, progress_bar
+from worklog.cli.output import progress_bar, show, typed
 from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
 from worklog.gpu import device
 from worklog.kernel import DEFAULTS, OF_A_FILE, RUNGS, Kernel, instances, kernel_of
-from worklog.problem import SIZES, TEMPLATES, Axis, Shape, Space
-from worklog.runner import measure as bench
-from worklog.runner.tasks import BASELINE, estimate, tasks_of
+from worklog.problem import SIZES, TEMPLATES, Axis, Space
+from worklog.runner.tasks import BASELINE, Task, estimate
 from worklog.settings import OPTIONS, Harness
 
 if TYPE_CHECKING:
@@ -116,39 +113,34 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     return found
 
 
-def show_preview(
-    kernels: Sequence[str | Kernel] | None,
-    sizes: Sequence[Shape],
-    harness: Harness,
-    as_json: bool,
-    against: Sequence[str | Kernel] = (),
-) -> None:
-    """Print the number of measurements and a rough time for them. Raises what measuring them would raise."""
-    tasks, user_kernels = tasks_of(kernels, sizes, against=against)
-    bench.require_measurable(tasks, harness, user_kernels)
+def show_preview(tasks: Sequence[Task], user_kernels: Sequence[Kernel], harness: Harness) -> None:
+    """Print the number of measurements and a rough time for them."""
     skipped = {kernel.name: kernel.skipped for kernel in user_kernels if kernel.skipped}
-    seconds, source = estimate([task for task in tasks if task.kernel not in skipped], harness)
-    if as_json:
-        rows, left = list[dict[str, Any]](), iter(seconds)
-        for task in tasks:
-            why = skipped.get(task.kernel)
-            rest = {"seconds": round(next(left), 2)} if why is None else {"skipped": why}
-            where = {"kernel": task.kernel, "against": list(task.baselines), **asdict(task.problem)}
-            rows.append(where | rest)
-        print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
-        return
+    kept = [task for task in tasks if task.kernel not in skipped]
+    seconds, source = estimate(kept, harness)
+    takes = {task: {"seconds": round(its, 2)} for task, its in zip(kept, seconds, strict=True)}
+    rows = [
+        {"kernel": task.kernel, "against": list(task.baselines), **asdict(task.problem)}
+        | takes.get(task, {"skipped": skipped.get(task.kernel)})
+        for task in tasks
+    ]
     names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.problem) for task in tasks)
     axes = (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str"))
     space = Space("run", axes, lambda point: skipped.get(str(point["kernels"])))
-    click.echo(f"{space.preview(sum(seconds) / len(seconds))} (rough; rates: {source})")
+    show(
+        {"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows},
+        f"{space.preview(sum(seconds) / len(seconds))} (rough; rates: {source})",
+    )
 
 
-def require_no_dtype(dtype: str, cases: Sequence[str] = ()) -> None:
-    """Raise BadSetting for --dtype or --case without --problem."""
-    if cases:
+def problem() -> str | None:
+    """What --problem names. Raises BadSetting for --dtype or --case without it."""
+    named: str | None = typed("problem")
+    if named is None and typed("case"):
         raise BadSetting("--case needs --problem: the cases of the ladder's SGEMM are sizes, as in --size 1024")
-    if dtype:
+    if named is None and typed("dtype"):
         raise BadSetting("--dtype needs --problem: the ladder computes in float32; --class names a precision class")
+    return named
 
 
 def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, object]) -> Solution:
@@ -165,35 +157,8 @@ def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, objec
     return Solution.of(what, **{name: value for name, value in given.items() if name in TAKEN})
 
 
-def starter_code(problem: str, dtype: str, folder: Path) -> dict[Path, str]:
-    """The files of `worklog new PROBLEM DIR`, and their text. Raises BadProblem."""
-    from worklog.kernel.starter import starters
-    from worklog.runner.problems import find_problem
-
-    return starters(find_problem(problem, dtype), f"{shlex.quote(problem)}{f' --dtype {dtype}' * bool(dtype)}", folder)
-
-
-def check_solution(
-    what: str, problem: str, dtype: str, on: str | None, launch: Mapping[str, Any], **others: Any
-) -> Any:
-    """Check a solution, in a child process on a GPU. Raises what worklog.runner.check.check() raises."""
-    from worklog.runner import check as checks
-
-    solution = solution_of(what, launch, others)
-    of_gpu = solution.host is not None or checks.wants_gpu(on)  # the emulator survives every kernel
-    with progress_bar() as progress:
-        return (checks.check_in_child if of_gpu else checks.check)(solution, problem, dtype, on=on, progress=progress)
-
-
 def run_solutions(
-    files: Sequence[str],
-    problem: str,
-    dtype: str,
-    cases: Sequence[str],
-    harness: Harness,
-    out: Path | None,
-    launch: Mapping[str, Any],
-    **others: Any,
+    files: Sequence[str], harness: Harness, out: Path | None, launch: Mapping[str, Any], **others: Any
 ) -> Run:
     """Measure solutions at the cases of a problem. others: as for solution_of. Raises what
     worklog.runner.solved.measure() raises.
@@ -202,9 +167,10 @@ def run_solutions(
 
     if not files:
         raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
+    named, how = typed("problem"), {"cases": typed("case"), "harness": harness, "out": out}
     solutions = [solution_of(file, launch, others) for file in files]
     if why := device.gpu_reason():
-        advice = f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator"
+        advice = f"`worklog check FILE --problem {shlex.quote(named)}` checks a .cu file on the emulator"
         raise NoGpu(f"no GPU to measure on: {why}; {advice}")
     with progress_bar() as progress:
-        return solved.measure(solutions, problem, dtype, cases=cases, harness=harness, progress=progress, out=out)
+        return solved.measure(solutions, named, typed("dtype"), progress=progress, **how)
