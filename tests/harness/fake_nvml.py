@@ -6,8 +6,9 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,6 +29,24 @@ START = {
     "memories": [3201, 1593],
     "clocks": [1980, 1965, 1800, 1785, 1770, 1395, 345],
 }
+READINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "nvmlDeviceGetHandleByPciBusId": lambda now: b"handle",
+    "nvmlDeviceGetClockInfo": lambda now: now["runs_at"] or now["sm"] or 1980,
+    "nvmlDeviceGetSupportedMemoryClocks": lambda now: now["memories"],
+    "nvmlDeviceGetSupportedGraphicsClocks": lambda now: now["clocks"],
+    "nvmlDeviceGetPersistenceMode": lambda now: now["persistence"],
+}
+# The name in `calls` and in `refuses`; what a call changes, from its arguments.
+CALLS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {
+    "nvmlInit": ("init", lambda: {}),
+    "nvmlShutdown": ("shutdown", lambda: {}),
+    "nvmlDeviceGetCurrentClocksEventReasons": ("reasons", lambda handle: {}),
+    "nvmlDeviceSetPersistenceMode": ("persistence", lambda handle, mode: {"persistence": mode}),
+    "nvmlDeviceSetGpuLockedClocks": ("lock sm", lambda handle, low, high: {"sm": low if low == high else "range"}),
+    "nvmlDeviceSetMemoryLockedClocks": ("lock memory", lambda handle, low, high: {"memory": low}),
+    "nvmlDeviceResetGpuLockedClocks": ("reset sm", lambda handle: {"sm": None}),
+    "nvmlDeviceResetMemoryLockedClocks": ("reset memory", lambda handle: {"memory": None}),
+}
 
 
 class NVMLError(Exception):
@@ -46,66 +65,26 @@ def write(**changes: Any) -> None:
     temporary.replace(path)
 
 
-def _call(name: str, **changes: Any) -> dict[str, Any]:
+def _call(function: str, *arguments: Any) -> Any:
     now = state()
+    if function in READINGS:
+        return READINGS[function](now)
+    name, changes = CALLS[function]
     if name in now["refuses"]:
         raise NVMLError("Insufficient Permissions")
-    write(calls=[*now["calls"], name], **changes)
-    return now
+    write(calls=[*now["calls"], name], **changes(*arguments))
+    return now.get(name)
 
 
-def nvmlInit() -> None:  # noqa: N802
-    _call("init")
+def __getattr__(name: str) -> Any:
+    if name in READINGS or name in CALLS:
+        return partial(_call, name)
+    raise AttributeError(name)
 
 
-def nvmlShutdown() -> None:  # noqa: N802
-    _call("shutdown")
-
-
-def nvmlDeviceGetHandleByPciBusId(bus_id: bytes) -> bytes:  # noqa: N802
-    assert bus_id == b"0000:01:00.0"
-    return bus_id
-
-
-def nvmlDeviceGetCurrentClocksEventReasons(handle: bytes) -> int:  # noqa: N802
-    return int(_call("reasons")["reasons"])
-
-
-def nvmlDeviceGetClockInfo(handle: bytes, kind: int) -> int:  # noqa: N802
-    return int(state()["runs_at"] or state()["sm"] or 1980)
-
-
-def nvmlDeviceGetSupportedMemoryClocks(handle: bytes) -> list[int]:  # noqa: N802
-    return list(_call("memories")["memories"])
-
-
-def nvmlDeviceGetSupportedGraphicsClocks(handle: bytes, memory: int) -> list[int]:  # noqa: N802
-    return list(state()["clocks"])
-
-
-def nvmlDeviceGetPersistenceMode(handle: bytes) -> int:  # noqa: N802
-    return int(state()["persistence"])
-
-
-def nvmlDeviceSetPersistenceMode(handle: bytes, mode: int) -> None:  # noqa: N802
-    _call("persistence", persistence=mode)
-
-
-def nvmlDeviceSetGpuLockedClocks(handle: bytes, low: int, high: int) -> None:  # noqa: N802
-    assert low == high
-    _call("lock sm", sm=low)
-
-
-def nvmlDeviceSetMemoryLockedClocks(handle: bytes, low: int, high: int) -> None:  # noqa: N802
-    _call("lock memory", memory=low)
-
-
-def nvmlDeviceResetGpuLockedClocks(handle: bytes) -> None:  # noqa: N802
-    _call("reset sm", sm=None)
-
-
-def nvmlDeviceResetMemoryLockedClocks(handle: bytes) -> None:  # noqa: N802
-    _call("reset memory", memory=None)
+def sm_mhz() -> float:
+    """The SM clock at which the GPU runs now."""
+    return float(_call("nvmlDeviceGetClockInfo"))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
+LOCKS = {"lock sm", "lock memory", "persistence"}
+REFUSED = [*LOCKS, "reset sm", "reset memory"]
+WATCHED = "watched instead"
 CHILD = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it, by inheritance
@@ -66,11 +70,6 @@ def child(then: str = "time.sleep(600)") -> subprocess.Popen[str]:
     return started
 
 
-def held(asked: str) -> tuple[str, list[str]]:
-    with clocks_as_requested(asked) as found:
-        return found
-
-
 def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> None:
     with locked_clocks() as (name, remarks):
         assert (name, remarks) == ("locked:1770", ["clocks locked to 1770 MHz SM, 3201 MHz memory"])
@@ -82,87 +81,68 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> Non
     assert clocks() == AS_FOUND | {"persistence": 1}, "as it was before"
 
 
-REFUSED = ["lock sm", "lock memory", "persistence", "reset sm", "reset memory"]
-
-
 @pytest.mark.parametrize(
-    ("state", "holds", "words"),
+    ("asked", "state", "holds", "words"),
     [
-        ({"refuses": REFUSED}, "watched", "Insufficient Permissions"),
-        ({"refuses": REFUSED}, "watched", "run as root"),
-        ({"refuses": ["lock memory", "reset memory"]}, "locked:1770", "memory clock not locked"),
-        ({"memories": []}, "watched", "no supported clocks"),
-        ({"clocks": []}, "watched", "no supported clocks"),
+        ("locked", {"refuses": REFUSED}, "watched", ("Insufficient Permissions", "run as root", WATCHED)),
+        ("locked", {"refuses": ["lock memory", "reset memory"]}, "locked:1770", ("memory clock not locked",)),
+        ("locked", {"memories": []}, "watched", ("no supported clocks",)),
+        ("locked", {"clocks": []}, "watched", ("no supported clocks",)),
+        ("locked", {"reasons": 0x2, "sm": 1500}, "watched", ("clocks: held already, at 1500 MHz",)),
+        ("watched", {"reasons": 0x2, "sm": 1500}, "watched", ("clocks: held already, at 1500 MHz",)),
+        ("ignored", {"reasons": 0x2, "sm": 1500}, "ignored", ()),
+        ("locked", {"runs_at": 1980}, "watched", ("the GPU runs at 1980 MHz: the lock did not take", WATCHED)),
+        *(("locked", {"refuses": [call]}, "watched", (WATCHED,)) for call in ("init", "reasons")),
+        *(("watched", {"refuses": [call], "reasons": 0x2}, "watched", ()) for call in ("init", "reasons")),
+        ("watched", {}, "watched", ()),
+        ("ignored", {}, "ignored", ()),
     ],
 )
-def test_clocks_that_cannot_be_locked_stay_and_the_reason_is_said(
-    state: dict[str, Any], holds: str, words: str, capfd: pytest.CaptureFixture[str]
+def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
+    asked: str,
+    state: dict[str, Any],
+    holds: str,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(clock_lock, "SETTLES_S", 0.01)
     fake_nvml.write(**state)
-    name, remarks = held("locked")
-    assert name == holds and words in remarks[-1]
-    assert clocks() == AS_FOUND
+    with clocks_as_requested(asked) as (name, remarks):
+        assert name == holds and len(remarks) == bool(words) + (holds == "locked:1770")
+        assert all(word in remarks[-1] for word in words)
+    assert clocks() == AS_FOUND | {"sm": state.get("sm")}
     assert capfd.readouterr().err == "", "what was never locked need not be given back"
+    calls = fake_nvml.state()["calls"]
+    assert calls[-1:] in ([], ["shutdown"])
+    assert asked == "locked" or not LOCKS & set(calls)
+    assert "sm" not in state or not {"reset sm", "lock sm"} & set(calls), "another process's lock is left alone"
 
 
-@pytest.mark.parametrize("asked", ["watched", "locked", "ignored"])
-def test_another_process_s_lock_is_reported_and_left_alone(asked: str) -> None:
-    fake_nvml.write(reasons=0x2, sm=1500)
-    name, remarks = held(asked)
-    assert name == asked.replace("locked", "watched")
-    assert [words.startswith("clocks: held already, at 1500 MHz") for words in remarks] == [True] * (asked != "ignored")
-    assert clocks() == AS_FOUND | {"sm": 1500}
-    assert not {"reset sm", "lock sm"} & set(fake_nvml.state()["calls"])
+def test_without_a_gpu_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_lock, "gpu_reason", lambda: "no GPU")
+    with clocks_as_requested("locked") as found:
+        assert found == ("locked", []) and fake_nvml.state()["calls"] == []
 
 
-def test_clocks_that_cannot_be_given_back_are_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("raised", [None, ZeroDivisionError, KeyboardInterrupt])
+def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(
+    raised: type[BaseException] | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Named one by one: a memory clock that was never locked is not among them."""
     fake_nvml.write(refuses=["lock memory", "reset memory"])
     only_sm = r"not given back \(SM clock: Insufficient Permissions\): run nvidia-smi -rgc"
-    with pytest.raises(ClocksNotLocked, match=only_sm), locked_clocks():
+    with pytest.raises(raised or ClocksNotLocked, match=None if raised else only_sm), clocks_as_requested("locked"):
         fake_nvml.write(refuses=["lock memory", "reset memory", "reset sm"])
-    assert "clocks not given back: SM clock" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("raised", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_failed_measurement_keeps_its_error_and_the_guard_reports_the_clocks(
-    raised: type[BaseException], capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(raised), clocks_as_requested("locked"):
-        fake_nvml.write(refuses=["reset sm"])
-        raise raised
+        if raised:
+            raise raised
     assert "clocks not given back: SM clock" in capfd.readouterr().err
     assert clocks() == AS_FOUND | {"sm": 1770}, "the others are given back"
 
 
-def test_a_lock_that_the_gpu_ignores_is_not_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_lock, "SETTLES_S", 0.01)
-    fake_nvml.write(runs_at=1980)
-    name, (reason,) = held("locked")
-    assert name == "watched" and "runs at 1980 MHz" in reason
-    assert clocks() == AS_FOUND
-
-
 def test_a_clock_that_the_gpu_lacks_is_a_mistake() -> None:
-    with pytest.raises(BadSetting, match=r"SM clock 1790 MHz .* nearest is 1785 MHz"):
-        held("locked:1790")
-
-
-@pytest.mark.parametrize("refuses", ["init", "reasons"])
-def test_where_nvml_cannot_be_read_clocks_are_watched_and_only_a_wanted_lock_says_why(refuses: str) -> None:
-    fake_nvml.write(refuses=[refuses], reasons=0x2)
-    assert held("watched") == ("watched", [])
-    name, (reason,) = held("locked")
-    assert name == "watched" and "watched instead" in reason
-    calls = fake_nvml.state()["calls"]
-    assert calls.count("init") == calls.count("shutdown")
-
-
-@pytest.mark.parametrize(("asked", "reason"), [("watched", None), ("ignored", None), ("locked", "no GPU")])
-def test_clocks_are_only_locked_on_request(monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None) -> None:
-    monkeypatch.setattr(clock_lock, "gpu_reason", lambda: reason)
-    assert held(asked) == (asked, [])
-    assert not {"lock sm", "lock memory", "persistence"} & set(fake_nvml.state()["calls"])
+    with pytest.raises(BadSetting, match=r"SM clock 1790 MHz .* nearest is 1785 MHz"), locked_clocks(1790):
+        pass
 
 
 def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
@@ -173,12 +153,15 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
     assert fake_nvml.state()["calls"].count("lock sm") == 1
 
 
-def test_a_killed_guard_does_not_disturb_the_end() -> None:
+@pytest.mark.parametrize("raised", [None, ZeroDivisionError])
+def test_what_a_killed_guard_held_is_given_back(raised: type[Exception] | None) -> None:
     before = children("self")
-    with locked_clocks():
+    with pytest.raises(raised) if raised else nullcontext(), locked_clocks():
         (guard,) = children("self") - before
         os.kill(guard, signal.SIGKILL)
         os.waitid(os.P_PID, guard, os.WEXITED | os.WNOWAIT)
+        if raised:
+            raise raised
     assert clocks() == AS_FOUND
 
 
@@ -196,8 +179,9 @@ def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself(number: si
     assert clocks() == AS_FOUND if number == signal.SIGINT else eventually(AS_FOUND)
 
 
-def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock() -> None:
-    process = child("(pid := os.fork()) and (print(pid, flush=True), os._exit(3)); time.sleep(60)")
+@pytest.mark.parametrize("ends", ["os._exit(3)", "None"])
+def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock(ends: str) -> None:
+    process = child(f"(pid := os.fork()) and (print(pid, flush=True), {ends}) or time.sleep(60)")
     assert process.stdout is not None
     grandchild = int(process.stdout.readline())
     process.wait()
@@ -206,15 +190,11 @@ def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock() -> No
     process.stdout.close()
 
 
-@pytest.mark.parametrize(("at", "said"), [(2000, None), (1395, "ran at 2000 MHz")])
-def test_samples_at_another_clock_than_the_lock_are_said(at: int, said: str | None) -> None:
-    found = off_the_lock(f"locked:{at}", timed(VirtualGpu()).reading.sm_mhz)
-    assert found == said or (said is not None and said in (found or ""))
-
-
 def test_samples_under_a_lock_are_still_watched() -> None:
     warmup = 2 * timed(VirtualGpu()).reading.warmup_launches + 2
     gpu = VirtualGpu(slow_launches=range(warmup, warmup + 20), slow_mhz=REFERENCE_MHZ / 1.25)
     result = timed(gpu, Harness().but(clocks="locked"))
     assert result.time.value == approx(50.0, rel=1e-3)
     assert any(not sample.counts for sample in result.reading.subject)
+    assert off_the_lock("locked:2000", result.reading.sm_mhz) is None
+    assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", result.reading.sm_mhz))

@@ -54,7 +54,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def sm_mhz() -> float:
-    return float(fake_nvml.nvmlDeviceGetClockInfo(b"", fake_nvml.NVML_CLOCK_SM))
+    return float(fake_nvml.sm_mhz())
 
 
 class LockableSession(VirtualSession):

@@ -68,7 +68,7 @@ def test_with_locked_clocks_the_peaks_are_at_the_clock_that_is_held(
     with fake_nvml.pretended(tmp_path / "nvml.json"):
         found = worklog.peaks()
         with found as held:
-            clock = fake_nvml.nvmlDeviceGetClockInfo(b"", fake_nvml.NVML_CLOCK_SM)
+            clock = fake_nvml.sm_mhz()
             assert held.sm_mhz == clock < found.sm_mhz
             assert held["fp32"] == approx(found["fp32"] * clock / found.sm_mhz)
-        assert fake_nvml.nvmlDeviceGetClockInfo(b"", fake_nvml.NVML_CLOCK_SM) != clock
+        assert fake_nvml.sm_mhz() != clock
