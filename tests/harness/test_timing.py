@@ -63,19 +63,26 @@ def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
     return call
 
 
-def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
-    result = timed(gpu, gpu.kernel(50.0), flops=np.int64(10**9), reads=np.float32(1e8))
-    assert result.us == approx(50.0, rel=1e-3)
-    assert result.us_low <= result.us <= result.us_high
-    assert result.tflops == approx(20.0, rel=1e-3)
-    assert result.gbs == approx(2000.0, rel=1e-3)
+def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
+    def my_kernel() -> None:
+        launch()
+
+    launch = gpu.kernel(50.0)
+    result = timed(gpu, my_kernel, flops=np.int64(10**9), reads=np.float32(1e8))
+    assert (result.us, result.tflops, result.gbs) == approx((50.0, 20.0, 2000.0), rel=1e-3)
     assert result.cycles == approx(50.0 * 2000, rel=1e-3)
-    assert result.ratio is None
-    assert result.converged
-    assert result.quantiles((0.5,)) == approx([result.us], abs=1e-3)
+    assert result.us_low <= result.us <= result.us_high
+    assert result.ratio is None and result.converged
+    shown = str(timed(gpu, my_kernel, harness=Harness().but(l2="warm")))
+    for words in (
+        *("35.7", "my_kernel", "live · a virtual GPU · clocks as found"),
+        *("result is not checked", "l2: warm", "50% of the reads"),
+    ):
+        assert words in shown
 
 
 def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(gpu: VirtualGpu) -> None:
+    assert (quiet := timed(gpu, gpu.kernel(50.0))).quantiles((0.5,)) == approx([quiet.us], abs=1e-3)
     gpu.noise = 0.1
     result = timed(gpu, gpu.kernel(50.0), harness=Harness().but(least_samples=200))
     assert result.quantiles() == approx([50 * np.exp(0.1 * z) for z in (-0.842, 0.0, 0.842)], rel=0.03)
@@ -87,17 +94,6 @@ def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(
         result.quantiles((50,))
     with pytest.raises(BadSetting, match="has no quantiles"):
         replace(result, overhead_us=None).quantiles()
-
-
-def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
-    def my_kernel() -> None:
-        launch()
-
-    launch = gpu.kernel(50.0)
-    shown = str(timed(gpu, my_kernel, harness=Harness().but(l2="warm")))
-    assert "35.7" in shown and "my_kernel" in shown
-    for words in ("live · a virtual GPU · clocks as found", "result is not checked", "l2: warm", "50% of the reads"):
-        assert words in shown
 
 
 @pytest.mark.parametrize("us", [50.0, 10_000.0])
@@ -215,20 +211,16 @@ def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu: VirtualGpu) -> Non
         timed(gpu, forks, cross_check="none")
 
 
-def test_a_call_that_enqueues_nothing_has_no_time_and_says_where_work_belongs(gpu: VirtualGpu) -> None:
+def test_a_call_that_enqueues_nothing_has_no_time_and_hardly_anything_says_so(gpu: VirtualGpu) -> None:
     for more in ({}, {"flops": 1e9}, {"against": gpu.kernel(50.0)}, {"harness": Harness().but(timer="host")}):
         with pytest.raises(LaunchFailed, match=r"no more than the overhead .* on the current stream"):
             timed(gpu, lambda: None, **more)
     with pytest.raises(LaunchFailed, match=r"the baseline: 3\.45 µs were read"):
         timed(gpu, gpu.kernel(50.0), against=lambda: None)
     assert not gpu.held
-
-
-@pytest.mark.parametrize("offset", ["removed", "kept"])
-def test_a_call_that_is_hardly_told_from_nothing_says_so(gpu: VirtualGpu, offset: str) -> None:
-    result = timed(gpu, gpu.kernel(0.04), harness=Harness().but(offset=offset))
-    assert any("distinguished from an empty call" in said for said in result.degradations)
-    assert not any("an empty call" in said for said in timed(gpu, gpu.kernel(1.0)).degradations)
+    for us, offset, says in ((0.04, "removed", True), (0.04, "kept", True), (1.0, "removed", False)):
+        result = timed(gpu, gpu.kernel(us), harness=Harness().but(offset=offset))
+        assert any("distinguished from an empty call" in said for said in result.degradations) is says
 
 
 def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
@@ -268,18 +260,16 @@ def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
             ({"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")}, "this names a part")
             for timer in ("host", "cupti", "graph")
         ),
+        *(
+            ({"fn": print, work: amount}, f"{work} = .*give the work of one call, a positive number")
+            for work in ("flops", "reads", "writes", "elements")
+            for amount in (-1, 0, float("nan"), float("inf"), "1e9", True, 1j)
+        ),
     ],
 )
 def test_what_cannot_be_timed_is_refused_with_the_way_out(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         worklog.time(**arguments)
-
-
-@pytest.mark.parametrize("amount", [-1, 0, float("nan"), float("inf"), "1e9", True, 1j])
-def test_work_that_is_not_a_positive_number_is_refused(amount: Any) -> None:
-    for work in ("flops", "reads", "writes", "elements"):
-        with pytest.raises(BadSetting, match=f"{work} = .*give the work of one call, a positive number"):
-            worklog.time(print, **{work: amount})
 
 
 def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,18 +294,16 @@ def part_of(gpu: VirtualGpu, us: float, wait: bool = False) -> Callable[[Any], N
     return call
 
 
-@pytest.mark.parametrize("queue", [True, False])
-def test_only_the_named_part_of_a_call_is_timed(gpu: VirtualGpu, queue: bool) -> None:
-    result = timed(gpu, part_of(gpu, 50.0), timer=True, harness=Harness().but(queue=queue))
-    assert result.us == approx(50.0, rel=1e-3)
-    assert any("which part of it is timed" in said for said in result.degradations)
-
-
-@pytest.mark.parametrize("sync", [True, False])
-def test_a_part_is_compared_with_a_part_also_of_calls_that_wait(gpu: VirtualGpu, sync: bool) -> None:
-    result = timed(gpu, part_of(gpu, 50.0, sync), against=part_of(gpu, 80.0, sync), timer=True, sync=sync)
+@pytest.mark.parametrize("waits", [False, True])
+def test_only_the_named_part_of_a_call_is_timed_and_compared_also_of_calls_that_wait(
+    gpu: VirtualGpu, waits: bool
+) -> None:
+    result = timed(gpu, part_of(gpu, 50.0, waits), against=part_of(gpu, 80.0, waits), timer=True, sync=waits)
     assert (result.us, result.ratio) == (approx(50.0, rel=1e-3), approx(1.6, rel=1e-3))
+    assert any("which part of it is timed" in said for said in result.degradations)
     assert "of which the stopwatch times a part" in str(result.witnesses["wall clock"])
+    alone = timed(gpu, part_of(gpu, 50.0), timer=True, harness=Harness().but(queue=False))
+    assert alone.us == approx(50.0, rel=1e-3)
 
 
 @pytest.mark.parametrize("presses", [(), ("start",), ("stop",), ("start", "start"), ("start", "stop", "stop")])

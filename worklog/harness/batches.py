@@ -21,7 +21,7 @@ every few tens of milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.harness.launch import Launch, Partly, blocked, bracketed, launches_in, witnessed
+from worklog.harness.launch import Launch, Partly, Witnessed, blocked, bracketed, launches_in, witnessed
 from worklog.runs import Energy, Sample
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.harness.crosscheck import Spans
+    from worklog.harness.crosscheck import Spans, Tracer
     from worklog.harness.cuda_timeline import CudaTimeline
 
 BATCH_US = 60_000.0  # GPU time between two reads of the events: long enough to be cheap, short enough to stop in time
@@ -106,88 +106,86 @@ def take_batch(
     The launches' order changes in every turn, so that none is always first. first: number of turns taken before.
     placements: moves the buffers between turns.
     """
-    unqueued = harness.timer in ("host", "cupti") or not harness.queue
+    queued = harness.queue and harness.timer not in ("host", "cupti")
+    sides, mask = range(len(launches)), 0
+    placed: list[int] = []
+    taken: dict[tuple[int, int], Taken] = {}
     timeline.make_room(2 * count * len(launches))
-    order: list[tuple[int, int, int]] = []  # turn, launch, placement
-
-    def slots() -> Iterator[tuple[int, Launch]]:
-        """Each sample's number and launch, in order; moves the buffers."""
+    with timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext() as tracer:
         for turn in range(count):
-            placement = placements.of_turn(turn) if placements else 0
-            for index in range(len(launches))[:: 1 if (first + turn) % 2 == 0 else -1]:
-                order.append((turn, index, placement))
+            placed.append(placements.of_turn(turn) if placements else 0)
+            for side in sides[:: 1 if (first + turn) % 2 == 0 else -1]:
                 if harness.sleep_ms:
                     timeline.pause(harness.sleep_ms / 1e3)
                 timeline.draw_place()
                 if harness.l2 != "warm":
                     timeline.lift_marks()
-                yield len(order) - 1, launches[index]
+                sample = witnessed(launches[side])
+                if queued:
+                    _take_queued(timeline, sample, harness, 2 * (turn * len(launches) + side))
+                else:
+                    taken[turn, side] = _take_unqueued(timeline, sample, harness, tracer)
+                    mask |= timeline.throttle_reasons()
+    if queued:  # the events are read at the end
+        mask = timeline.throttle_reasons()
+        for number in range(count * len(launches)):
+            at = 2 * number, 2 * number + 1
+            taken[divmod(number, len(launches))] = (
+                timeline.elapsed_us(*at),
+                timeline.clock_mhz(*at),
+                timeline.stamped_us(*at),
+            )
 
-    taken, mask = (_take_unqueued if unqueued else _take_queued)(timeline, slots(), harness)
-    batch: list[dict[int, Sample]] = [{} for _ in range(count)]
-    for (us, mhz, around_us), (turn, index, placement) in zip(taken, order, strict=True):
-        share = launches_in(launches[index])
-        batch[turn][index] = Sample(us / share, mhz, around_us=around_us / share, placement=placement)
-    return [[turn[index] for index in range(len(launches))] for turn in batch], mask
+    def sample_of(turn: int, side: int) -> Sample:
+        (us, mhz, around_us), share = taken[turn, side], launches_in(launches[side])
+        return Sample(us / share, mhz, around_us=around_us / share, placement=placed[turn])
 
-
-Taken = list[tuple[float, float, float]]  # microseconds, MHz, microseconds by the global timer
-
-
-def _take_queued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
-    """Each sample behind a blocking kernel of its own; the events are read at the end."""
-    count = 0
-    for slot, launch in slots:
-        sample = witnessed(launch)
-        with blocked(timeline):
-            sample.before()
-            timeline.stamp_clock(2 * slot)
-            if harness.l2 == "flush":
-                timeline.flush_l2()
-            bracketed(timeline, sample.launch, 2 * slot)
-            sample.behind()
-            timeline.stamp_clock(2 * slot + 1)
-        timeline.synchronize()
-        sample.after()
-        count += 1
-    mask = timeline.throttle_reasons()
-    pairs = [(2 * slot, 2 * slot + 1) for slot in range(count)]
-    return [(timeline.elapsed_us(*at), timeline.clock_mhz(*at), timeline.stamped_us(*at)) for at in pairs], mask
+    return [[sample_of(turn, side) for side in sides] for turn in range(count)], mask
 
 
-def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
-    """One launch at a time on an idle stream: by the tracer, which queues it itself where that is allowed, by a host
-    clock, or by events that include the launch bubble.
+Taken = tuple[float, float, float]  # microseconds, MHz, microseconds by the global timer
+
+
+def _take_queued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, slot: int) -> None:
+    """One launch behind a blocking kernel of its own, with events and stamps `slot` and `slot` + 1 around it."""
+    with blocked(timeline):
+        sample.before()
+        timeline.stamp_clock(slot)
+        if harness.l2 == "flush":
+            timeline.flush_l2()
+        bracketed(timeline, sample.launch, slot)
+        sample.behind()
+        timeline.stamp_clock(slot + 1)
+    timeline.synchronize()
+    sample.after()
+
+
+def _take_unqueued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, tracer: Tracer | None) -> Taken:
+    """One launch on an idle stream: by the tracer, which queues it itself where that is allowed, by a host clock, or by
+    events that include the launch bubble.
     """
-    taken, mask = [], 0
     before = [timeline.flush_l2] if harness.l2 == "flush" else []
-
-    def by_host_or_events(launch: Launch) -> float:
+    sample.before()
+    timeline.stamp_clock(0)
+    if tracer:
+        us = span_us(tracer(sample.launch, before))
+    else:
         for one in before:
             one()
         timeline.synchronize()
         started = timeline.host_us()
         if harness.timer == "host":
-            launch()
+            sample.launch()
         else:
-            bracketed(timeline, launch, 0)
-        return timeline.host_us() - started
-
-    with timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext() as tracer:
-        for _, launch in slots:
-            sample = witnessed(launch)
-            sample.before()
-            timeline.stamp_clock(0)
-            us = span_us(tracer(sample.launch, before)) if tracer else by_host_or_events(sample.launch)
-            sample.behind()
-            timeline.stamp_clock(1)
-            sample.after()
-            timeline.synchronize()
-            if harness.timer == "events":
-                us = timeline.elapsed_us(0, 1)
-            taken.append((us, timeline.clock_mhz(0, 1), float("nan")))
-            mask |= timeline.throttle_reasons()
-    return taken, mask
+            bracketed(timeline, sample.launch, 0)
+        us = timeline.host_us() - started
+    sample.behind()
+    timeline.stamp_clock(1)
+    sample.after()
+    timeline.synchronize()
+    if harness.timer == "events":
+        us = timeline.elapsed_us(0, 1)
+    return us, timeline.clock_mhz(0, 1), float("nan")
 
 
 def span_us(spans: Spans) -> float:
