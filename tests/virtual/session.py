@@ -110,11 +110,17 @@ class Result:
     reading: Reading
 
 
-def timed(gpu: VirtualGpu, harness: Harness | None = None, us: float = 50.0, sensitivity: float = 1.0) -> Result:
+def timed(
+    gpu: VirtualGpu,
+    harness: Harness | None = None,
+    us: float = 50.0,
+    sensitivity: float = 1.0,
+    size: float | None = None,
+) -> Result:
     """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
     harness = harness or Harness()
     kernels = gpu.kernel(us, "subject", sensitivity=sensitivity), gpu.kernel(BASELINE_US, "baseline")
-    reading = time_pair(gpu, *kernels, harness, move=gpu.move)
+    reading = time_pair(gpu, *kernels, harness, size=size, move=gpu.move)
     found = summarize(reading, harness.as_dict(), {"offset_us": gpu.offset_us})
     assert found.ratio is not None
     return Result(found.time, found.ratio, reading)

@@ -1,0 +1,297 @@
+"""The loop around the samples: subject and baseline in turn, placements, the warm-up, launches in a row; and that it
+leaves the queue as found.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.harness.test_readings import two_groups
+from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
+from tests.virtual.machine import Machine
+from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
+from worklog.errors import BadSetting, LaunchFailed
+from worklog.harness import Harness, time_pair
+from worklog.harness.batches import take_batch
+from worklog.harness.crosscheck import cross_check
+from worklog.harness.launch import Partly, Stopwatch
+from worklog.harness.rules import WINDOW_US
+from worklog.runs.samples import Reading, median, paired_ratio, summarize
+
+TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
+TRUE_RATIO = BASELINE_US / TRUE_US
+SLOW = REFERENCE_MHZ / 1.25
+AFTER_WARM_UP = launches_of_warm_up(us=2000.0)
+
+
+@pytest.mark.parametrize("us", [2.0, 10.0, 50.0, 1000.0, 20_000.0])
+def test_all_fixes_on_recover_the_truth(us: float) -> None:
+    gpu = VirtualGpu(
+        warm_speedup=1.4,
+        load_us=40_000.0,
+        ramp_us=30_000.0,
+        idle_mhz=345.0,
+        noise=0.001,
+        outlier_every=17,
+        outlier_factor=5.0,
+        tick_us=0.032,
+        fetch_us=1.0,
+        placement=two_groups,
+    )
+    result = timed(gpu, us=us, sensitivity=0.0)
+    assert result.time.value == approx(us, rel=1e-3, abs=0.033)
+    assert result.ratio.value == approx(BASELINE_US / us, rel=1e-3, abs=0.033 / us * BASELINE_US / us)
+    assert result.reading.converged and result.reading.degradations == []
+
+
+def test_a_mean_follows_the_outliers_and_a_minimum_is_the_luckiest_sample() -> None:
+    gpu = VirtualGpu(outlier_every=10, outlier_factor=6.0)
+    harness = Harness().but(statistic="mean", precision=0.9, least_samples=100)
+    result = timed(gpu, harness)
+    share = sum(us > 2 * TRUE_US for us in result.reading.counted("subject")) / len(result.reading.subject)
+    assert share == approx(0.1, abs=0.05)
+    assert result.time.value == approx(TRUE_US * (1 + 5 * share))
+    assert timed(gpu, harness.but(statistic="median")).time.value == approx(TRUE_US)
+    result = timed(VirtualGpu(noise=0.01), Harness().but(statistic="min"))
+    assert result.time.value == approx(min(result.reading.counted("subject")) - OFFSET_US)
+    assert result.time.value < TRUE_US * 0.99
+
+
+def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
+    def samples(offset_us: float) -> int:
+        gpu = VirtualGpu(offset_us=2000.0, noise=0.05)
+        reading = time_pair(gpu, gpu.kernel(2000.0), None, Harness(), offset_us=offset_us)
+        assert reading.converged
+        return len(reading.subject)
+
+    assert samples(2000.0) > 2 * samples(0.0)
+
+
+@pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0])
+def test_any_exception_inside_a_held_queue_releases_it_and_events_that_read_no_time_are_one(
+    raised: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = VirtualGpu()
+    launch = gpu.kernel(50.0)
+
+    def bad() -> None:
+        if gpu.held:
+            raise raised
+        launch()
+
+    if isinstance(raised, float):
+        monkeypatch.setattr(gpu, "elapsed_us", lambda start, stop: raised)
+        with pytest.raises(LaunchFailed, match="timer=cupti"):
+            time_pair(gpu, launch, gpu.kernel(80.0), Harness())
+    else:
+        with pytest.raises(raised):
+            time_pair(gpu, bad, gpu.kernel(80.0), Harness())
+    assert not gpu.held
+    gpu.synchronize()
+
+
+@pytest.mark.parametrize("queue", [True, False])
+def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
+    gpu = VirtualGpu(warm_speedup=2.0)
+    marks = gpu.kernel(50.0, marks=True)
+    marks()
+    pairs, _ = take_batch(gpu, [marks], 4, Harness().but(queue=queue))
+    bubble = 0.0 if queue else gpu.machine.enqueue_us
+    assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
+
+
+# ------------------------------------------------------------------------------------------------ two kernels in turn
+
+
+def kernels_only(log: list[str]) -> list[str]:
+    return [name for name in log if name != "flush"]
+
+
+def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
+    gpu = VirtualGpu()
+    timed(gpu, Harness().but(hot_ms=0.0))
+    pairs = [tuple(names) for names in zip(*[iter(kernels_only(gpu.log)[2:])] * 2, strict=True)]
+    assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
+    assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
+
+
+def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled() -> None:
+    first = launches_of_warm_up()
+    gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=SLOW)
+    reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading
+    timed_names = kernels_only(gpu.log)[first:]
+    assert timed_names == sorted(timed_names, reverse=True)
+    assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)
+    for subject, baseline in zip(reading.subject, reading.baseline, strict=False):
+        assert subject.counts == baseline.counts
+    assert len(reading.counted("subject")) == len(reading.counted("baseline"))
+
+
+def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn() -> None:
+    per_us = 1e-7  # 10 % per second: slow enough for the warm-up to call it steady
+
+    def drifting() -> VirtualGpu:
+        return VirtualGpu(clock=lambda now: REFERENCE_MHZ * (1 - per_us * now), noise=1e-4)
+
+    longer = Harness().but(clocks="ignored", least_samples=700)
+    assert timed(drifting(), longer).ratio.value == approx(TRUE_RATIO, rel=1e-3)
+    sequential = timed(drifting(), longer.but(order="sequential"))
+    when_subject, when_baseline = (
+        median([sample.sm_mhz for sample in samples]).value
+        for samples in (sequential.reading.subject, sequential.reading.baseline)
+    )
+    assert when_subject / when_baseline > 1.005
+    assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
+
+
+def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fairly() -> None:
+    gpu = VirtualGpu()
+    fast, slow = gpu.kernel(50.0), gpu.kernel(53.0)
+    for load in (fast, slow):
+        load()
+    ours, theirs = cycle([fast, slow]), cycle([slow, fast])
+    reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
+    found = paired_ratio(*reading.comparisons())
+    assert (found.low, found.high) == (approx(1.0), approx(1.0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed: int) -> None:
+    """What repeated measurements scatter by is in the interval only if the buffers move within one measurement."""
+    gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
+    varied = timed(gpu)
+    assert len(set(varied.reading.placements("subject"))) == gpu.moves + 1 >= 9
+    assert varied.reading.placements("subject") == varied.reading.placements("baseline"), "both move in step"
+    fixed = timed(gpu, Harness().but(placement="fixed"))
+    assert varied.time.low <= TRUE_US <= varied.time.high
+    assert varied.time.placement is not None and varied.time.launches is not None
+    assert varied.time.placement > 10 * varied.time.launches
+    assert varied.ratio.low <= TRUE_RATIO <= varied.ratio.high, "the baseline doesn't depend on it, so the ratio does"
+    assert fixed.time.value == approx(TRUE_US * (1 + gpu.slower), rel=1e-3), "one of the two groups"
+    assert fixed.time.relative_half_width < 2e-4
+    assert not fixed.time.low <= TRUE_US <= fixed.time.high
+
+
+RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
+    gpu, harness = VirtualGpu(ring_us=RING, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
+    found = paired_ratio(*time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), harness).comparisons())
+    assert found.value == approx(1.0, abs=0.01)
+    assert found.low - 0.005 <= 1.0 <= found.high + 0.005
+
+
+# ------------------------------------------------------------------------------------------------------- the warm-up
+
+
+@pytest.mark.parametrize("us", [350.0, 550.0, 620.0, 3000.0])
+def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
+    gpu = VirtualGpu(Machine(enqueue_us=0.0))
+    pair_us = us + gpu.flush_us
+    lasted = time_pair(gpu, gpu.kernel(us), None, Harness()).warmup_launches * pair_us
+    assert WINDOW_US < lasted < WINDOW_US + 3 * pair_us, "of three windows all but one are samples, in whole turns"
+
+
+def test_a_warm_up_lasts_as_long_as_its_words_say() -> None:
+    def after(word: str) -> VirtualGpu:
+        timed(gpu := VirtualGpu(), Harness().but(warmup=word))
+        return gpu
+
+    times = [after(word).machine.host_now for word in ("time:100", "time:50", "time:25", "time")]
+    assert times[0] - times[1] == approx(50_000.0, rel=0.1) and times[2] == times[3]
+    prepared = after("tensara")
+    assert prepared.log.count("burn") == 10 and prepared.machine.host_now > 0.5e6, "ten products, then a pause"
+    for setting in ("warmup", "stopping"):
+        with pytest.raises(BadSetting, match=f"{setting} = salykova follows the problem's size"):
+            timed(VirtualGpu(), Harness().but(**{setting: "salykova"}))
+
+
+@pytest.mark.parametrize("harness", [Harness().but(stopping="count:9"), Harness().but(order="sequential")])
+def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness: Harness) -> None:
+    interleaved = timed(VirtualGpu(), Harness().but(placement="fixed")).reading
+    reading = timed(VirtualGpu(), harness.but(placement="fixed")).reading
+    assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.subject)
+    assert len(reading.subject) < 40
+
+
+def test_a_throttled_half_is_seen_and_taken_again() -> None:
+    throttled = range(AFTER_WARM_UP, AFTER_WARM_UP + 48)
+    longer = Harness().but(least_samples=24)  # more than the warm-up's last windows hold
+    unbiased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer, us=2000.0)
+    assert unbiased.time.value == approx(2000.0, rel=1e-3)
+    assert any("taken again" in said for said in unbiased.reading.degradations)
+    marked = [sample for sample in unbiased.reading.subject if not sample.counts]
+    assert len(marked) >= 12
+    assert all(sample.us == approx(2500.0 + OFFSET_US) for sample in marked[:12])
+    biased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer.but(clocks="ignored"), us=2000.0)
+    assert max(biased.reading.counted("subject")) == approx(2500.0 + OFFSET_US)
+    assert all(sample.counts for sample in biased.reading.subject)
+
+
+# ----------------------------------------------------------------------------------- launches in a row, and pauses
+
+
+@pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
+def test_the_hot_time_stands_beside_the_cold_one(us: float) -> None:
+    gpu = VirtualGpu(warm_speedup=1.4)
+    reading = time_pair(gpu, gpu.kernel(us), gpu.kernel(BASELINE_US), Harness(), offset_us=gpu.offset_us)
+    found = summarize(Reading.of_columns(reading.columns()), Harness().as_dict(), {"offset_us": gpu.offset_us})
+    assert found.hot is not None and found.hot_ratio is not None, "the run file keeps the batches"
+    assert found.hot.value == approx(us / 1.4, rel=2e-3)
+    assert found.time.value == approx(us, rel=2e-3)
+    assert found.hot_ratio.value == approx(BASELINE_US / us, rel=5e-3)
+
+
+def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued() -> None:
+    for settings in ({"hot_ms": 0.0}, {"l2": "warm"}, {"queue": False}, {"timer": "host"}, {"timer": "cupti"}):
+        assert timed(VirtualGpu(), Harness().but(**settings)).reading.hot == [], settings
+    assert timed(VirtualGpu(), us=200_000.0).reading.hot == [], "it takes too long"
+    gpu = VirtualGpu()
+    part = gpu.kernel(50.0)
+
+    def call(watch: Stopwatch) -> None:
+        watch.start()
+        part()
+        watch.stop()
+
+    assert time_pair(gpu, Partly(call), None, Harness()).hot == [], "it times a part of itself"
+
+
+@pytest.mark.parametrize("kernels", [20, 200])
+def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
+    gpu = VirtualGpu()
+    each = gpu.kernel(3.0)
+
+    def layer() -> None:
+        for _ in range(kernels):
+            each()
+
+    reading = time_pair(gpu, layer, None, Harness())
+    assert reading.hot[0] == approx([3.0 * kernels] * len(reading.hot[0]), rel=0.1)
+    found = cross_check(gpu, layer, gpu.offset_us, gpu.machine.enqueue_us, every_timer=False)
+    assert found.host_us == approx(kernels * gpu.machine.enqueue_us)
+
+
+def test_the_energy_of_a_launch_is_the_power_over_its_time() -> None:
+    gpu = VirtualGpu(Machine(enqueue_us=0.0), watts=500.0, temperature=lambda now: 61.0)
+    energy = timed(gpu, Harness().but(energy_s=1.0), us=100.0).reading.energy
+    assert energy is not None and energy.celsius == 61.0
+    assert (energy.watts, energy.joules) == approx((500.0, 500.0 * 100e-6), rel=1e-2)
+    assert timed(VirtualGpu()).reading.energy is None, "it takes a second, so it is asked for"
+
+
+def test_the_gpu_idles_before_each_sample_and_until_it_is_cool_where_that_is_asked_for() -> None:
+    idle, busy, hot = VirtualGpu(), VirtualGpu(), VirtualGpu(temperature=lambda now: 80.0 - now / 1e6)
+    few = Harness().but(stopping="count:10", warmup="count:1", placement="fixed", hot_ms=0.0)
+    timed(busy, few)
+    reading = timed(idle, few.but(sleep_ms=5.0)).reading
+    samples = len(reading.subject) + len(reading.baseline) + 2  # the warm-up's
+    assert idle.machine.host_now - busy.machine.host_now == approx(5_000.0 * samples, rel=0.02)
+    timed(hot, few.but(cool_c=60.0))
+    assert 20e6 < hot.machine.host_now < 22e6
