@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
@@ -15,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from worklog.errors import NothingToDraw
-from worklog.runs.documents import ByLength, Date, Positive, read_json
+from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
 from worklog.runs.run import recordings, source_label
 
 if TYPE_CHECKING:
@@ -139,6 +140,11 @@ class Comparison:
         name = self.document["device"].get("name", "unknown GPU")
         return source_label(self.origin, name, "watched", self.document["created"]) + cut
 
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Every reading, or why there is none."""
+        return converted(self.document["rows"], list[Row])
+
     def frame(self) -> pandas.DataFrame:
         """One row per harness (`ruler`) and work: its reading in microseconds, or the reason why there is none."""
         import pandas
@@ -148,29 +154,38 @@ class Comparison:
     @property
     def harnesses(self) -> list[str]:
         """Every harness with a row, in order."""
-        return list(dict.fromkeys(row["ruler"] for row in self.document["rows"]))
+        return list(dict.fromkeys(row.ruler for row in self.rows))
 
     @property
     def reasons(self) -> dict[str, str]:
         """Why a harness did not read a work, by harness."""
-        return {row["ruler"]: row["reason"] for row in self.document["rows"] if row["reason"]}
+        return {row.ruler: row.reason for row in self.rows if row.reason}
 
     @property
     def kinds(self) -> list[str]:
         """Every kind of work with a row, in order."""
-        return list(dict.fromkeys(row["work"] for row in self.document["rows"]))
+        return list(dict.fromkeys(row.work for row in self.rows))
 
     def works(self, kind: str) -> list[float]:
         """The known lengths (KNOWN), sizes (CUBLAS) or values of a benchmark's last axis, smallest first."""
-        return sorted({row["of"] for row in self.document["rows"] if row["work"] == kind})
+        return sorted({row.of for row in self.rows if row.work == kind})
 
     def us(self, kind: str, of: float) -> dict[str, float]:
         """Microseconds of one work, by harness."""
-        return self._column("us", kind, of)
+        return {row.ruler: row.us for row in self.rows if (row.work, row.of) == (kind, of) and row.us is not None}
 
     def wall_s(self, kind: str, of: float) -> dict[str, float]:
         """Seconds for one work, by harness, where that is known."""
-        return self._column("wall_s", kind, of)
+        rows = (row for row in self.rows if (row.work, row.of) == (kind, of))
+        return {row.ruler: row.wall_s for row in rows if row.wall_s is not None}
+
+    def errors(self) -> dict[str, Points]:
+        """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""
+        found: dict[str, Points] = {name: [] for name in self.harnesses}
+        for row in sorted(self.rows, key=lambda row: row.of):
+            if row.work == KNOWN and row.us is not None:
+                found[row.ruler].append((row.of, row.us - row.of))
+        return {name: points for name, points in found.items() if points}
 
     def coverage(self) -> dict[float, tuple[float, float]]:
         """By size of cuBLAS: in how many of the pairs of readings the 95 % interval of their difference holds 0, for
@@ -191,18 +206,6 @@ class Comparison:
             ]
             found[point["of"]] = (_held(within), _held(across) if len(processes) > 1 else float("nan"))
         return found
-
-    def _column(self, name: str, kind: str, of: float) -> dict[str, float]:
-        rows = (row for row in self.document["rows"] if (row["work"], row["of"]) == (kind, of))
-        return {row["ruler"]: row[name] for row in rows if row[name] is not None}
-
-    def errors(self) -> dict[str, Points]:
-        """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""
-        found: dict[str, Points] = {}
-        for row in self.document["rows"]:
-            if row["work"] == KNOWN and row["us"] is not None:
-                found.setdefault(row["ruler"], []).append((row["of"], row["us"] - row["of"]))
-        return {name: sorted(points) for name, points in found.items()}
 
 
 def _held(pairs: Sequence[tuple[Interval, Interval]]) -> float:
