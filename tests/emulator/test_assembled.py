@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import HEAD, compile_rung, cuda, edited
+from tests.emulator.helpers import HEAD, compile_rung, compiled, cuda, edited, rung_kernel
+from tests.emulator.launches import KERNELS
 from worklog.emulator import BudgetExceeded, Kernel, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
@@ -23,13 +24,13 @@ from worklog.kernel.resources import disassemble, disassembler, shared_widths
 BUILDS = [
     *((r.name, "sm_90") for r in LADDER),
     *((name, arch) for name in ("shared", "vectorized", "double_buffered") for arch in ("sm_75", "sm_80", "sm_120")),
+    *((name, arch) for name in KERNELS if name.startswith("right/") for arch in ("sm_90", "sm_120")),
 ]
 
 
 @pytest.mark.parametrize(("name", "arch"), BUILDS)
-def test_every_rungs_shared_accesses_are_the_machine_codes(name: str, arch: str) -> None:
-    out = compile_rung(name, arch)
-    assert load(out.ptx, out.symbol, out.shared_accesses).assembled
+def test_shared_accesses_are_the_machine_codes(name: str, arch: str) -> None:
+    assert (compiled(cuda(name), "k", arch) if "/" in name else rung_kernel(name, arch)[1]).assembled
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])

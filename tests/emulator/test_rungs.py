@@ -1,18 +1,15 @@
-"""Every rung, and right kernels in other styles, on the emulator: exact on integers, and without findings."""
+"""Every rung on the emulator: exact on integers, and without findings."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, integers, rung_kernel, smallest
-from worklog.emulator import EmulatedDevice, launch, load
+from worklog.emulator import EmulatedDevice
 from worklog.kernel import Kernel
-from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
-from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.kernel.nvrtc import ARCHITECTURES
 from worklog.kernel.rungs import FP32, equal_shares, ragged
 from worklog.problem.gemm import Shape
 
@@ -81,30 +78,10 @@ def test_ragged_takes_any_shape(shape: tuple[int, int, int], blocks: int, alpha:
     assert device.findings == []
 
 
-def test_lanes_at_once_change_nothing() -> None:
+def test_the_lanes_at_once_and_the_order_of_the_blocks_change_nothing() -> None:
     record, kernel, _ = rung_kernel("tiles_1d")
-    few, _, few_result = gemm(record, kernel, (256, 128, 32), lanes=512)
-    many, _, many_result = gemm(record, kernel, (256, 128, 32), lanes=65536)
-    np.testing.assert_array_equal(few, many)
-    assert few_result.counts == many_result.counts
-
-
-KERNELS = sorted((Path(__file__).parent / "kernels" / "right").glob("*.cu"))
-
-
-@pytest.mark.parametrize(
-    ("file", "arch"),
-    [(file, arch) for k, file in enumerate(KERNELS) for arch in ("sm_90", ("sm_80", "sm_120")[k % 2])],
-    ids=lambda value: getattr(value, "stem", value),
-)
-def test_a_right_kernel_is_right_and_clean(file: Path, arch: str) -> None:
-    out = compile_cuda(Program(file.name, file.read_text(), "k"), arch)
-    kernel = load(out.ptx, out.symbol, out.shared_accesses)
-    m, n, k = 32, 48, 96
-    rng = np.random.default_rng(0)
-    a, b, c = integers(rng, m, k), integers(rng, k, n), np.zeros((m, n), np.float32)
-    dynamic = 2048 if "dynamic" in file.stem else 0
-    result = launch(kernel, (n // 16, m // 16), (16, 16), [m, n, k, a, b, c], shared_bytes=dynamic)
-    np.testing.assert_array_equal(c, a @ b)
-    assert result.findings == ()
-    assert kernel.assembled
+    c, _, result = gemm(record, kernel, (256, 192, 32))
+    for options in ({"lanes": 512}, {"lanes": 65536}, {"order": 7}):
+        again, _, other = gemm(record, kernel, (256, 192, 32), **options)
+        np.testing.assert_array_equal(c, again)
+        assert other.findings == () and result.counts == other.counts

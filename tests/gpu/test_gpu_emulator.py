@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import cuda
-from tests.emulator.test_async_copies import CASES, SPECIALISED
-from tests.emulator.test_barriers import KERNELS as AT_BARRIERS
-from tests.emulator.test_convergence import KERNELS as CONVERGING
+from tests.emulator.launches import KERNELS
 from tests.emulator.test_tensor_maps import BOXES, SOURCE, Box, arguments, begins_before, check, tensor
 from worklog.emulator import EmulatedDevice, launch
 from worklog.emulator import load as emulated
@@ -68,20 +66,18 @@ def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str) 
         assert [s.name for s in verdict.stages if not s.passed] == [stage], verdict.reason
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    [
-        *((f"converging/{name}", 64) for name in CONVERGING),
-        *((f"barriers/{name}", 128) for name in AT_BARRIERS if name != "lanes_apart"),
-    ],
-)
-def test_threads_wait_for_each_other_as_on_the_gpu(name: str, block: int) -> None:
+WAIT = [
+    *(name for name in KERNELS if name.startswith(("converging/", "barriers/")) and name != "barriers/lanes_apart"),
+    *("mbarriers", "bulk_copies"),
+]
+
+
+@pytest.mark.parametrize("name", WAIT)
+def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
     out = compile_cuda(Program(f"{name}.cu", cuda(name), "k"), same_ptx.architecture())
-    values, here = np.random.default_rng(2).integers(0, 9, block, np.int32), np.zeros(256, np.int32)
-    there = same_ptx.cupy.zeros(256, np.int32)
-    same_ptx.load(out, out.cubin).function((1,), (block,), (same_ptx.cupy.asarray(values), there))
-    assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), (1,), block, [values, here]).ok
-    np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))
+    there = [same_ptx.cupy.asarray(array) for array in KERNELS[name].arguments]
+    same_ptx.load(out, out.cubin).function((1,), (KERNELS[name].block,), tuple(there))
+    KERNELS[name].check([same_ptx.cupy.asnumpy(array) for array in there])
 
 
 APART = """
@@ -118,18 +114,11 @@ def test_lanes_of_a_warp_wait_at_two_instructions(first: str, second: str, right
         assert "illegal instruction" in done.stderr, done.stdout
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_mbarriers_and_copies_do_the_same_on_the_gpu(name: str) -> None:
-    threads, arrays, expected = CASES[name]
-    out = compile_cuda(Program(f"{name}.cu", cuda(name), "k"), same_ptx.architecture())
-    there = [same_ptx.cupy.asarray(array) for array in arrays]
-    same_ptx.load(out, out.cubin).function((1,), (threads,), tuple(there))
-    np.testing.assert_array_equal(same_ptx.cupy.asnumpy(there[-1]), expected)
-
-
 def test_a_warp_specialised_kernel_passes_the_gate() -> None:
     for device in (same_ptx.CudaDevice(), EmulatedDevice()):
-        verdict = Checker(device, Shape(128, 128, 64), 0).check(Kernel.from_source(SPECIALISED).load(device))
+        verdict = Checker(device, Shape(128, 128, 64), 0).check(
+            Kernel.from_source(cuda("warp_specialised")).load(device)
+        )
         assert verdict.accepted, verdict.reason
 
 
@@ -199,9 +188,6 @@ def test_tensor_maps_move_the_same_bytes_on_the_gpu() -> None:
 
 def test_a_cooperative_launch_synchronises_its_grid_as_on_the_gpu() -> None:
     out = compile_cuda(Program("grid_barrier.cu", cuda("grid_barrier"), "k"), same_ptx.architecture())
-    values, here = np.arange(64 * 40, dtype=np.int32) ** 2, np.zeros(2 * 64 * 40, np.int32)
-    there = same_ptx.cupy.zeros(here.size, np.int32)
-    arguments = (same_ptx.cupy.asarray(values), there)
-    same_ptx.load(out, out.cubin).launch((40,), (64,), arguments)
-    launch(emulated(out.ptx, out.symbol, out.shared_accesses), (40,), 64, [values, here])
-    np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))
+    there = [same_ptx.cupy.asarray(array) for array in KERNELS["grid_barrier"].arguments]
+    same_ptx.load(out, out.cubin).launch(KERNELS["grid_barrier"].grid, (KERNELS["grid_barrier"].block,), tuple(there))
+    KERNELS["grid_barrier"].check([same_ptx.cupy.asnumpy(array) for array in there])

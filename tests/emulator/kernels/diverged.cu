@@ -1,4 +1,4 @@
-extern "C" __global__ void k(unsigned* out, unsigned count) {
+extern "C" __global__ void k(unsigned count, unsigned* out) {
   unsigned n = blockIdx.x * blockDim.x + threadIdx.x + 1, steps = 0;
   while (n != 1 && steps < 200) {
     if (n % 2) n = 3 * n + 1;

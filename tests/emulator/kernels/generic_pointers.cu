@@ -1,4 +1,4 @@
-extern "C" __global__ void k(const float* in, float* out, int which) {
+extern "C" __global__ void k(const float* in, int which, float* out) {
   __shared__ float tile[32];
   float local[2] = {in[threadIdx.x], 2.0f};
   tile[threadIdx.x] = -1.0f;

@@ -1,0 +1,271 @@
+"""What is found in short kernels over int *c, *d and *flag, which hold zeros: the body's first line is line 4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import kernel, run
+from tests.emulator.launches import launched
+from worklog.emulator import BadLaunch, BudgetExceeded, EmulatedDevice, Result
+from worklog.gate import Checker
+from worklog.kernel import Kernel
+from worklog.kernel.device import Program
+from worklog.peers.exploits import named
+from worklog.problem.gemm import Shape
+
+HEAD = "  const int t = threadIdx.x, b = blockIdx.x, n = blockDim.x;\n"
+
+
+def result_of(body: str, blocks: int = 1, block: int = 64, **options: Any) -> Result:
+    buffers = [np.zeros(4 * blocks * block, np.int32) for _ in range(3)]
+    source = kernel(HEAD + body, "int* c, int* d, int* flag")
+    return run(source, buffers, grid=(blocks,), block=block, **options)
+
+
+def check(result: Result, found: Sequence[str]) -> None:
+    """A pattern for each finding, in order."""
+    ours = [finding.at("k") for finding in result.findings]
+    assert len(ours) == len(found) and all(map(re.match, found, ours)), ours
+
+
+def twice(first: str, second: str, threads: tuple[int, int], *, writes: bool) -> tuple[str, str, str]:
+    """Two statements that race, with the threads and the accesses that the finding names."""
+    words = ("writes", "writes" if writes else "reads") if first[0] != "d" else ("reads", "writes")
+    places = f"{words[0]} .line 4. and thread {threads[1]} {words[1]} .line 5."
+    return first, second, f"k:5: global-race: thread {threads[0]} .*{places} .* of argument 0, with no __syncthreads"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        twice("c[t] = t;", "d[t] = c[t ^ 32];", (32, 0), writes=False),
+        twice("d[t] = c[t ^ 32];", "c[t] = t + 1;", (32, 0), writes=True),
+        twice("c[t] = t + 1;", "c[t ^ 1] = 2 * t;", (1, 0), writes=True),
+        twice("atomicAdd(c, 1);", "if (t == 40) *c = 7;", (63, 40), writes=True),
+    ],
+)
+def test_threads_of_a_block_race_without_a_barrier(first: str, second: str, found: str) -> None:
+    check(result_of(f"  {first}\n  {second}"), [found])
+    check(result_of(f"  {first}\n  __syncthreads();\n  {second}"), [])
+
+
+@pytest.mark.parametrize("lanes", [None, 64], ids=["side by side", "one after the other"])
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("  c[t] += b + 1;", "4"),
+        ("  c[b * n + t] += b + 1;", ""),
+        ("  atomicAdd(&c[t], b + 1);", ""),
+        ("  if (b == 2) c[t] = 0;\n  atomicAdd(&c[t], b + 1);", "[45]"),
+        ("  *flag = 1;\n  c[b * n + t] = *flag;", ""),
+        ("  d[t + b * n] = c[t];\n  __syncthreads();\n  if (b == 1) c[t] = 5;", "[46]"),
+        ("  ((char*)c)[b * n + t] = t;", ""),
+    ],
+    ids=["add", "own elements", "atomics", "clear", "the same value", "overwrite an input", "bytes"],
+)
+def test_blocks_race(body: str, lines: str, lanes: int | None) -> None:
+    findings = result_of(body, 3, lanes=lanes, count=False).findings
+    assert bool(findings) == bool(lines)
+    says = rf"k:{lines}: global-race: .* of block \([01], 0, 0\).* with nothing that orders the blocks"
+    assert all(re.match(says, finding.at("k")) for finding in findings)
+
+
+MASKS = {
+    "0xffffu": "k:4: member-mask: thread 16 .*is not in its own member mask .16 times.",
+    "t < 16 ? 0xffffffffu : 0xffff0000u": "k:4: member-mask: thread 16 .* with another one .16 times.",
+    "0u": "k:4: member-mask: thread 0 .*is not in its own member mask .32 times.",
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    "call", ["__any_sync(M, t == 3)", "__reduce_add_sync(M, t)", "__match_any_sync(M, t)", "__shfl_xor_sync(M, t, 1)"]
+)
+def test_a_mask_that_does_not_fit_the_lanes_is_found(call: str, mask: str) -> None:
+    result = result_of(f"  c[t] = {call.replace('M', mask)};", block=32)
+    assert re.match(MASKS[mask], result.findings[0].at("k"))
+    assert {finding.kind for finding in result.findings[1:]} <= {"undefined-shuffle"} and not result.ok
+
+
+USE = "  if (t >= 8) return;\n  int x = __shfl_xor_sync(0xffu, t, DISTANCE + flag[0]);\n  "
+VOTE = "  if (t < 16) c[1 + t] = __any_sync(~0u, t == 3);\n  else { ELSEWHERE }\n  atomicExch(c, 1);\n  c[1 + t] += 1;"
+DIVERGED = "divergent-warp: thread 16 .* but does not execute the instruction .16 times."
+ENDS = "\n  __syncthreads();\n  c[t + 1000] = 1;"
+TWICE = """  __shared__ float tile[64];
+  float sum = 0.0f;
+  tile[t] = 1.0f;
+  __syncthreads();
+#pragma unroll 1
+  for (int i = 0; i < 500; ++i) {
+    tile[t] = tile[t] + 1.0f;
+    sum += tile[63 - t];
+  }
+  c[t] = sum;"""
+APART = """  __shared__ int tile[64];
+  tile[t] = 1;
+  if (t < 40) {
+    __syncthreads();
+    tile[t] += c[0];
+  } else {
+    __syncthreads();
+    tile[t] -= c[1];
+  }
+  d[t] = tile[t];"""
+CLOCKS = """  long long start = clock64(); unsigned before = clock();
+  while (clock64() - start < 20000) __nanosleep(10);
+  unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  if (!(clock64() > start && clock() > before && now > 0)) __trap();"""
+# Body, blocks, threads, and the findings.
+FOUND: dict[str, tuple[str, int, int, list[str]]] = {
+    "one store": (
+        "  c[t / 2] = t;",
+        1,
+        64,
+        ["k:4: global-race: thread 0 .* thread 1 .*different values with one store"],
+    ),
+    "a warp's barrier": (
+        *("  c[t] = t;\n  __syncwarp();\n  d[t] = c[t ^ 1];\n  flag[t] = c[t ^ 32];", 1, 64),
+        ["k:7: global-race: .*line 4"],
+    ),
+    "repeated accesses": (TWICE, 1, 64, [r"k:11: shared-race: .*\(line 10\)"]),
+    "shared memory of the block before": (
+        "  __shared__ int tile[32];\n  if (b == 0) tile[t] = 5;\n  __syncthreads();\n  c[32 * b + t] = tile[31 - t];",
+        *(2, 32, [r"k:7: uninitialised-shared: thread 0 of block \(1, 0, 0\)"]),
+    ),
+    "different barriers": (APART, 1, 64, ["k:7: divergent-barrier: .*while 24 threads of its block wait at line 10"]),
+    "a barrier above the last": (
+        *('  asm volatile("bar.sync %0, 64;" ::"r"(16 + *c));', 1, 64),
+        ["k:4: barrier-count: .*names barrier 16 for 64 threads"],
+    ),
+    **{
+        f"a barrier for {count} threads": (
+            *(f'  asm volatile("bar.sync 1, %0;" ::"r"({count} + *c));', 1, 64),
+            [f"k:4: barrier-count: .*names barrier 1 for {count} threads"],
+        )
+        for count in (48, 0, 128)
+    },
+    "a shuffle from absent lanes": (
+        *("  if (t < 16)\n    c[t] = __shfl_xor_sync(0xffffffffu, t, 16);", 1, 32),
+        ["k:5: exited-in-mask: .*16 times", "k:5: undefined-shuffle: .*16 times"],
+    ),
+    **{
+        f"{use} {distance}": (
+            *(USE.replace("DISTANCE", str(distance)) + use, 1, 32),
+            ["k:5: undefined-shuffle: .*line 6 uses the value .8 times"] * (distance == 8),
+        )
+        for use in ("c[x & 31] = 1;", "c[t] = d[x & 31];", "if (x > 7) c[t] = 1;", "atomicAdd(c, x);")
+        for distance in (1, 8)
+    },
+    # Both tiles execute the instruction, so that a GPU may well give the value that was meant.
+    "another tile's lane": (
+        *("  c[t] = __shfl_xor_sync(0xfu << t / 4 * 4, t, 4);", 1, 32),
+        ["k:4: undefined-shuffle: .*32 times"],
+    ),
+    "a lane of its tile": ("  c[t] = __shfl_xor_sync(0xfu << t / 4 * 4, t, 3);", 1, 32, []),
+    "diverged lanes": (
+        *("  if (t < 16)\n    c[t] = __any_sync(~0u, t == 3);\n  c[t] += c[t];", 1, 32),
+        [f"k:5: {DIVERGED}"],
+    ),
+    # A GPU would wait forever.
+    "lanes at a barrier": (
+        *(VOTE.replace("ELSEWHERE", "__syncthreads();"), 1, 32),
+        [f"k:4: {DIVERGED}", "k:5: barrier-after-exit"],
+    ),
+    "lanes in a loop": (VOTE.replace("ELSEWHERE", "while (*(volatile int*)c == 0) {}"), 1, 32, [f"k:4: {DIVERGED}"]),
+    "a lane that waits for one of its vote": (
+        "  if (t == 0) while (atomicAdd(c, 0) == 0) {}\n  if (t == 1) while (atomicAdd(c, 0) != 2) {}\n"
+        "  __syncwarp();\n  atomicExch(c, 1);",
+        *(1, 32, ["k:5: deadlock: thread 1 ", "k:6: divergent-warp", "k:6: exited-in-mask"]),
+    ),
+    "assert": (f"  assert(t < 20);{ENDS}", 1, 32, [r"k:4: assertion: thread 20 .* fails assert\(t < 20\)"]),
+    "trap": (f"  if (t == 9) __trap();{ENDS}", 1, 32, ["k:4: trap: thread 9 .* executes a trap instruction"]),
+    "brkpt": (f"  if (t == 9) __brkpt();{ENDS}", 1, 32, ["k:4: trap: thread 9 .* executes a brkpt instruction"]),
+    "clocks": (CLOCKS, 1, 1, [f"k:{line}: no-time: .*the emulator has no time" for line in (4, 5, 6, 7)]),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_found(name: str) -> None:
+    body, blocks, block, found = FOUND[name]
+    result = result_of(body, blocks, block, lanes=block)
+    check(result, found)
+    assert result.ok == (not found or name == "clocks")
+
+
+TOO_FEW = '  if (t < 32) asm volatile("bar.sync 1, 64;");\n  c[t] = 1;'
+NEVER_FREED = "  while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;"
+NEVER_STARTS = """  extern __shared__ int s[];
+  if (t == 0) while (*(volatile int*)c != gridDim.x - 1 - b) {}
+  if (t == 0) atomicAdd(c, 1);"""
+ENDLESS = "  volatile int* p = c;\n  while (p[0] == 0) {\n    p[1] = t;\n  }"
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "message"),
+    [
+        (TOO_FEW, {}, r"^deadlock: thread 0 .* near line 4:(.|\n)*32 threads wait at barrier 1, and no other thread"),
+        (NEVER_FREED, {}, r"^deadlock or endless loop: thread 1 of block \(0, 0, 0\) is still near line 4: while"),
+        # An H200 runs 132 such blocks: the first ones wait for the last ones, which never start.
+        (NEVER_STARTS, {"blocks": 133, "shared_bytes": 120_000, "races": False}, "^deadlock"),
+        (ENDLESS, {"budget": 1000}, r"after 1,000 instructions, thread 0 .* near line [56].*\n.*does not end"),
+    ],
+    ids=["too few threads at a barrier", "a lock that is never freed", "blocks that never start", "an endless loop"],
+)
+def test_a_kernel_that_does_not_end(body: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BudgetExceeded, match=message):
+        result_of(body, **options)
+
+
+def test_a_cooperative_launch_of_too_many_blocks() -> None:
+    with pytest.raises(BadLaunch, match=r"^too many blocks in cooperative launch: 5000, of which 4224 run together$"):
+        launched("grid_barrier", grid=(5000,))
+
+
+def test_a_semaphore_that_stands_still_fails_the_gate() -> None:
+    (right,) = named(["split_k_by_semaphore"])
+    assert right.kernel.source.count("part + 1") == 1
+    stuck, device = Kernel.from_source(right.kernel.source.replace("part + 1", "part")), EmulatedDevice()
+    verdict = Checker(device, Shape(40, 24, 12), 0).check(stuck.load(device))
+    reason = "launch: deadlock or endless loop: thread 0 of block (1, 0, 0)"
+    assert str(verdict.reason).startswith(reason), verdict.reason
+
+
+def test_launches_in_order_are_no_race() -> None:
+    """The second one reads and overwrites what other blocks of the first one wrote."""
+    body = "  float* c = C + (blockIdx.x ^ last) * 32 + threadIdx.x;\n  *c = 2 * *c + last;"
+    c = np.ones(64, np.float32)
+    for last in (0, 1):
+        assert run(kernel(body, "float* C, int last"), [c, last], grid=(2,)).findings == ()
+    assert set(c.tolist()) == {5.0}
+
+
+def test_repeated_launches_take_the_blocks_in_other_orders() -> None:
+    """No access of this kernel races, but what it computes depends on which block comes last."""
+    body = "  atomicExch(c, (float)blockIdx.x);"
+    found = {}
+    for _ in range(2):
+        device = EmulatedDevice()
+        kernel_, c = device.compile(Program("k.cu", kernel(body, "float* c"), "k")), device.upload(np.zeros(1))
+        for number in range(5):
+            device.launch(kernel_, (8, 1), (32, 1, 1), [c])
+            assert device.last is not None and device.last.ok
+            order = f" · blocks in order {number}" if number else ""
+            assert device.last.label == f"emulated · sm_90 PTX{order}"
+            assert found.setdefault(number, device.download(c)[0]) == device.download(c)[0]
+    assert found[0] == 7 and len(set(found.values())) > 1
+
+
+def test_with_its_fences_the_hand_over_of_the_exploit_is_right() -> None:
+    exploit = Path(__file__).parents[1] / "exploits" / "wrong" / "handover_without_fence.cu"
+    source = exploit.read_text(encoding="utf-8").replace("// missing: __threadfence(),", "__threadfence();  //")
+    a, b, c = np.ones((20, 9), np.float32), np.ones((9, 40), np.float32), np.zeros((20, 40), np.float32)
+    for _ in range(2):
+        result = run(source, [20, 40, 9, 1.0, a, b, 0.0, c], entry="handover_without_fence", grid=(9, 3), block=(16, 8))
+        assert result.findings == ()
+        assert (c == 9).all()

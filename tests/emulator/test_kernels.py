@@ -1,0 +1,52 @@
+"""Right kernels compute what they should, in other launches and with harmless edits too, and nothing is found."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from tests.emulator.launches import KERNELS, launched
+
+# The launches of a kernel, by its folder or its file, besides that on sm_90 as the table has it.
+MORE: dict[str, list[dict[str, Any]]] = {
+    "barriers": [{"grid": (3,)}, {"mbarrier": True}, {"mbarrier": True, "grid": (3,)}],
+    "hand_over": [{"lanes": 192}, {"lanes": 64}],
+    "right": [{"arch": "sm_120"}],
+    "backwards": [{"arch": "sm_120"}],
+    "warp_exits": [{"grid": (3,)}],
+}
+LAUNCHES = [(name, how) for name in KERNELS for how in [{}, *MORE.get(name.split("/")[0], [])]]
+
+
+@pytest.mark.parametrize(("name", "how"), LAUNCHES, ids=str)
+def test_a_kernel_writes_what_it_should(name: str, how: dict[str, Any]) -> None:
+    one, (arguments, result, _) = KERNELS[name], launched(name, **how)
+    one.check(arguments)
+    assert result.ok and {finding.kind for finding in result.findings} == one.kinds
+    assert {what: attrgetter(what)(result.counts) for what in one.counts} == one.counts
+
+
+LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("partial_warp", "if (t == 0) out", "out"),
+        ("partial_warp", "if (t + d < 20) v += x;", "v = t + d < 20 ? v + x : v;"),
+        ("partial_warp", "if (t + d < 20) v += x;", "v += t + d < 20 && x > 0 ? x : 0;"),
+        ("partial_warp", "if (t + d < 20) v += x;", "if (x > 0 && t + d < 20) v += x;"),
+        # A volatile read needs no fence: CUDA C++ Programming Guide, "Memory Fence Functions".
+        (
+            "hand_over/last_block",
+            f"__threadfence();  // counted\n  __syncthreads();\n{LAST} c[",
+            f"__syncthreads();\n{LAST} ((volatile int*)c)[",
+        ),
+    ],
+)
+def test_a_harmless_edit_is_no_mistake(name: str, old: str, new: str) -> None:
+    arguments, result, _ = launched(name, (old, new))
+    KERNELS[name].check(arguments)
+    assert result.findings == ()

@@ -1,0 +1,214 @@
+"""Kernels of the table and rungs, each with one mistake: a finding says it, and names the lines concerned."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.emulator.helpers import compiled, cuda, edited, gemm, smallest
+from tests.emulator.launches import bugs, launched
+from worklog.emulator import BudgetExceeded, Finding
+from worklog.kernel.ladder import rung
+
+# What the lines must have that findings of these kinds name.
+CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}
+REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
+EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
+COPY, ARRIVE, EXPECT = r'.* \| .*"l"\(from\), "r"\(bytes\)', r".* \| .*mbarrier\.arrive\.shared", r".* \| .*expect_tx"
+WAIT, READ = r'.* \| .*"r"\(parity\)', r".* \| .*const float4 b ="
+GLOBAL, SHARED, ACC = "global-race: ", "shared-race: ", r"shared-race: .*acc\[i\] \+="
+PROXY = '    asm volatile("fence.proxy.async;" ::: "memory");\n'
+WGMMA_FENCE = '    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
+UNDEFINED = "undefined-shuffle: "
+FENCE, SYNC, WARP = "__threadfence();", "__syncthreads();", "__syncwarp();"
+# File, the edit or the bug of its enum, and what a finding with its lines must say.
+MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
+    *(("barriers/" + file, edit, says) for file, edit, says in (
+        ("two_in_branches", ("      sum *= 3;\n      __syncthreads();\n", "      sum *= 3;\n"), SHARED),
+        ("producers_and_consumers", ("if (i >= 2) sync(3 + i % 2);", ""), "deadlock: "),
+        ("producers_and_consumers", ("stage[i % 2][127 - t];", "stage[1 - i % 2][127 - t];"), SHARED),
+        ("pairs_of_warps", ("tile[t ^ 63]", "tile[t ^ 127]"), SHARED),
+        ("pairs_of_warps", ('"r"(pair + 7) : "memory"', '"r"(7) : "memory"'), "barrier-count: "),
+        ("lanes_apart", (".cta.sync 0;", ".cta.sync 0, 128;"), "barrier-count: "),
+        ("half_warps", ("tile[t ^ i]", "tile[t ^ (i * 2)]"), "missing-syncwarp: "),
+        ("half_warps", ("  __syncwarp();\n", "  __syncwarp(half);\n"), "missing-syncwarp: "),
+    )),
+    *(("converging/" + file, edit, SHARED) for file, edit in (
+        ("locks_between_warps", ("    __threadfence_block();  // taken\n", "")),
+        ("locks_between_warps", ("    __threadfence_block();  // given back\n", "")),
+        ("flags_between_warps", ("st.release.cta", "st.volatile")),
+        ("flags_between_warps", ("ld.acquire.cta", "ld.volatile")),
+        ("flags_between_warps", ("    __syncwarp();\n  }", "  }")),
+        ("reserved_memory", ("atom.or.acq_rel.cta", "atom.or.relaxed.cta")),
+        ("reserved_memory", ("ld.acquire.cta", "ld.relaxed.cta")),
+    )),
+    *(("hand_over/" + file, edit, GLOBAL) for file, edit in (
+        ("last_block", (f"{FENCE}  // written", "")),
+        ("last_block", (f"{FENCE}  // counted", "")),
+        ("last_block", (f"{FENCE}  // written", f"if (t == 0) {FENCE}")),
+        ("last_block", (f"{FENCE}  // written", "__threadfence_block();")),
+        ("last_block", (f"{SYNC}  // by all", "// by all")),
+        ("one_fence", (f"{SYNC}  // by all", "// by all")),
+        ("one_fence", (f"{FENCE}  // written", "")),
+        ("one_fence", (f"{FENCE}  // seen", "")),
+        ("by_warp", ("release", "relaxed")),
+        ("by_warp", ("acquire", "relaxed")),
+        ("by_warp", ("release.gpu", "release.cta")),
+        ("by_warp", (f"{WARP}  // by all", "// by all")),
+        ("passed_on", (f"{FENCE}  // seen", "")),
+        ("passed_on", (f"{FENCE}  // written", "")),
+        ("passed_on", (f"{SYNC}  // by all", "// by all")),
+        ("two_chains", ("flag + b % 2", "flag")),
+        ("shared_lock", ("__threadfence_block();  // written", "")),
+        ("shared_lock", ("c[b] +=", "c[0] +=")),
+    )),
+    *(("copies", edit, says) for edit, says in (
+        (("wait<1>();", ""), r"missing-wait: .*acc\[i\] \+="),
+        (("wait<1>();", "wait<2>();"), r"missing-wait: .*acc\[i\] \+="),
+        (("    commit();\n    wait", "\n    wait"), r"missing-wait: .*acc\[i\] \+="),
+        (("  commit();\n  for", "\n  for"), r"missing-wait: .*acc\[i\] \+="),
+        (("    __syncthreads();\n", "\n"), ACC),
+        (("% 3, next = (now + 1) % 3;", "% 2, next = (now + 1) % 2;"), ACC),
+        (("wait<1>();\n    __syncthreads();", "__syncthreads();\n    wait<1>();"), ACC),
+        (("&A[(row + t / 4) * K + k0 + 16", "&A[(row + t / 4) * K + k0 + 32"), r"global-out-of-bounds: .*k0 \+ 32"),
+        (("&B[(k0 + 16 + t / 8) * N", "&B[(k0 + 17 + t / 8) * N"), r"global-out-of-bounds: .*k0 \+ 17"),
+        (("&As[next][t / 4]", "&As[next][t / 4 + 8]"), r"shared-out-of-bounds: .*t / 4 \+ 8"),
+        (("&Bs[0][t / 8][t % 8 * 4]", "&Bs[0][t / 8][t % 8 * 4 + 1]"), r"misaligned: .*t % 8 \* 4 \+ 1\]"),
+    )),
+    ("batches", ("    __syncthreads();\n  }", "  }"), SHARED),
+    ("exchange", (f"{WARP}  // first", ""), r"missing-syncwarp: .*\| int other ="),
+    ("exchange", (f"{WARP}  // second", ""), r"missing-syncwarp: .*\| tile\[threadIdx.x\] = other"),
+    ("exchange", (f"{WARP}  // third", ""), r"missing-syncwarp: .*\| out\["),
+    ("same_value", ("flag = 1", "flag = threadIdx.x"), r"shared-race: .*\| flag ="),
+    ("warp_exits", (f"{SYNC}  // of", "// of"), SHARED),
+    ("short_copies", ("in + 4", "in + 1 + 4"), r"global-out-of-bounds: .*\| .*cp\.async\.ca"),
+    ("partial_warp", ("if (t + d < 20) v", "v"), r"undefined-shuffle: .*line 10 uses the value.*\| float x ="),
+    ("partial_warp", ("if (t + d < 20) v += x;\n  }\n  if (t == 0)", "v += x;\n  }\n  if (t == 19)"), UNDEFINED),
+    *(("warp_specialised", bug, says) for bug, says in (
+        ("RELEASES_WITHOUT_SYNCWARP", f"early-overwrite: .*{REFILL}{COPY}"),
+        ("RELEASES_BEFORE_READING", r"shared-race: .*reads .* thread 128 writes.*\| .*a\[k\]\[r\] = x\.x"),
+        ("NO_WAIT_FOR_FULL", f"missing-wait: .*thread 0 .*reads shared byte 2048 that the copy{READ}"),
+        ("NO_WAIT_FOR_EMPTY", f"early-overwrite: .*overwrites shared byte 2048 that the copy of{COPY}"),
+        ("FULL_PARITY_STAYS", f"wrong-phase: .*completes phase 1 .* shared byte 16416 before any{ARRIVE}"),
+        ("EMPTY_PARITY_STAYS", f"mbarrier-misuse: .*{EXTRA}{ARRIVE}"),
+        ("WAITS_FOR_ANOTHER_STAGE", f"missing-wait: .*reads shared byte 6144 that the copy{READ}"),
+        ("EXPECTS_MORE_BYTES", f"byte-count: .*thread 128 .* expects 16 bytes more than the copies{EXPECT}"),
+        ("EXPECTS_FEWER_BYTES", f"byte-count: .*thread 135 .* copies 256 bytes that the mbarrier{COPY}"),
+        ("COUNTS_FEWER_ARRIVALS", f"mbarrier-misuse: .*all 32 arrivals .* 2048 bytes are still{ARRIVE}"),
+        ("NO_FENCE", f"unfenced-init: .*no fence.mbarrier_init or fence.proxy.async follows{COPY}"),
+        ("NO_BARRIER_AFTER_INIT", rf"mbarrier-misuse: .*with no __syncthreads\(\) after its .*init{WAIT}"),
+        ("ONE_MBARRIER_NOT_INITIALISED", f"mbarrier-misuse: .*which no thread has initialised{WAIT}"),
+    )),
+    *(("bulk_copies", bug, says) for bug, says in (
+        ("NO_WAIT_FOR_CP_ASYNC", "missing-wait: .*reads bytes that the cp.async of line"),
+        ("NO_WAIT_FOR_READ", "early-overwrite: .*may still be reading: use cp.async.bulk.wait_group.read"),
+        ("WAITS_FOR_ONE_GROUP", "early-overwrite: .*overwrites shared byte 256 that the copy of line"),
+        ("NO_PROXY_FENCE", "missing-fence: .*with no fence.proxy.async in between"),
+        ("ANOTHER_BLOCK", "shared-out-of-bounds: .*asks for block 1 of its cluster, which has one block"),
+        ("TOO_FEW_BYTES", "byte-count: .*copies 16 bytes that the mbarrier at shared byte 1280 has not expected"),
+    )),
+    *(("wgmma_tf32", edit, says) for edit, says in (
+        ((PROXY, ""), "missing-fence: .*was written in line 42, with no fence.proxy.async in between"),
+        ((WGMMA_FENCE, ""), "missing-fence: .*executes wgmma.mma_async before any wgmma.fence"),
+        (("group.sync.aligned 0", "group.sync.aligned 1"), "early-overwrite: .*wgmma.wait_group"),
+        (("group.sync.aligned 0", "group.sync.aligned 1"), "missing-wait: .*wgmma.wait_group"),
+        ((f"    {SYNC}\n  }}", "  }"), r"shared-race: .*with neither an mbarrier nor __syncthreads\(\)"),
+        ((f"{PROXY}    {SYNC}\n", PROXY), r"shared-race: .*with neither an mbarrier nor __syncthreads\(\)"),
+        (("[64][32], b[64][32]", "[64][32], b[32][32]"), "shared-out-of-bounds: .*block's 12288 bytes"),
+        (("descriptor(stage.a) + k", "descriptor(stage.a) + t % 2 + k"), "descriptor: .*differs from its warp's"),
+    )),
+]  # fmt: skip
+# The same for rungs, launched with a few tiles, or with a shape that is not a multiple of a tile.
+RUNGS: list[tuple[str, tuple[str, str], tuple[int, int, int] | None, str]] = [
+    ("autotuned", ("store(buffer ^ 1)", "store(buffer)"), None, r"shared-race: .*\[a_col \+ 0\]\[a_row \+ r\] = a\.x;"),
+    ("autotuned", ("store(buffer ^ 1)", "store(buffer)"), None, r"shared-race: .*&a_k\[i \* ROWS\]"),
+    ("naive", ("row >= M", "row > M"), (63, 64, 8), r"global-out-of-bounds: .*acc \+= A\["),
+    ("naive", ("k < K", "k <= K"), (64, 64, 8), r"global-out-of-bounds: .*acc \+= A\["),
+    ("coalesced", ("[(size_t)row * N", "[(size_t)row * M"), (64, 32, 8), r"global-out-of-bounds: .*\*c = beta"),
+    ("tiles_2d", ("(k0 + b_row + r) * N", "(k0 + b_row + r + 1) * N"), None, r"global-out-of-bounds: .*= B\["),
+    ("shared", ("As[row][k]", "As[row + 1][k]"), None, r"shared-out-of-bounds: .*acc \+= As\[row \+ 1\]\[k\]"),
+    ("autotuned", ("&As[buffer][k][row]", "&As[buffer + 1][k][row]"), None, r"shared-out-of-bounds: .*&a_k\[i \*"),
+    ("vectorized", ("K + k0 + a_col]", "K + k0 + a_col + 1]"), None, "misaligned: .*const float4 a ="),
+    (
+        "vectorized",
+        ("Bs[BK][BN];", "Bs[BK][BN + 1];"),
+        None,
+        r"misaligned: .*\*\(float4\*\)&Bs\[b_row \+ r\]\[b_col\] =",
+    ),
+    ("vectorized", ("Bs[BK][BN];", "Bs[BK][BN + 1];"), None, r"misaligned: .*= \*\(const float4\*\)&Bs\[k\]"),
+    (
+        *("shared", ("    Bs[row][col] = B[", "    if (row != 5) Bs[row][col] = B["), None),
+        r"uninitialised-shared: .*acc \+= As\[row\]\[k\] \* Bs\[k\]\[col\];",
+    ),
+]
+HAND_OVERS = "shared", "vectorized", "double_buffered", "pipelined"  # floats, quads, two tiles, two k
+BARRIERS = [(name, number) for name in HAND_OVERS for number in range(rung(name).source.count(SYNC))]
+DEADLOCKS = [
+    ("warp_specialised", "EMPTY_PARITY_INVERTED", "phase 0 of the mbarrier at shared byte 16416 lacks 4 of 4 arrivals"),
+    ("warp_specialised", "COUNTS_MORE_ARRIVALS", "phase 0 of the mbarrier at shared byte 16384 lacks 1 of 34 arrivals"),
+    ("attempts", ("attempts < most", "true"), r"\n.*\n.* lacks 1 of 33 arrivals"),
+]
+
+
+def described(finding: Finding, source: str) -> str:
+    """What it says, and the lines that it names: its own, the other access's, and those that called their functions."""
+    return f"{finding.kind}: {finding.message} | {' | '.join(lines_of(finding, source))}"
+
+
+def lines_of(finding: Finding, source: str) -> list[str]:
+    numbers = finding.line, finding.other_line or finding.line, *finding.callers
+    return [source.splitlines()[number - 1].strip() for number in numbers]
+
+
+@pytest.mark.parametrize(("name", "change", "says"), MISTAKES)
+def test_a_mistake_is_found_at_its_lines(name: str, change: str | tuple[str, str], says: str) -> None:
+    for mbarrier in (False, True) if name.startswith("barriers/") else (False,):
+        _, result, source = launched(name, change, mbarrier=mbarrier)
+        ours = [finding for finding in result.findings if finding.kind == says.partition(":")[0]]
+        every = [described(finding, source) for finding in result.findings]
+        assert any(re.search(says, text) for text in every), every
+        assert result.ok == (change == "NO_FENCE")  # a warning
+        for line in (line for finding in ours for line in lines_of(finding, source)):
+            assert re.search(CONCERNED.get(name, ""), line), every
+
+
+@pytest.mark.parametrize(("name", "change", "shape", "says"), RUNGS)
+def test_a_mistake_in_a_rung_is_found_at_its_lines(
+    name: str, change: tuple[str, str], shape: tuple[int, int, int] | None, says: str
+) -> None:
+    record, (source, _) = rung(name), edited(rung(name).source, *change)
+    kernel = compiled(source, record.entry)
+    findings = gemm(record, kernel, shape or smallest(record, 3), source=source, count=False)[2].findings
+    assert any(re.search(says, described(finding, source)) for finding in findings), findings
+    for finding in findings:
+        assert finding.text == source.splitlines()[finding.line - 1].strip()
+        assert 0 <= finding.threads[0] < record.thread_count and finding.count >= 1
+
+
+@pytest.mark.parametrize(("name", "number"), BARRIERS)
+def test_without_a_barrier_there_is_a_race_between_lines_that_use_the_tiles(name: str, number: int) -> None:
+    record, (m, n, k) = rung(name), smallest(rung(name), 3)
+    parts = record.source.split(SYNC)
+    source = SYNC.join([*parts[:number], parts[number] + parts[number + 1], *parts[number + 2 :]])
+    kernel = compiled(source, record.entry)
+    findings = gemm(record, kernel, (m // 2, n, k), source=source, count=False)[2].findings
+    assert {finding.kind for finding in findings} == {"shared-race"}
+    for line in (line for finding in findings for line in lines_of(finding, source)[:2]):
+        assert re.search(r"(As|Bs|a_k|b_k)\[", line)
+    assert any(len({thread // 32 for thread in finding.threads}) > 1 for finding in findings)
+
+
+@pytest.mark.parametrize(("name", "change", "says"), DEADLOCKS)
+def test_a_deadlock_names_the_mbarriers_that_are_waited_for(
+    name: str, change: str | tuple[str, str], says: str
+) -> None:
+    message = r"^deadlock or endless loop: thread \d+ of block \(0, 0, 0\)"
+    with pytest.raises(BudgetExceeded, match=message) as error:
+        launched(name, change)
+    assert re.search(says, str(error.value))
+
+
+def test_each_bug_of_the_kernels_is_tested() -> None:
+    for name in ("warp_specialised", "bulk_copies"):
+        assert {"NONE", *(bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name)} == {*bugs(cuda(name))}
