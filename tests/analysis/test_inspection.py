@@ -39,28 +39,25 @@ def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_
     assert found.threads == record.threads and found.counts.thread_fma >= 4096**3
     assert found.label.startswith("emulated · sm_90 PTX · predicted from ")
     text, source = report(found), record.source.splitlines()
-    assert record.entry in text and "sectors/request" in text and "note:" not in text
-    assert not any(time in text for time in (" ms", " µs", "TFLOP"))
-    lines = text.splitlines()
-    read_b = "&Bs[k][col * TN + j];"
-    (number,) = [at for at, line in enumerate(source, 1) if line.endswith(read_b)]
-    (load_b,) = [line for line in lines if line.endswith(read_b)]
-    assert load_b.split()[2:4] == ["8!", str(number)]  # 8 wavefronts per request, with conflicts
-    (load_a,) = [line for line in lines if "const float4 a = " in line]
-    assert load_a.split()[2] == "16"
-    assert not any("// Before:" in line for line in lines)
+    assert record.entry in text and "sectors/request" in text
+    assert not any(word in text for word in (" ms", " µs", "TFLOP", "note:", "// Before:"))
+    # Sectors per request of A; wavefronts per request of B, with conflicts.
+    for read, place, cost in (
+        ("&A[(size_t)(a_row + r) * K + k0 + a_col];", 2, "16"),
+        ("&Bs[k][col * TN + j];", 2, "8!"),
+    ):
+        (number,) = [at for at, line in enumerate(source, 1) if line.endswith(read)]
+        (shown,) = [line.split() for line in text.splitlines() if line.endswith(read)]
+        assert shown[place : place + 2] == [cost, str(number)]
 
 
 def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
     done = run(racy, *LAUNCH)
-    assert done.exit_code == 0
-    assert (
-        "mine.cu:8: shared-race: thread 0 of block (0, 0, 0) writes (line 6) and thread 1 reads (line 8)" in done.stdout
-    )
+    race = "mine.cu:8: shared-race: thread 0 of block (0, 0, 0) writes (line 6) and thread 1 reads (line 8)"
+    assert done.exit_code == 0 and race in done.stdout
     assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in done.stdout
     document = json.loads(run(racy, *LAUNCH, "--size", "32x64x16", "--json").stdout)
-    assert document["shape"] == [32, 64, 16]
-    assert document["counts"]["thread_fma"] >= 32 * 64 * 16
+    assert document["shape"] == [32, 64, 16] and document["counts"]["thread_fma"] >= 32 * 64 * 16
     assert {finding["other_line"] for finding in document["findings"]} == {6, 7}
     bound = document["prediction"]["bound"]
     assert bound["shape"] == [32, 64, 16] and bound["counts"]["wavefronts"] > 0 and bound["limit"] in bound["limits"]
@@ -74,8 +71,7 @@ def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
     assert "give --block" in printed and "give --grid and --block" in printed
     document = json.loads(run(racy, "--json").stdout)
     assert (document["counts"], document["lines"], document["threads"]) == (None, [], None)
-    assert document["prediction"] is None and "at least" not in printed
-    assert document["resources"][0]["occupancy"] is None
+    assert document["prediction"] is document["resources"][0]["occupancy"] is None and "at least" not in printed
 
 
 def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
@@ -93,28 +89,25 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
     assert done.exit_code == 2 and "cannot be predicted" in done.stderr and "a size of up to 512" in done.stderr
 
 
-def test_out_writes_ptx_and_cubins_into_a_folder(racy: str) -> None:
-    done = run(racy, "--arch", "sm_80,sm_120", "--out", "built/here")
-    assert done.exit_code == 0
-    names = [f"mine.mine.{arch}.{kind}" for arch in ("sm_120", "sm_80") for kind in ("cubin", "ptx")]
-    assert done.stdout.splitlines()[-4:] == [f"written: {Path('built/here', name)}" for name in names]
-    assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
-    assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
-    Path("taken").write_text("", encoding="utf-8")
-    done = run(racy, "--out", "taken")
-    assert done.exit_code == 2 and "cannot write into taken" in done.stderr
-
-
-def test_every_architecture_at_once(racy: str) -> None:
+def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str) -> None:
     """The extra dev brings the disassembler."""
-    document = json.loads(run(racy, "--block", "256", "--arch", "all", "--json").stdout)
+    done = run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here")
+    document = json.loads(done.stdout)
     assert [out["arch"] for out in document["resources"]] == list(ARCHITECTURES)
     assert all(0 < out["occupancy"]["share"] <= 1 for out in document["resources"])
     assert document["label"].startswith("emulated · sm_90 PTX")
     loops = document["sass_main_loop"]
-    assert tuple(loops) == ARCHITECTURES
-    assert all(mix["FFMA"] >= 16 for mix in loops.values())
+    assert tuple(loops) == ARCHITECTURES and all(mix["FFMA"] >= 16 for mix in loops.values())
     assert {"LDS.32", "LDS.128"} <= set(loops["sm_90"])
+    names = {f"mine.mine.{arch}.{kind}" for arch in ARCHITECTURES for kind in ("cubin", "ptx")}
+    assert {path.name for path in Path("built/here").iterdir()} == names
+    assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
+    assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
+    written = run(racy, "--out", "built/here").stdout.splitlines()[-2:]
+    assert written == [f"written: built/here/mine.mine.sm_90.{kind}" for kind in ("cubin", "ptx")]
+    Path("taken").write_text("", encoding="utf-8")
+    done = run(racy, "--out", "taken")
+    assert done.exit_code == 2 and "cannot write into taken" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -139,10 +132,15 @@ def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
     assert done.stdout == "" and done.stderr.startswith("worklog: ") and complaint in done.stderr
 
 
-def test_without_nvrtc_the_shipped_ptx_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(*_: object, **__: object) -> None:
         raise NvrtcMissing("cannot compile CUDA source")
 
+    monkeypatch.setattr(inspection, "disassembler", lambda: None)
+    found = inspect(rung("naive"), Shape.of(64))
+    assert (found.sass, found.sass_note) == ({}, no_sass()) and "[sass]" in report(found)
     monkeypatch.setattr(device, "compile_cuda", missing)
     found = inspect(rung("shared"), Shape.of(256))
     assert found.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
@@ -201,13 +199,6 @@ def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused
 ) -> None:
     assert main_loop(listing, symbol) == loop
     assert (register_reads(listing, symbol), bank_conflicts(listing, symbol)) == (reads, conflicts)
-
-
-def test_without_a_disassembler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "disassembler", lambda: None)
-    found = inspect(rung("naive"), Shape.of(64))
-    assert (found.sass, found.sass_note) == ({}, no_sass())
-    assert "[sass]" in report(found)
 
 
 def test_the_report_has_a_column_for_each_main_loop() -> None:
