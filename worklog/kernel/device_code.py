@@ -7,7 +7,7 @@ defined.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from worklog.errors import BadSetting
@@ -16,7 +16,7 @@ from worklog.kernel.source import DIRECTIVE, blank, closing, code, parts
 
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
 _INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
-STANDARD = Path(__file__).with_name("std.cuh")
+STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 # A variable outside of functions that isn't for the device, and isn't constant.
 _VARIABLE = re.compile(
@@ -34,32 +34,8 @@ _NAMESPACE = re.compile(r"\s*(?:(?:inline\s+)?namespace[\w\s:]*|extern\s*)")
 # What ends at the semicolon behind its braces.
 _ENDS_LATER = re.compile(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$|[^(]*=\s*$")
 _FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
-# Types of the host's headers, which NVRTC doesn't know.
-_TYPES = {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long"}
-for _bits, _type in ((8, "char"), (16, "short"), (32, "int"), (64, "long long")):
-    _TYPES |= {f"int{_bits}_t": f"signed {_type}", f"uint{_bits}_t": f"unsigned {_type}"}
-# Constants of float.h, limits.h and math.h, and the headers of types that the host's headers of NVIDIA bring along.
-_VALUES = {
-    "INFINITY": "__int_as_float(0x7f800000)",
-    "NAN": "__int_as_float(0x7fffffff)",
-    "FLT_MAX": "3.402823466e+38f",
-    "__FLT_MAX__": "3.402823466e+38f",
-    "FLT_MIN": "1.175494351e-38f",
-    "FLT_EPSILON": "1.192092896e-07f",
-    "DBL_MAX": "1.7976931348623158e+308",
-    "DBL_EPSILON": "2.2204460492503131e-16",
-    "CHAR_BIT": "8",
-    "INT_MAX": "2147483647",
-    "INT_MIN": "(-2147483647-1)",
-    "UINT_MAX": "4294967295u",
-    "LLONG_MAX": "9223372036854775807ll",
-    "M_E": "2.71828182845904523536",
-    "M_LN2": "0.69314718055994530942",
-    "M_PI": "3.14159265358979323846",
-    "M_SQRT2": "1.41421356237309504880",
-    "M_SQRT1_2": "0.70710678118654752440",
-    "M_2_SQRTPI": "1.12837916709551257390",
-}
+# The headers of types that the host's headers of NVIDIA bring along.
+_INT128 = re.compile(r"\b(?:__int128(?:_t)?|__uint128_t)\b")
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 _FOR_THE_HOST = re.compile(
     r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|\btorch::|"
@@ -82,9 +58,11 @@ def prepared(source: str, folders: Sequence[str], define: Sequence[str]) -> Prep
     """What NVRTC gets of a source. folders: of headers. define: macros."""
     text = device_code(source, folders)
     own = headers(text, folders)
-    options = (*options_of_the_host("\n".join((source, *own.values()))), *(f"-D{macro}" for macro in define))
-    options += (*(f"-I{folder}" for folder in folders), *(f"-include={STANDARD.name}",) * (STANDARD.name in own))
-    return text, (*COMPILE_OPTIONS, *options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
+    if added := _prelude(source, own):
+        own[HOST.name] = added
+    options = (*COMPILE_OPTIONS, *(f"-D{macro}" for macro in define), *(f"-I{folder}" for folder in folders))
+    options += (f"-include={HOST.name}",) * bool(added) + ("-device-int128",) * bool(_INT128.search(code(source)))
+    return text, (*options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
 
 
 def device_code(source: str, folders: Sequence[str] = ()) -> str:
@@ -158,20 +136,25 @@ def with_constants(source: str, values: Sequence[str], file: str) -> str:
     return source
 
 
-def options_of_the_host(source: str) -> tuple[str, ...]:
-    """Compiler options for what a source uses of headers that NVRTC rejects: the host's types, and CUB."""
-    used, of_nvidia = set(re.findall(r"\w+", code(source))), any(map(is_of_nvidia, included(source)))
+def _prelude(source: str, own: Mapping[str, str]) -> str:
+    """A header to begin with: what a source and its own headers use of headers that NVRTC rejects, and don't define."""
+    source = "\n".join((source, *own.values()))
+    bare, names = code(source), included(source)
+    used = set(re.findall(r"\w+", bare))
+    functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", bare))
     defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", source, re.MULTILINE))
-    defined |= set(re.findall(r"\btypedef\b[^;{}]*?(\w+)\s*;", code(source)))
-    fixed = {name for name in _TYPES if of_nvidia and name.endswith("_t")} & used  # NVIDIA's headers define these
-    macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed - defined)
-    macros += tuple(f"-D{name}={value}" for name, value in _VALUES.items() if name in used - defined)
-    types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in included(source)}
-    functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", code(source)))
-    headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions)))
-    headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
-    wide = ("-device-int128",) * bool(used & {"__int128", "__int128_t", "__uint128_t"})
-    return (*macros, *(f"-include={header}" for header in headers), *wide)
+    defined |= set(re.findall(r"\btypedef\b[^;{}]*?(\w+)\s*;", bare))
+    types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in names}
+    needed = [header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions))]
+    needed += _CUB if "cub/cub.cuh" in names else ()
+    needed += [STANDARD.name] if STANDARD.name in own else []
+    lines = [f"#include <{header}>" for header in needed]
+    for line in HOST.read_text(encoding="utf-8").splitlines():
+        kind, name, *_ = line.split()
+        if kind in ("using", "#define") and name in used - defined:
+            of_nvidia = name.endswith("_t") and any(map(is_of_nvidia, names))  # whose headers define these
+            lines.append("#include <cuda/std/cstdint>" if of_nvidia else line)
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _host_code(bare: str) -> Iterator[tuple[int, int]]:

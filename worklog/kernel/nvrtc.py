@@ -196,7 +196,7 @@ def compile_error(program: Program, log: str, *, file: str | None = None) -> Com
     lines, number, text = source.splitlines(), int(error["line"]), error["text"].strip()
     if header := re.search(r'open source file "(.+?)"', text):
         text += "; give its folder with -I"
-        if is_of_nvidia(header[1]):
+        if is_of_nvidia(header[1]) and not header[1].startswith(("cute/", "cutlass")):
             text = (
                 f"{header[1]} is missing: it is in the wheels nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             )
