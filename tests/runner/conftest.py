@@ -1,4 +1,4 @@
-"""FOREIGN: a child that does what a kernel's name says (tests.foreign_job)."""
+"""FOREIGN: a child that does what a kernel's name says (tests.foreign_job); JOB: the real one, on the virtual GPU."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.exploits.arrays import xp
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.runner import check, measure
+from worklog.runner.declare import declared
+from worklog.runner.job import attempt
+from worklog.runs.measurement import Measurement
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
 JOB = (sys.executable, "-m", "tests.virtual.job")
@@ -19,6 +25,19 @@ JOB = (sys.executable, "-m", "tests.virtual.job")
 def mine(name: str) -> Kernel:
     """What the name says happens to the process of FOREIGN."""
     return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
+
+
+def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> list[Measurement]:
+    """The first point of a file's benchmark, against others of it, measured in this process on a virtual GPU."""
+    xp.machine = Machine()
+    chosen = declared(file, [name, *against], axes)
+    task = next(one for one in chosen if one.name == name).tasks(*against)[0]
+    return attempt(VirtualSession(xp.machine, *(one.kernel for one in chosen)), task, QUICK)
+
+
+def true_us(m: int, n: int, k: int) -> float:
+    """Of a product on the virtual GPU."""
+    return 2 * m * n * k / Machine().flops_per_us
 
 
 @pytest.fixture(autouse=True)

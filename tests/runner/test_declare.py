@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,13 @@ import pytest
 from pytest import approx
 
 import worklog
-from tests.exploits.arrays import xp
 from tests.helpers import small_run
-from tests.runner.conftest import JOB
-from tests.virtual.machine import Machine
-from tests.virtual.session import QUICK, VirtualSession
+from tests.runner.conftest import JOB, at_point, true_us
+from tests.virtual.session import QUICK
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem.axes import Axis
 from worklog.runner import declare
 from worklog.runner.declare import Benchmark, State, declared, measure
-from worklog.runner.job import attempt
 from worklog.runner.measure import carry_out
 from worklog.runs.measurement import Measurement
 
@@ -112,29 +107,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def at(file: Path) -> Callable[..., Measurement]:
-    """Measures one point of a benchmark of the file, in this process."""
-    xp.machine = Machine()
-
-    def measured(name: str, *against: str, **values: Any) -> Measurement:
-        axes = [f"{axis}={value}" for axis, value in values.items()]
-        chosen = declared(file, [name, *against], axes)
-        session = VirtualSession(xp.machine, *(one.kernel for one in chosen))
-        task = next(one for one in chosen if one.name == name).tasks(*against)[0]
-        first, *others = attempt(session, task, QUICK)
-        return replace(first, beside=tuple(others))
-
-    return measured
-
-
-def true_us(m: int, n: int, k: int) -> float:
-    return 2 * m * n * k / Machine().flops_per_us
-
-
 @pytest.mark.parametrize("mode", ["launcher", "run", "stopwatch", "stream", "body"])
-def test_each_way_to_give_the_work_is_timed(at: Callable[..., Measurement], mode: str) -> None:
-    found = at("product", N=64, mode=mode)
+def test_each_way_to_give_the_work_is_timed(file: Path, mode: str) -> None:
+    (found,) = at_point(file, "product", axes=("N=64", f"mode={mode}"))
     assert found.us == approx(true_us(64, 64, 64), rel=0.01), found.reason
     assert found.axes == {"N": 64, "mode": mode} and found.shape is None
     assert found.gbs == approx(12 * 64 * 64 / found.us / 1e3)
@@ -144,43 +119,35 @@ def test_each_way_to_give_the_work_is_timed(at: Callable[..., Measurement], mode
 
 
 @pytest.mark.parametrize(
-    ("point_of", "status", "reason"),
+    ("n", "mode", "status", "reason"),
     [
-        ({"N": 32, "mode": "raises"}, "skipped", "small"),
-        ({"N": 64, "mode": "skips"}, "skipped", "not today"),
-        ({"N": 64, "mode": "compile"}, "skipped", "x.cu:3: expected a ';'"),
-        ({"N": 64, "mode": "memory"}, "skipped", "the host's memory is full"),
-        ({"N": 64, "mode": "jit"}, "skipped", "it does not compile: CompilationError: at 3:4: no such type (many.py:"),
-        ({"N": 64, "mode": "raises"}, "refused", "raised ValueError: no such thing (many.py:"),
-        ({"N": 64, "mode": "asks"}, "refused", "raised AttributeError: the state has neither an axis nor an attribute"),
+        (32, "raises", "skipped", "small"),
+        (64, "skips", "skipped", "not today"),
+        (64, "compile", "skipped", "x.cu:3: expected a ';'"),
+        (64, "memory", "skipped", "the host's memory is full"),
+        (64, "jit", "skipped", "it does not compile: CompilationError: at 3:4: no such type (many.py:"),
+        (64, "raises", "refused", "raised ValueError: no such thing (many.py:"),
+        (64, "asks", "refused", "raised AttributeError: the state has neither an axis nor an attribute"),
     ],
 )
-def test_a_point_that_cannot_be_timed_has_a_reason(
-    at: Callable[..., Measurement], point_of: dict[str, Any], status: str, reason: str
-) -> None:
-    found = at("product", **point_of)
+def test_a_point_that_cannot_be_timed_has_a_reason(file: Path, n: int, mode: str, status: str, reason: str) -> None:
+    (found,) = at_point(file, "product", axes=(f"N={n}", f"mode={mode}"))
     assert found.status == status and str(found.reason).startswith(reason)
     assert status == "skipped" or "(many.py:" in str(found.reason)
-    assert found.axes == point_of and found.us is None
+    assert found.axes == {"N": n, "mode": mode} and found.us is None
 
 
-def test_a_benchmark_is_timed_against_another_at_the_same_values(file: Path, at: Callable[..., Measurement]) -> None:
+def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file: Path) -> None:
     _, zipped, _, leaves = declared(file)
     with pytest.raises(BadSetting, match="only one has an axis K, M, N, op"):
         measure([zipped, leaves], leaves)
-    found = at("two by two", "two by two", M=64, K=80, op="rounded")
-    assert (found.baseline, found.ratio) == ("two by two", approx(1.0, rel=0.05))
-
-
-def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(
-    file: Path, at: Callable[..., Measurement]
-) -> None:
-    found = at("two by two", "two by two", "same", M=64, K=80, op="rounded")
-    (other,) = found.beside
+    found, other = at_point(file, "two by two", "two by two", "same", axes=("M=64", "K=80", "op=rounded"))
     assert (found.baseline, other.baseline) == ("two by two", "same") and other.changed == {"against": "same"}
-    assert other.ratio == approx(1.0, rel=0.05) and other.samples["us"] == found.samples["us"]
-    run = small_run(measurements=[replace(found, beside=()), other])
+    assert found.ratio == approx(1.0, rel=0.05) == other.ratio and other.samples["us"] == found.samples["us"]
+    run = small_run(measurements=[found, other])
     assert "of two by two" in str(run) and "of same" in str(run) and str(run).count("rounded") == 1
+    (refused,) = at_point(file, "product", "product", axes=("N=64", "mode=run"))
+    assert "has a baseline of its own" in str(refused.reason)
 
 
 def test_a_file_is_measured_into_a_run_like_any_other(

@@ -7,13 +7,9 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
-from tests.exploits.arrays import xp
-from tests.virtual.machine import Machine
-from tests.virtual.session import QUICK, VirtualSession
+from tests.runner.conftest import at_point, true_us
 from worklog.problem import Axis
 from worklog.runner.declare import declared
-from worklog.runner.job import attempt
-from worklog.runs.measurement import Measurement
 
 FILE = """
 import worklog.runner.nvbench as bench
@@ -64,27 +60,23 @@ def again(state: bench.State):
 """
 
 
-def measured(path: Path, name: str, *axes: str) -> Measurement:
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "many.py"
     path.write_text(FILE)
-    (benchmark,) = declared(path, [name], axes)
-    xp.machine = Machine()
-    session = VirtualSession(xp.machine, benchmark.kernel)
-    (found,) = attempt(session, benchmark.tasks()[0], QUICK)
-    return found
+    return path
 
 
-def test_its_axes_have_its_order_and_kinds(tmp_path: Path) -> None:
-    (path := tmp_path / "many.py").write_text(FILE)
-    mode, n, m, alpha = declared(path, ["product"])[0].space.axes
+def test_its_axes_have_its_order_and_kinds(file: Path) -> None:
+    mode, n, m, alpha = declared(file, ["product"])[0].space.axes
     assert (mode.name, mode.kind, len(mode.values)) == ("mode", "str", 6)
     assert (n, m) == (Axis("N", (64, 128)), Axis("M", (64, 128), "pow2")) and alpha.values == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("mode", ["exec", "sync", "timer", "stream"])
-def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, tmp_path: Path) -> None:
-    found = measured(tmp_path / "many.py", "product", f"mode={mode}", "N=64", "M[pow2]=7", "alpha=0.5")
-    true_us = 2 * 64 * 64 * 128 / Machine().flops_per_us
-    assert found.us == approx(true_us, rel=0.25 if mode == "sync" else 0.01), found.reason
+def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, file: Path) -> None:
+    (found,) = at_point(file, "product", axes=(f"mode={mode}", "N=64", "M[pow2]=7", "alpha=0.5"))
+    assert found.us == approx(true_us(64, 64, 128), rel=0.25 if mode == "sync" else 0.01), found.reason
     assert (found.elements, found.bytes_read, found.bytes_written) == (2 * 128 * 64, 4 * 64 * 192, 4 * 128 * 64)
     assert any("the launcher waits" in said for said in found.degradations) == (mode == "sync")
     assert any("which part of it is timed" in said for said in found.degradations) == (mode == "timer")
@@ -95,11 +87,11 @@ def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, tmp_pat
     [("skip", "skipped", "not today"), ("foreign", "refused", "state.set_stream: the harness times its own stream")],
 )
 def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(
-    mode: str, status: str, reason: str, tmp_path: Path
+    mode: str, status: str, reason: str, file: Path
 ) -> None:
-    found = measured(tmp_path / "many.py", "product", f"mode={mode}", "N=64")
+    (found,) = at_point(file, "product", axes=(f"mode={mode}", "N=64"))
     assert found.status == status and str(found.reason).startswith(reason)
 
 
-def test_a_benchmark_may_call_another_one(tmp_path: Path) -> None:
-    assert measured(tmp_path / "many.py", "again").us == approx(2 * 64**3 / Machine().flops_per_us, rel=0.01)
+def test_a_benchmark_may_call_another_one(file: Path) -> None:
+    assert at_point(file, "again", axes=())[0].us == approx(true_us(64, 64, 64), rel=0.01)
