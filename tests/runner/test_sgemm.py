@@ -67,17 +67,13 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not() -> None:
     assert (worklog.sgemm(integers(3, 2), integers(2, 3), nothing.copy()) == integers(3, 2) @ integers(2, 3)).all()
 
 
-def test_a_rung_whose_passes_follow_the_shape_has_them_at_each_shape() -> None:
-    """At the first shape, no pass copies its factors, and the code of its kernel is the same."""
-    for m, n, k in ((5, 8, 4), (5, 7, 3)):
-        a, b = integers(m, k), integers(k, n)
-        assert (worklog.rung("ragged")(a, b) == a @ b).all()
-
-
-def test_a_rung_is_called_the_same_way() -> None:
-    a, b = integers(33, 7), integers(7, 40)
-    assert (worklog.rung("naive")(a, b, alpha=-1) == -(a @ b)).all()
-    with pytest.raises(OutsideDomain, match="size 33x40x7 is outside warptiled's domain"):
+@pytest.mark.parametrize(("name", "shape"), [("naive", (33, 40, 7)), ("ragged", (5, 8, 4)), ("ragged", (5, 7, 3))])
+def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name: str, shape: tuple[int, ...]) -> None:
+    """At the first of its shapes, no pass of ragged copies its factors, and the code of its kernel is the same."""
+    m, n, k = shape
+    a, b = integers(m, k), integers(k, n)
+    assert (worklog.rung(name)(a, b, alpha=-1) == -(a @ b)).all()
+    with pytest.raises(OutsideDomain, match=f"size {m}x{n}x{k} is outside warptiled's domain"):
         worklog.rung("warptiled")(a, b)
 
 
@@ -228,14 +224,12 @@ def test_without_memory_for_parts_of_k_best_takes_one_part_and_says_so_once() ->
     assert place.noting.launches[-1][0] == choose(DEEP, most_workspace=0).entry
 
 
-def test_a_table_of_another_driver_is_named_once() -> None:
+def test_a_table_of_another_driver_is_named() -> None:
     place = Place()
     with warnings.catch_warnings(action="error"):
         place.multiply(Shape.of(64))
     place.driver = "1.2.3"
-    with pytest.warns(
-        UserWarning, match="with driver 1.2.3: the result is right, and may be slower; worklog sweep best"
-    ):
+    with pytest.warns(UserWarning, match="with driver 1.2.3: the result is right, and may be slower; worklog sweep"):
         place.multiply(Shape.of(64))
 
 
@@ -272,9 +266,6 @@ def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(pl
     assert place.noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
     with pytest.raises(BadSetting, match=r"not all arrays are at multiples of 16 bytes, and warptiled .* or copy"):
         multiply(128, offset=4, mode=worklog.rung("warptiled"))
-
-
-def test_a_kernel_for_hopper_is_an_error_on_another_gpu(place: Place) -> None:
     with pytest.raises(BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"):
         multiply(4096, mode="split")
 
