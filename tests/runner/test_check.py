@@ -45,25 +45,50 @@ def checked(source: str, claimed: str = "fp32") -> Checked:
     return check(kernel, SMALL)
 
 
-def test_a_right_kernel_passes_and_the_result_states_where_it_ran() -> None:
-    result = worklog("\ufeff" + PLAIN.replace("\n", "\r\n"), *LAUNCH)
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert lines[0] == "mine.cu: mine at 130x190x70 · emulated · sm_90 PTX"
-    assert [line[0] for line in lines[1:5]] == ["✓"] * 4
-    end = lines.index("")
-    assert re.fullmatch(r"passed as fp32 in \d+\.\d s \(seed \d+\)", lines[end - 1])
-    assert "registers" in lines[end - 2]
-    assert re.match(r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated", lines[end + 1])
+TILES = PLAIN.replace("if (row >= M || col >= N) return;", "")  # outside its domain, it would write past C
+ON_TILES = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
+SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
 
 
-def test_a_wrong_kernel_fails_with_an_error_map_and_exit_code_1() -> None:
-    result = worklog(PLAIN.replace("col >= N", "col >= N - 1"), *LAUNCH)
+@pytest.mark.parametrize(
+    ("source", "words", "exit_code", "said"),
+    [
+        (
+            "\ufeff" + PLAIN.replace("\n", "\r\n"),
+            LAUNCH,
+            0,
+            r"^mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n(✓ .*\n){4}(.*\n)*.* registers .*\n"
+            r"passed as fp32 in \d+\.\d s \(seed \d+\)\n\n"
+            r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated",
+        ),
+        (
+            PLAIN.replace("col >= N", "col >= N - 1"),
+            LAUNCH,
+            1,
+            r"✗ exact on edge shapes: (.*\n)*.*Only the last column: a bound is off by one\.(.*\n)*"
+            r"    \.{23}o\n(.*\n)*failed in \d+\.\d s \(seed \d+\)$",
+        ),
+        (TILES, ON_TILES, 0, "passed as fp32"),
+        (TILES, LAUNCH, 1, "if mine takes whole tiles only, state its domain: --domain "),
+        (TILES, (*ON_TILES, "--size", "100"), 2, r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112"),
+        (SEVERAL, (*LAUNCH, "--entry", "other<3>", "--size", "16"), 0, r"^mine\.cu: other<3> at 16"),
+        (PLAIN, ("--grid", "N, M", "--block", "64,64"), 1, "✗ launch: "),
+    ],
+)
+def test_a_verdict_says_what_is_wrong_and_where(source: str, words: tuple[str, ...], exit_code: int, said: str) -> None:
+    result = worklog(source, *words)
+    assert result.exit_code == exit_code, result.output
+    assert re.search(said, result.output, re.MULTILINE), result.output
+
+
+def test_for_machines() -> None:
+    result = worklog(PLAIN.replace("k < K", "k < K - 1"), *LAUNCH, "--json", "--size", "64x48x40")
     assert result.exit_code == 1
-    assert "✗ exact on edge shapes: " in result.stdout
-    assert "Only the last column: a bound is off by one." in result.stdout
-    assert "    .......................o\n" in result.stdout
-    assert re.search(r"^failed in \d+\.\d s \(seed \d+\)$", result.stdout, re.MULTILINE)
+    document = json.loads(result.stdout)
+    known = {"accepted": False, "prediction": None, "kernel": "mine", "shape": [64, 48, 40]}
+    assert document | known == document
+    assert document["label"].startswith("emulated") and document["registers"] > 0
+    assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
 
 
 ODD_AND_LONG = PLAIN.replace("col >= N", "col >= N - (M > 1000 && M % 2)")  # wrong at some of the drawn shapes
@@ -78,39 +103,6 @@ def test_a_seed_repeats_a_verdict_and_further_seeds_find_what_one_may_miss(monke
     assert str(check(kernel, SMALL, seed=verdict.seed).verdict) == str(verdict), "the seed that it states repeats it"
 
 
-def test_for_machines() -> None:
-    result = worklog(PLAIN.replace("k < K", "k < K - 1"), *LAUNCH, "--json", "--size", "64x48x40")
-    assert result.exit_code == 1
-    document = json.loads(result.stdout)
-    assert (
-        document["accepted"] is False
-        and document["prediction"] is None
-        and document["kernel"] == "mine"
-        and document["shape"] == [64, 48, 40]
-    )
-    assert document["label"].startswith("emulated") and document["registers"] > 0
-    assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
-
-
-def test_a_kernel_of_whole_tiles_is_checked_inside_its_domain() -> None:
-    """Outside, this one would write past C."""
-    tiles = PLAIN.replace("if (row >= M || col >= N) return;", "")
-    launch = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
-    result = worklog(tiles, *launch)
-    assert result.exit_code == 0, result.output
-    unstated = worklog(tiles, "--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
-    assert unstated.exit_code == 1 and "if mine takes whole tiles only, state its domain: --domain " in unstated.stdout
-    outside = worklog(tiles, *launch, "--size", "100")
-    assert outside.exit_code == 2
-    assert "mine's domain (M % 8 == 0, N % 16 == 0): pad to 112" in outside.stderr
-
-
-def test_a_template_and_one_of_several_kernels_are_named_with_entry() -> None:
-    several = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
-    result = worklog(several, *LAUNCH, "--entry", "other<3>", "--size", "16")
-    assert result.exit_code == 0 and "mine.cu: other<3> at 16" in result.stdout
-
-
 def test_a_class_must_be_held() -> None:
     short = PLAIN.replace("A[row * K + k] *", "__uint_as_float(__float_as_uint(A[row * K + k]) & 0xffffe000u) *")
     assert not checked(short).verdict.accepted
@@ -120,40 +112,26 @@ def test_a_class_must_be_held() -> None:
 @pytest.mark.parametrize(
     ("source", "words", "complaint"),
     [
-        (
-            f"template <int>\n{PLAIN}",
-            LAUNCH,
-            "mine.cu: mine is a template: give its arguments, as in --entry 'mine<",
-        ),
-        (PLAIN.replace("float beta, ", ""), LAUNCH, "mine.cu:6: identifier"),
-        (PLAIN.replace("float alpha", "double alpha"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 32, f64"),
-        (PLAIN.replace("float alpha", "int alpha"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
+        (f"template <int>\n{PLAIN}", (), "mine.cu: mine is a template: give its arguments, as in --entry 'mine<"),
+        (PLAIN.replace("float beta, ", ""), (), "mine.cu:6: identifier"),
+        (PLAIN.replace("float alpha", "double alpha"), (), "mine.cu: mine takes 8 parameters of 32, 32, 32, f64"),
+        (PLAIN.replace("float alpha", "int alpha"), (), "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
         (
             PLAIN.replace("{\n", "{\n  extern __shared__ int x[];\n  x[0] = 1;\n", 1),
-            LAUNCH,
-            "mine.cu: mine takes dynamic shared",
+            (),
+            "mine.cu: mine takes dynamic sh",
         ),
-        (PLAIN, ("--grid", "N // 64", "--block", "16"), "the grid N // 64 has 0 x 1 blocks at 1x7x2: round up"),
-        (PLAIN, (*LAUNCH, "--domain", "M % 0 == 0"), "cannot read the domain"),
-        (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
-        (PLAIN, (*LAUNCH, "--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
-        (
-            PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc"),
-            (*LAUNCH, "--emulate"),
-            "mine.cu:4: txq.width.b32 (txq.width.b32 w, ",
-        ),
+        (PLAIN, ("--grid", "N // 64"), "the grid N // 64 has 0 x 1 blocks at 1x7x2: round up"),
+        (PLAIN, ("--domain", "M % 0 == 0"), "cannot read the domain"),
+        (PLAIN, ("--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
+        (PLAIN, ("--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
+        (PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc"), (), "mine.cu:4: txq.width.b32 (txq.width.b32 w, "),
     ],
 )
 def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
-    result = worklog(source, *words)
+    result = worklog(source, *LAUNCH, *words)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"worklog: {complaint}"), result.stderr
-
-
-def test_a_launch_that_no_gpu_takes_fails() -> None:
-    result = worklog(PLAIN, "--grid", "N, M", "--block", "64,64")
-    assert result.exit_code == 1
-    assert "✗ launch: " in result.stdout
 
 
 def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

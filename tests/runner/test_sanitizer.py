@@ -55,38 +55,42 @@ NOTHING = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards d
 NO_ERRORS = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
-def test_a_race_has_both_lines_and_fails() -> None:
-    (found,) = parse(RACE)
-    assert (found.severity, found.places) == ("error", (("mine.cu", 12), ("mine.cu", 17)))
-    failure = stage("racecheck", [found], "mine.cu")
-    assert not failure.passed and failure.measured == 1
-    assert failure.detail == "Race reported between Write access and Read access at mine.cu:12 and mine.cu:17"
+RACED = Report("error", "Race reported between Write access and Read access", (("mine.cu", 12), ("mine.cu", 17)))
+UNPLACED = Report("warning", "Race reported between Read access and Write access")
+READ, WRITE = (
+    Report("error", f"Invalid __global__ {what} of size 4 bytes", (("mine.cu", line),))
+    for what, line in (("read", 6), ("write", 9))
+)
 
 
-def test_a_warning_without_line_numbers_is_a_note() -> None:
-    (found,) = parse(WITHOUT_LINES)
-    assert (found.severity, found.places) == ("warning", ())
-    assert found.text == "Race reported between Read access and Write access"
-    warning = stage("racecheck", [found], "mine.cu")
-    assert warning.passed and warning.note.startswith("racecheck: ")
+@pytest.mark.parametrize(
+    ("text", "reports"),
+    [(RACE, [RACED]), (WITHOUT_LINES, [UNPLACED]), (2 * MEMORY, [READ, WRITE]), ("", []), ("hello", []), (NOTHING, [])],
+)
+def test_reports_have_the_kernels_lines_and_not_the_hosts_and_each_is_there_once(
+    text: str, reports: list[Report]
+) -> None:
+    assert parse(text) == reports
 
 
-def test_memory_errors_have_the_kernels_line_and_not_the_hosts_and_each_is_there_once() -> None:
-    read, write = parse(2 * MEMORY)
-    assert read == Report("error", "Invalid __global__ read of size 4 bytes", (("mine.cu", 6),))
-    assert write.places == (("mine.cu", 9),)
-
-
-@pytest.mark.parametrize("text", ["", "hello", NOTHING])
-def test_no_report_passes(text: str) -> None:
-    assert parse(text) == []
-    assert stage("racecheck", [], "mine.cu").passed
-
-
-def test_the_kernels_own_lines_come_first() -> None:
-    other = Report("error", "Invalid read", (("library.cuh", 3),))
-    own = Report("error", "Invalid write", (("mine.cu", 4),))
-    assert stage("memcheck", [other, own], "mine.cu").detail == "Invalid write at mine.cu:4 (and 1 more)"
+@pytest.mark.parametrize(
+    ("reports", "is_passed", "detail"),
+    [
+        ([], True, "compute-sanitizer reports nothing"),
+        ([UNPLACED], True, "warning: Race reported between Read access and Write access"),
+        ([RACED], False, "Race reported between Write access and Read access at mine.cu:12 and mine.cu:17"),
+        (
+            [Report("error", "Invalid read", (("library.cuh", 3),)), WRITE],
+            False,
+            "Invalid __global__ write of size 4 bytes at mine.cu:9 (and 1 more)",  # the kernel's own line comes first
+        ),
+    ],
+)
+def test_errors_fail_a_stage_and_a_warning_is_its_note(reports: list[Report], is_passed: bool, detail: str) -> None:
+    found = stage("racecheck", reports, "mine.cu")
+    assert (found.passed, found.detail) == (is_passed, detail)
+    assert found.measured == len(reports) * (not is_passed)
+    assert found.note == (f"racecheck: {UNPLACED}" if reports == [UNPLACED] else "")
 
 
 # --------------------------------------------------------------------------------------------------- the tool itself
