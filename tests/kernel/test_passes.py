@@ -22,7 +22,7 @@ from worklog.kernel.loaded import Loaded, Pass
 from worklog.kernel.signature import LADDER
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.check import compile_for
-from worklog.runner.launches import Pool, elements, timed_loop
+from worklog.runner.launches import Loop, Pool, elements
 from worklog.runs.run import recorded_run
 
 SOURCE = Path(__file__).with_name("two_passes.cu")
@@ -148,15 +148,14 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
     owner = Owner(device, product)
     pool = Pool(device, 4 * elements(SHAPE, SETS, (owner,)), seed=1)
     checker, other = Checker(device, SHAPE, 0), NumpySubject(device, negative)
-    loop = timed_loop(checker, owner, other, in_step=True, pool=pool, **KINDS[kind])
-    assert loop.move is not None
+    loop = Loop(checker, (owner, other), in_step=True, pool=pool, **KINDS[kind])
     places = set()
     for _ in range(3):
         loop.move()
         places.add(owner.workspace.start)
         assert owner.workspace.size == SHAPE.m * SHAPE.n and owner.workspace.start >= GUARD
-        loop.subject()
-        loop.baseline()
+        for launch in loop.launches:
+            launch()
         device.synchronize()
     stage = loop.stage()
     assert len(places) == 3

@@ -11,7 +11,7 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
 from worklog.gate import Checker
 from worklog.problem.gemm import Shape
-from worklog.runner.launches import Loop, Pool, elements, timed_loop
+from worklog.runner.launches import Loop, Pool, elements
 
 SHAPE, SETS = Shape(32, 48, 16), 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ class Looped:
         pool = Pool(device, 8 * elements(SHAPE, SETS), seed=1) if pooled else None
         noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
         how = {"in_step": True, "pool": pool, **KINDS[kind], **how}
-        self.loop: Loop = timed_loop(checker, *(NumpySubject(device, function) for function in noted), **how)
+        self.loop = Loop(checker, [NumpySubject(device, function) for function in noted], **how)
         checker.poison()
 
     def _noting(self, function: Any, seen: list[Place]) -> Any:
@@ -70,8 +70,8 @@ class Looped:
 
     def turn(self, times: int) -> None:
         for _ in range(times):
-            self.loop.subject()
-            self.loop.baseline()
+            for launch in self.loop.launches:
+                launch()
         self.device.synchronize()
 
 
@@ -110,8 +110,7 @@ def test_a_wrong_output_fails(kind: str, pooled: bool) -> None:
 def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a_move(kind: str) -> None:
     for ours in (correct, spills, wrong_where_it_swaps()):
         looped = Looped(kind, ours, pooled=True, in_step=False)
-        assert looped.loop.move is not None
-        for launch in (looped.loop.subject, looped.loop.baseline):
+        for launch in looped.loop.launches:
             for _ in range(3):
                 looped.loop.move()
                 launch()
@@ -145,7 +144,6 @@ def test_a_placement_is_aligned_to_512_bytes_and_has_no_overlap(seed: int) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_move_is_to_another_place_allocates_nothing_and_stays_right(kind: str) -> None:
     looped = Looped(kind, pooled=True)
-    assert looped.loop.move is not None
     looped.device.upload = looped.device.allocate = lambda *_: pytest.fail("a move allocates")  # type: ignore[method-assign, assignment]
     for _ in range(9):
         looped.loop.move()

@@ -6,8 +6,8 @@ physical pages below them. A new placement allocates nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,15 +62,18 @@ UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 class InTurn(Rotating):
     """Launches of one subject, each on the next A, B and C."""
 
-    def __init__(self, subject: Subject, shape: Shape, alpha: float, buffers: list[Buffers]) -> None:
+    def __init__(self, subject: Subject, shape: Shape, alpha: float) -> None:
         super().__init__((), shape.compulsory_bytes)
         self.subject, self.shape, self.alpha = subject, shape, alpha
-        self.use(buffers)
+        self.buffers: list[Buffers] = []
 
     def use(self, buffers: list[Buffers]) -> None:
         """Launch on these from now on, on the first one next."""
         self.buffers, self.last = buffers, -1
-        self.launches = [partial(self.subject.enqueue, self.shape, self.alpha, a, b, 0.0, c) for a, b, c in buffers]
+        self.launches = [partial(self._launch, *one) for one in buffers]
+
+    def _launch(self, a: Any, b: Any, c: Any) -> None:
+        self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
 
     @property
     def written(self) -> Any:
@@ -86,8 +89,7 @@ class InTurn(Rotating):
 
         def before() -> None:
             if elsewhere is not None:
-                a, b, c = elsewhere
-                self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
+                self._launch(*elsewhere)
             witness.prepare(*self.buffers[(self.last + 1) % len(self.buffers)])
             if isinstance(self.subject, NeedsWorkspace) and self.subject.workspace is not None:
                 witness.device.fill(self.subject.workspace, np.nan)
@@ -101,20 +103,6 @@ class InTurn(Rotating):
         return Witnessed(self, before, behind, after)
 
 
-@dataclass(frozen=True)
-class Loop:
-    """What a timed loop launches in turn; the subject's launches without any work around them; the gate's stage on what
-    was timed; what moves the buffers to a new placement, None where they stay; and the launches of further baselines.
-    """
-
-    subject: Launch
-    baseline: Launch
-    bare: Launch
-    stage: Callable[[], Stage]
-    move: Callable[[], None] | None = None
-    further: Sequence[Launch] = ()
-
-
 def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> int:
     """Elements of the buffers that a loop over some sets places in a pool, and of the subjects' workspaces."""
     outputs = max(2, len(subjects))
@@ -123,120 +111,119 @@ def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> i
     return sets * one + sum(owner.workspace_elements(shape) + 2 * GUARD + ALIGNED for owner in owners)
 
 
-def timed_loop(
-    checker: Checker,
-    subject: Subject,
-    baseline: Subject,
-    *further: Subject,
-    in_step: bool,
-    sets: int = 1,
-    classes: Sequence[str] | None = None,
-    warm: bool = False,
-    pool: Pool | None = None,
-) -> Loop:
-    """Subject and baseline on the checker's inputs, each with a C of its own, and so each of further baselines. A
-    baseline computes -A B, so that its output can't be mistaken for the subject's.
+class Loop:
+    """A subject and its baselines on the checker's inputs, each with a C of its own. A baseline computes -A B, so that
+    its output can't be mistaken for the subject's. bare: the launches of each; launches: with the work around them.
 
-    in_step: whether they take turns launch by launch. Then they swap their C in each turn, or the baseline is half a
-    round of the sets ahead. sets: to go round, as many as evict each other from L2. classes: the precision class of
-    each; each launch then gets new inputs and its output is checked, a baseline's too, so that all find the GPU
-    in the same state. Without them, the subject's last output is checked. warm: whether each launch should find its
-    code in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used.
-    """
-    shape, subjects = checker.shape, (subject, baseline, *further)
-    owners = [one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace)]
-    outputs = len(subjects)
-    placed = None if pool is None else _Placed(checker, pool, owners, sets, outputs, copied=classes is None)
-    for owner in reversed(owners) if placed is None else ():
-        checker.lend(owner)
-    buffers_of_each = _in_turn(_of_checker(checker, sets, outputs) if placed is None else placed.move(), in_step)
-    launches = [
-        InTurn(one, shape, -1.0 if number else 1.0, buffers)
-        for number, (one, buffers) in enumerate(zip(subjects, buffers_of_each, strict=True))
-    ]
-    timed: list[Launch] = [*launches]
-    if classes is not None:
-        probes = [checker.probe(of, alpha=one.alpha) for of, one in zip(classes, launches, strict=True)]
-        elsewhere = _of_checker(checker, 2, 2)[1][:3] if warm and shape.flops <= SHORT_FLOPS else None
-        timed = [one.witnessed(probe, elsewhere) for one, probe in zip(launches, probes, strict=True)]
-
-    def judge() -> Stage:
-        if classes is None:
-            moved_since = placed is not None and launches[0].last < 0
-            stage = checker.check_timed_output(checker.buffers[2] if moved_since else launches[0].written)
-        else:
-            stage, *of_baselines = map(checker.check_timed_launches, probes)
-            for one, found in zip(subjects[1:], of_baselines, strict=True):
-                if not found.passed:
-                    stage = replace(found, detail=f"of the baseline {one.name}: {found.detail}")
-        if placed is not None and stage.passed and (outside := placed.trespassed()):
-            return failed(EVERY_LAUNCH, outside)
-        return stage
-
-    def launch_on_new_buffers() -> None:
-        """Launch host functions once on each set while nothing is blocked: one may record a graph for new addresses."""
-        for launch in reversed(launches):
-            if isinstance(launch.subject, HostSubject):
-                for enqueue in launch.launches:
-                    enqueue()
-                checker.device.synchronize()
-
-    def move() -> None:
-        assert placed is not None
-        if classes is None and launches[0].last >= 0:  # kept, since the baseline alone may be launched from here on
-            placed.pool.device.copy(checker.buffers[2], launches[0].written)
-        for launch, buffers in zip(launches, _in_turn(placed.move(), in_step), strict=True):
-            launch.use(buffers)
-        launch_on_new_buffers()
-
-    launch_on_new_buffers()
-    return Loop(timed[0], timed[1], launches[0], judge, None if placed is None else move, timed[2:])
-
-
-class _Placed:
-    """Sets of buffers in a pool, each C and each workspace between guard bands. copied: with the checker's inputs, for
-    launches that don't get new ones.
+    in_step: whether they take turns launch by launch. Then they swap their C in each turn, or share out a round of the
+    sets. sets: to go round, as many as evict each other from L2. classes: the precision class of each; each launch then
+    gets new inputs and its output is checked, a baseline's too, so that all find the GPU in the same state. Without
+    them, the subject's last output is checked. warm: whether each launch should find its code in the instruction
+    caches. pool: where the buffers move; without one, the checker's buffers are used.
     """
 
     def __init__(
         self,
         checker: Checker,
-        pool: Pool,
-        owners: Sequence[NeedsWorkspace],
-        sets: int,
-        outputs: int,
-        copied: bool,
+        subjects: Sequence[Subject],
+        *,
+        in_step: bool,
+        sets: int = 1,
+        classes: Sequence[str] | None = None,
+        warm: bool = False,
+        pool: Pool | None = None,
     ) -> None:
-        self.shape, self.sources = checker.shape, [*checker.buffers[:2], *[checker.spare] * outputs]
-        self.pool, self.owners, self.sets, self.copied = pool, owners, sets, copied
-        self.outside = ""  # of earlier placements
-        self.guarded: list[Guarded] = []
-        self.workspaces: list[Guarded] = []
+        self.checker, self.subjects, self.in_step = checker, subjects, in_step
+        self.bare = [InTurn(one, checker.shape, -1.0 if number else 1.0) for number, one in enumerate(subjects)]
+        self.launches: list[Launch] = [*self.bare]
+        self.probes: list[LaunchProbe] = []
+        self.placed: _Placed | None = None
+        owners = [one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace)]
+        if pool is not None:
+            self.placed = _Placed(checker, pool, owners, sets, len(subjects), copied=classes is None)
+            self._use(self.placed.move())
+        else:
+            for owner in reversed(owners):
+                checker.lend(owner)
+            self._use(_of_checker(checker, sets, len(subjects)))
+        if classes is not None:
+            elsewhere = _of_checker(checker, 2, 2)[1][:3] if warm and checker.shape.flops <= SHORT_FLOPS else None
+            self.probes = [checker.probe(of, alpha=one.alpha) for of, one in zip(classes, self.bare, strict=True)]
+            pairs = zip(self.bare, self.probes, strict=True)
+            self.launches = [one.witnessed(probe, elsewhere) for one, probe in pairs]
+
+    def move(self) -> None:
+        """Move the buffers to a new placement in the pool."""
+        assert self.placed is not None
+        subject = self.bare[0]
+        if not self.probes and subject.last >= 0:  # kept, since the baseline alone may be launched from here on
+            self.placed.pool.device.copy(self.checker.buffers[2], subject.written)
+        self._use(self.placed.move())
+
+    def _use(self, sets: Sets) -> None:
+        """Launch on these sets. Host functions are launched once on each while nothing is blocked: one may record a
+        graph for new addresses.
+        """
+        for launch, buffers in zip(self.bare, _in_turn(sets, self.in_step), strict=True):
+            launch.use(buffers)
+        for launch in reversed(self.bare):
+            if isinstance(launch.subject, HostSubject):
+                for enqueue in launch.launches:
+                    enqueue()
+                self.checker.device.synchronize()
+
+    def stage(self) -> Stage:
+        """The gate's stage on what was timed."""
+        if not self.probes:
+            moved_since = self.placed is not None and self.bare[0].last < 0
+            written = self.checker.buffers[2] if moved_since else self.bare[0].written
+            stage = self.checker.check_timed_output(written)
+        else:
+            stage, *of_baselines = map(self.checker.check_timed_launches, self.probes)
+            for one, found in zip(self.subjects[1:], of_baselines, strict=True):
+                if not found.passed:
+                    stage = replace(found, detail=f"of the baseline {one.name}: {found.detail}")
+        if self.placed is not None and stage.passed and (outside := self.placed.trespassed()):
+            return failed(EVERY_LAUNCH, outside)
+        return stage
+
+
+@dataclass
+class _Placed:
+    """Sets of buffers in a pool, each C and each workspace between guard bands. copied: with the checker's inputs, for
+    launches that don't get new ones. outside: where a launch wrote outside in an earlier placement.
+    """
+
+    checker: Checker
+    pool: Pool
+    owners: Sequence[NeedsWorkspace]
+    sets: int
+    outputs: int
+    copied: bool
+    outside: str = ""
+    guarded: list[Guarded] = field(default_factory=list)
+    workspaces: list[Guarded] = field(default_factory=list)
 
     def move(self) -> Sets:
         """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
         self.outside = self.trespassed()
-        device, sizes = self.pool.device, [source.size for source in self.sources]
-        one_set = [*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])]
-        needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.shape))}
+        device, inputs = self.pool.device, self.checker.buffers[:2]
+        one_set = [*(one.size for one in inputs), *[self.checker.spare.size + 2 * GUARD] * self.outputs]
+        needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.checker.shape))}
         placed = self.pool.place([*one_set * self.sets, *(size + 2 * GUARD for size in needed.values())])
-        self.workspaces = [Guarded(device, placed.pop(), UNWRITTEN) for _ in needed][::-1]
+        self.workspaces = [Guarded(device, one, UNWRITTEN) for one in placed[len(one_set) * self.sets :]]
         for owner, workspace in zip(needed, self.workspaces, strict=True):
             owner.use_workspace(workspace.inner)
-        count = len(sizes)
-        self.guarded = [Guarded(device, whole, UNWRITTEN) for number, whole in enumerate(placed) if number % count > 1]
+        each = [placed[len(one_set) * number :][: len(one_set)] for number in range(self.sets)]
+        self.guarded = [Guarded(device, output, UNWRITTEN) for _, _, *outputs in each for output in outputs]
         filled = [guarded.whole for guarded in (*self.guarded, *self.workspaces)]
         for whole in filled if self.sets == 1 else (self.pool.whole,):
             device.fill(whole, UNWRITTEN)
-        moved: Sets = []
-        for number in range(self.sets):
-            a, b = placed[count * number : count * number + 2]
-            if self.copied:
-                device.copy(a, self.sources[0])
-                device.copy(b, self.sources[1])
-            outputs = self.guarded[(count - 2) * number : (count - 2) * (number + 1)]
-            moved.append((a, b, *(guarded.inner for guarded in outputs)))
-        return moved
+        for pair in each if self.copied else ():
+            for to, source in zip(pair, inputs, strict=False):
+                device.copy(to, source)
+        inner = iter(self.guarded)
+        return [(a, b, *(next(inner).inner for _ in outputs)) for a, b, *outputs in each]
 
     def trespassed(self) -> str:
         """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in any placement, else ""."""
@@ -248,11 +235,13 @@ class _Placed:
 
 def _of_checker(checker: Checker, sets: int, outputs: int) -> Sets:
     """The checker's buffers, a C for each further output, and copies of them all."""
-    device = checker.device
-    hosts = [device.download(buffer) for buffer in (*checker.buffers, checker.spare)] if sets > 1 or outputs > 2 else []
-    own = (*checker.buffers, checker.spare, *(device.upload(hosts[-1]) for _ in range(outputs - 2)))
-    copies: Any = [tuple(map(device.upload, [*hosts, *hosts[-1:] * (outputs - 2)])) for _ in range(sets - 1)]
-    return [own, *copies]
+    device, own = checker.device, [*checker.buffers, checker.spare]
+
+    def copy(buffer: Any) -> Any:
+        return device.upload(device.download(buffer))
+
+    first = [*own, *(copy(checker.spare) for _ in range(outputs - 2))]
+    return [tuple(first), *(tuple(map(copy, first)) for _ in range(sets - 1))]
 
 
 def _in_turn(sets: Sets, in_step: bool) -> list[list[Buffers]]:

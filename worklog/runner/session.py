@@ -18,7 +18,7 @@ from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets,
 from worklog.kernel import Kernel, Subject, rung, tensor_operands
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape, random_inputs
-from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
+from worklog.runner.launches import LEAST_TIMES_BUFFERS, Loop, Pool, elements
 from worklog.runner.tasks import BASELINE, Task, judged, timed, work_of
 from worklog.runs import Measurement, event_overhead_us, source_label, summarise
 
@@ -278,10 +278,9 @@ def read(
     each = _checks_each(used)
     sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     pool = session.pool(elements(task.problem, sets, (subject, *baselines))) if used.placement == "varied" else None
-    loop = timed_loop(
+    loop = Loop(
         checker,
-        subject,
-        *baselines,
+        (subject, *baselines),
         in_step=used.order == "interleaved" and used.timer != "graph",
         sets=sets,
         classes=(session.claimed(task.kernel), *classes) if each else None,
@@ -291,14 +290,15 @@ def read(
     try:
         size = (task.problem.flops / 2) ** (1 / 3)
         offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-        pair, how = (loop.subject, loop.baseline), {"move": loop.move, "further": loop.further}
-        reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, **how)  # type: ignore[arg-type]
+        pair, further = loop.launches[:2], loop.launches[2:]
+        move = None if pool is None else loop.move
+        reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, move=move, further=further)
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed_stage(loop.stage)] if checked else []
         if checked and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(timed_stage(lambda: after_timing.idle(waits_us(session, loop.bare), us)))
+            stages.append(timed_stage(lambda: after_timing.idle(waits_us(session, loop.bare[0]), us)))
         return reading, stages
     finally:
         if each or easy:
