@@ -290,9 +290,9 @@ def read(
     try:
         size = (task.problem.flops / 2) ** (1 / 3)
         offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-        pair, further = loop.launches[:2], loop.launches[2:]
-        move = None if pool is None else loop.move
-        reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, move=move, further=further)
+        (ours, first, *further), move = loop.launches, None if pool is None else loop.move
+        how = {"size": size, "offset_us": offset, "move": move, "further": further}
+        reading = time_pair(session.timeline, ours, first, used, **how)  # type: ignore[arg-type]
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed_stage(loop.stage)] if checked else []
