@@ -40,34 +40,33 @@ def test_runs_are_kept_in_worklog_home_or_with_the_users_data(
     assert runs_dir() == tmp_path / "runs"
 
 
-def test_the_latest_live_run_comes_first(home: Path, recording: Path) -> None:
-    for created in ("2026-11-20T03:12:44+00:00", "2026-11-21T03:12:44+00:00", "2026-11-19T03:12:44+00:00"):
+@pytest.mark.parametrize(
+    ("days", "source", "found"),
+    [
+        ([21, 22, 20], "", "live · NVIDIA H200 · clocks as found · 2026-11-22"),
+        ([], "", "recorded · NVIDIA A6000 · clocks as found · 2026-11-21"),
+        ([21], "live", "live · NVIDIA H200"),
+        ([21], "recorded", "recorded · NVIDIA A6000"),
+        ([], "live", "measure one with `worklog run`"),
+        ([21], "guessed", "set it to live or recorded"),
+    ],
+)
+def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced(
+    days: list[int], source: str, found: str, home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", source)
+    half_written = home / "runs" / ".2026-11-23T03-12-44Z-h200-4f2c.json.123"
+    half_written.parent.mkdir(parents=True)
+    half_written.write_text("{")
+    for day in days:
+        created = f"2026-11-{day}T03:12:44+00:00"
         small_run(created=created).save(new_path("NVIDIA H200", created, "0000"))
-    assert [path.name[:10] for path in live_runs()] == ["2026-11-21", "2026-11-20", "2026-11-19"]
-    opened = open_run()
-    assert opened.created == "2026-11-21T03:12:44+00:00"
-    assert opened.label == "live · NVIDIA H200 · clocks as found · 2026-11-21"
-
-
-def test_without_live_runs_the_recording(home: Path, recording: Path) -> None:
-    folder = home / "runs"
-    folder.mkdir(parents=True)
-    (folder / ".2026-11-21T03-12-44Z-h200-4f2c.json.123").write_text("{")  # half-written
-    assert open_run().label == "recorded · NVIDIA A6000 · clocks as found · 2026-11-21"
-    assert list(recordings()) == ["a6000"]
-
-
-def test_the_source_can_be_forced(home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    with pytest.raises(BadRunFile, match="measure one with `worklog run`"):
-        open_run()
-    small_run().save(home / "runs" / "run.json")
-    assert open_run().origin == "live"
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    assert open_run().origin == "recorded"
-    monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    with pytest.raises(WorklogError, match="live or recorded"):
-        open_run()
+    assert [path.name[8:10] for path in live_runs()] == sorted(map(str, days), reverse=True)
+    try:
+        shown = open_run().label
+    except WorklogError as error:
+        shown = str(error)
+    assert found in shown and list(recordings()) == ["a6000"]
 
 
 def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home: Path, recording: Path) -> None:
