@@ -1,11 +1,12 @@
-"""EmulatedDevice behaves as the gate expects of any device."""
+"""EmulatedDevice behaves as the gate expects of any device, and memory and printf as in CUDA."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import cuda
+from tests.emulator.helpers import HEAD, cuda, kernel, run
+from worklog.emulator import launch, load
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
 from worklog.gate import Checker
@@ -13,10 +14,8 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
 from worklog.problem.gemm import Shape
 
-SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
-  out[threadIdx.x + by] = n;
-}
-"""
+SHIFT = kernel("  out[threadIdx.x + by] = n;", "float* out, int n, int by")
+SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
 
 
 def test_buffers() -> None:
@@ -31,10 +30,9 @@ def test_buffers() -> None:
     assert part.skew == 64
     device.overwrite(part, np.zeros(32, np.float32))
     assert device.download(buffer)[16:48].sum() == 0
-    with pytest.raises(BadLaunch, match="cannot be a view"):
-        device.view(buffer, 2, 8)
-    with pytest.raises(BadLaunch, match="cannot be a view"):
-        device.view(buffer, 32, 64)
+    for start, count in ((2, 8), (32, 64)):
+        with pytest.raises(BadLaunch, match="cannot be a view"):
+            device.view(buffer, start, count)
 
 
 def test_device_variables_keep_their_values_until_the_module_is_loaded_again() -> None:
@@ -60,13 +58,13 @@ def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
 
 def test_an_access_outside_a_view_is_a_fault() -> None:
     device = EmulatedDevice()
-    kernel = device.compile(Program("shift.cu", SHIFT, "k"))
+    shift = device.compile(Program("shift.cu", SHIFT, "k"))
     whole = device.upload(np.zeros(96, np.float32))
     middle = device.view(whole, 32, 32)
-    device.launch(kernel, (1, 1), 32, [middle, np.int32(5), np.int32(0)])
+    device.launch(shift, (1, 1), 32, [middle, np.int32(5), np.int32(0)])
     device.synchronize()
-    device.launch(kernel, (1, 1), 32, [middle, np.int32(6), np.int32(4)])
-    with pytest.raises(EmulatedFault, match=r"shift\.cu:2: global-out-of-bounds: thread 28 .* past the end") as caught:
+    device.launch(shift, (1, 1), 32, [middle, np.int32(6), np.int32(4)])
+    with pytest.raises(EmulatedFault, match=r"shift\.cu:3: global-out-of-bounds: thread 28 .* past the end") as caught:
         device.synchronize()
     assert caught.value.findings[0].count == 4
     assert "out[threadIdx.x + by] = n;" in str(caught.value)
@@ -75,17 +73,67 @@ def test_an_access_outside_a_view_is_a_fault() -> None:
 
 
 def test_registers_that_no_warp_releases_are_an_endless_wait() -> None:
-    source = """extern "C" __global__ void __launch_bounds__(384, 1) k(float* out, int n, int by) {
-  if (threadIdx.x < 128) asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
-  else asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
-  out[threadIdx.x + by] = n;
-}
-"""
-    device = EmulatedDevice()
-    launch = (1, 1), 384, (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
-    device.launch(device.compile(Program("k.cu", source, "k")), *launch)
+    device, source = EmulatedDevice(), cuda("registers")
+    arguments = (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
+    device.launch(device.compile(Program("k.cu", source, "k")), (1, 1), 384, arguments)
     device.synchronize()
     for old, new in (('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0"), ("32 200;", "32 208;")):
-        device.launch(device.compile(Program("k.cu", source.replace(old, new), "k")), *launch)
-        with pytest.raises(EmulatedFault, match=r"k\.cu:3: registers: thread 128 .* of 64512"):
+        device.launch(device.compile(Program("k.cu", source.replace(old, new), "k")), (1, 1), 384, arguments)
+        with pytest.raises(EmulatedFault, match=r"k\.cu:5: registers: thread 128 .* of 64512"):
             device.synchronize()
+
+
+def test_accesses_outside_of_buffers() -> None:
+    """A load there gives zero."""
+    (nowhere,) = run(SIMPLE, [0, 3, 1.0]).findings
+    assert (nowhere.kind, nowhere.count) == ("global-out-of-bounds", 3) and "in no buffer" in nowhere.message
+    (behind,) = run(SIMPLE, [np.zeros(4, np.float32), 6, 1.0]).findings
+    assert behind.threads == (4, 5)
+    assert behind.at("k.cu") == (
+        "k.cu:3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "
+        "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
+    )
+    out = np.ones(32, np.float32)
+    run(kernel("  out[threadIdx.x] = in[threadIdx.x];", "const float* in, float* out"), [np.ones(4, np.float32), out])
+    assert out.tolist() == [1] * 4 + [0] * 28
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float x; for (int i = 0; i < n; ++i) x += i; *out = x;",
+        "float x[9]; for (int i = 0; i < n; ++i) x[(i * 5 + n) % 9] += i; *out = x[n % 9];",
+    ],
+    ids=["a sum that starts from nothing", "an array that is never written"],
+)
+def test_unwritten_registers_and_local_arrays_are_nan(body: str) -> None:
+    out = np.zeros(1, np.float32)
+    run(kernel(body, "float* out, int n"), [out, 20], block=1)
+    assert np.isnan(out).all()
+
+
+def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted() -> None:
+    body = """  if (threadIdx.x % 16 == 3)
+    out[0] = printf("%d %5.2f|%-4s|%c %x %lld %% %p\\n", -7, x[threadIdx.x], "ab", 'q', 255, 1ll << 40, (void*)0);
+  if (threadIdx.x == 0) printf("%*d %u\\n", 4, 5, 4294967295u);
+  for (int i = 0; i < 10; i++) printf("%d\\n", i);"""
+    out, x = np.zeros(1, np.int32), np.arange(32, dtype=np.float32)
+    result = run(kernel(body, "int* out, const float* x"), [out, x])
+    rest = "|ab  |q ff 1099511627776 % 0x0"
+    assert result.printed[:3] == (f"-7  3.00{rest}", f"-7 19.00{rest}", "   5 4294967295")
+    assert result.printed[3:] == ("0",) * 17 + ("… and 303 more calls of printf",)
+    assert result.ok and out[0] == 7
+
+
+def test_a_vector_of_parameters_and_registers_that_are_declared_without_a_space() -> None:
+    text = """.visible .entry k(.param .u64 out, .param .align 16 .b8 four[16]) {
+.reg.b64 %a; .reg.b32 %x, %y, %z, %w;
+ld.param.u64 %a, [out];
+ld.param.v2.u32 {%x, %y}, [four];
+ld.param.v2.u32 {%z, _}, [four+8];
+ld.param.v4.u32 {_, _, _, %w}, [four];
+st.global.v4.u32 [%a], {%x, %y, %z, %w};
+ret;\n}\n"""
+    out = np.zeros(4, np.uint32)
+    launch(load(HEAD + text), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
+    assert out.tolist() == [5, 6, 7, 8]

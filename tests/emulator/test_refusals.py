@@ -1,112 +1,234 @@
-"""What the emulator does not support: each error names the instruction, its line and what to do instead."""
+"""What the emulator refuses: each error names the instruction, its line and what to do instead. Odd operands, broken
+PTX and odd arguments end in such an error or in a result.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.corpus import forms
 from tests.emulator.helpers import HEAD, compiled, kernel, run
-from worklog.emulator import BadLaunch, BudgetExceeded, PtxError, TooLarge, UnsupportedInstruction, launch, load
+from worklog.emulator import BadLaunch, Pointer, PtxError, TooLarge, UnsupportedInstruction, launch, load, tensor_map
+from worklog.emulator.forms import FORMS, Form
+from worklog.errors import WorklogError
 
-
-def test_an_endless_loop_runs_out_of_budget() -> None:
-    body = "  volatile int* p = out;\n  while (p[0] == 0) {\n    p[1] = threadIdx.x;\n  }"
-    message = r"after 1,000 instructions, thread 0 of block .* is still near line [45].*\n.*does not end"
-    with pytest.raises(BudgetExceeded, match=message):
-        run(kernel(body, "int* out"), [np.zeros(2, np.int32)], budget=1000)
-
-
-@pytest.mark.parametrize(
-    ("body", "name", "advice"),
-    [
-        ('  asm volatile("fence.proxy.tensormap::generic.release.gpu;");', "fence.proxy", "fences between proxies"),
-        ("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "a call through a pointer", "__forceinline__"),
-        ("  out[0] = __dadd_rz(out[1], out[2]);", "add.rz.f64", "or write it without this instruction"),
-    ],
+REGISTERS = ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"
+MEMORY = """
+ld.global.u32 ld.global.v2.f32 ld.shared.v4.b32 ld.param.u32 ld.param.v2.u32 ld.u32 ld.global.u128 ld ld.const.f32
+ld.local.u8 st.global.u32 st.shared.v2.u32 st.u32 st st.local.f32 atom.global.add.u32 atom.shared.cas.b32 atom red
+red.add.u32 atom.global.add.v4.f32 cp.async.ca.shared.global cp.async.wait_group cp bar bar.sync bar.warp.sync
+barrier.sync bra brx.idx ret call trap mov mov.b64 createpolicy fence prefetch.global.L2 isspacep.global
+"""
+OPERANDS = """
+%h1 %r1 %r2 %rd1 %rd2 %f1 %d1 %p1 !%p1 -%r1 0 -1 32 18446744073709551616 0f7FC00000 0d3FF0000000000000 1.5 08 1e5 _ {}
+{%r1,%r2} {%f1,%f2,%f1,%f2} {%r1,_} %r1|%p1 [%rd1] [%rd1+4] [%rd1+x] [%rd1+08] [%rd1+99999999999999999999] [s] [%r1]
+[%f1] [%h1] [p] [p+4] [q] [-8] [] [%tid.x] s nowhere L %tid.x %tid WARP_SZ %r99 %rx {%r1,{%r2}} (%r1)
+"""
+STATEMENT = st.builds(
+    lambda guard, opcode, operands: f"{guard}{opcode} {', '.join(operands)};",
+    st.sampled_from(("", "", "@%p1 ", "@!%p2 ", "@%r1 ", "@%no ")),
+    st.sampled_from((*sorted({opcode for opcode, _ in FORMS}), *MEMORY.split())),
+    st.lists(st.sampled_from(OPERANDS.split()), max_size=5),
 )
-def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str, name: str, advice: str) -> None:
-    with pytest.raises(UnsupportedInstruction, match=r"^line 3: ") as caught:
-        run(kernel(body, "float* out"), [np.zeros(32, np.float32)], block=64)
-    assert name in str(caught.value) and advice in str(caught.value)
+
+
+def ptx(statement: str) -> str:
+    """A kernel k with the statement in line 7."""
+    start = "ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; mov.u64 %rd2, s;\n.loc 1 7 3\nL:\n"
+    body = f"{REGISTERS} .shared .align 4 .b8 s[64];\n{start}{statement}\nret;\n"
+    return f"{HEAD}.visible .entry k(.param .u64 p) {{\n{body}}}\n"
+
+
+def run_statement(statement: str) -> None:
+    launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(STATEMENT)
+def test_every_statement_runs_or_is_refused_by_name_and_line(statement: str) -> None:
+    try:
+        run_statement(statement)
+    except (PtxError, UnsupportedInstruction) as error:
+        opcode = statement.split(" ")[1 if statement[0] == "@" else 0]
+        assert "line 7" in str(error) or opcode in str(error)
+    except WorklogError:
+        pass  # as an endless loop
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_broken_text_is_refused(data: st.DataObject) -> None:
+    text = ptx("fma.rn.f32 %f1, %f2, 0f3F800000, %f1;\n@%p1 bra L;\nst.global.v2.f32 [%rd1+8], {%f1, %f2};")
+    start = data.draw(st.integers(0, len(text)))
+    insert = data.draw(st.text("{}[];,.:@%!|+-0x9\n/*_r", max_size=3))
+    broken = text[:start] + insert + text[start + data.draw(st.integers(0, 12)) :]
+    try:
+        kernel = load(broken, "k")
+        launch(kernel, (1,), 32, [np.zeros(8, np.float32)] * len(kernel.params), budget=100)
+    except WorklogError as error:
+        assert str(error)
+
+
+PIECES = sorted({piece for form in forms.forms() for piece in re.findall(r"\w+|\W", form)})
+CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["", *PIECES])), max_size=3)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(forms.forms()), CHANGES)
+def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: list[tuple[int, str]]) -> None:
+    pieces = re.findall(r"\w+|\W", form)
+    for place, piece in changes:
+        pieces[place % len(pieces)] = piece
+    head = forms.HEAD + forms.entry(0, "".join(pieces))
+    with suppress(WorklogError):
+        launch(load(head.replace(forms.WIDE, "")), (1,), 32, [], budget=100)
+
+
+BUFFER = np.zeros(8, np.float32)
+ODD = [None, "x", 1.5, math.nan, 10**30, -1, [1], object(), 1j, True, np.float64(1e300), np.zeros(3, object)]
+ODD += [BUFFER[::2], Pointer(BUFFER, 32), Pointer(None, 16), tensor_map(BUFFER, (8,)), BUFFER]
+SIZES = [1, 2**40, 0, (1, 1, 1, 1), (), "x", 1.5, None, (1.5,), ("a",), (-1,), (2, 2, 2), [3]]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(SIZES), st.sampled_from(SIZES), st.lists(st.sampled_from(ODD), max_size=3), st.integers(-9, 9))
+def test_odd_arguments_run_or_are_refused(grid: Any, block: Any, arguments: list[Any], shared: int) -> None:
+    parameters = ".param .u64 a, .param .f32 b, .param .u32 c"
+    text = f"{HEAD}.visible .entry k({parameters}) {{ {REGISTERS} ld.param.f32 %f1, [b]; ret; }}\n"
+    with suppress(WorklogError):
+        launch(load(text), grid, block, arguments, shared_bytes=shared, budget=100)
 
 
 @pytest.mark.parametrize(
-    ("statement", "hint"),
+    ("statement", "message"),
     [
-        ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%r1}, %rd1, %rd2, %p1;", "warp-group tensor-core"),
-        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.rz {%d1, %d2}, {%d1}, {%d2}, {%d1, %d2};", "tensor-core"),
-        ("cvt.rna.satfinite.tf32.f32 %r1, %f1;", "tensor-core"),
-        ("barrier.cta.red.xor.pred %p1, 0, %p1;", "a block and of a warp, and no others"),
-        ("bar.arrive 1;", "a block and of a warp, and no others"),
-        ("mov.u32 %r1, %smid;", "special register %smid"),
-        ("fma.rn.oob.f16x2 %r1, %r1, %r1, %r1;", "compute in float"),
-        ("mbarrier.arrive.expect_tx.shared.b64 [%r1], 1;", "this form of mbarrier"),
-        ("tcgen05.wait::ld.sync.aligned;", "tensor-core"),
-        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;", "copies that reduce"),
-        ("cp.async.bulk.tensor.3d.im2col.shared::cluster.global [%r1], [%rd1, {%r1}], [%r2];", "asynchronous copy"),
-        ("brx.idx %r1, table;", "replace the switch with if and else"),
-        ("addc.u32 %r1, %r1, 1;", "doesn't support it"),
-        ("rcp.approx.ftz.f64 %d1, %d1;", "doesn't support it"),
+        ("add.s32 %r1, %r2, 08;", "cannot read PTX at: 'add.s32 %r1, %r2, 08;'"),
+        ("ld.global.u32 %r1, [%rd1+x];", "cannot read PTX at: 'ld.global.u32"),
+        ("st.global.u32 [%f1], %r1;", "st.global.u32 .*%f1 is .f32: no address"),
+        ("st.shared.v2.u32 [%r1], %r1;", r"st.shared.v2.u32 \(st"),
+        ("red.global.add.u32 [%rd1];", r"red.global.add.u32 \(red"),
+        ("ld.param.u32 %r1, [p+8];", r"ld.param.u32 \(ld"),
+        ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%r1}, %rd1, %rd2, %p1;", ".*warp-group tensor-core"),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.rz {%d1,%d2}, {%d1}, {%d2}, {%d1,%d2};", ".*tensor-core"),
+        ("cvt.rna.satfinite.tf32.f32 %r1, %f1;", ".*tensor-core"),
+        ("barrier.cta.red.xor.pred %p1, 0, %p1;", ".*a block and of a warp, and no others"),
+        ("bar.arrive 1;", ".*a block and of a warp, and no others"),
+        ("mov.u32 %r1, %smid;", ".*special register %smid"),
+        ("fma.rn.oob.f16x2 %r1, %r1, %r1, %r1;", ".*compute in float"),
+        ("mbarrier.arrive.expect_tx.shared.b64 [%r1], 1;", ".*this form of mbarrier"),
+        ("tcgen05.wait::ld.sync.aligned;", ".*tensor-core"),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;", ".*copies that reduce"),
+        ("cp.async.bulk.tensor.3d.im2col.shared::cluster.global [%r1], [%rd1, {%r1}], [%r2];", ".*asynchronous copy"),
+        ("fence.proxy.tensormap::generic.release.gpu;", "fence.proxy.*fences between proxies"),
+        ("brx.idx %r1, table;", ".*replace the switch with if and else"),
+        ("addc.u32 %r1, %r1, 1;", ".*doesn't support it"),
+        ("rcp.approx.ftz.f64 %d1, %d1;", ".*doesn't support it"),
+        ("add.rz.f64 %d1, %d1, %d1;", "add.rz.f64.*or write it without this instruction"),
         ("frobnicate.b32 %r1, %r1;", "frobnicate.b32.*write it without this instruction"),
     ],
 )
-def test_unsupported_instructions_written_by_hand(statement: str, hint: str) -> None:
-    registers = ".reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"
-    ptx = HEAD + f".visible .entry k() {{\n{registers}\n{statement}\nret;\n}}\n"
-    with pytest.raises(UnsupportedInstruction, match=hint):
-        launch(load(ptx, "k"), (1,), 32, [])
+def test_what_is_wrong_is_named_with_its_line_and_advice(statement: str, message: str) -> None:
+    with pytest.raises((PtxError, UnsupportedInstruction), match=f"^line 7: {message}"):
+        run_statement(statement)
 
 
-def test_text_that_is_not_ptx() -> None:
-    with pytest.raises(PtxError, match="not PTX"):
-        load("int main() {}", "k")
-    with pytest.raises(PtxError, match="truncated"):
-        load(HEAD + ".visible .entry k() {\nret;\n", "k")
-    with pytest.raises(PtxError, match="there is no kernel j"):
-        load(HEAD + ".visible .entry k() {\nret;\n}\n", "j")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("int main() {}", "not PTX"),
+        (HEAD + ".visible .entry k() {\nret;\n", "truncated"),
+        (HEAD + ".visible .entry j() {\nret;\n}\n", "there is no kernel k"),
+        (HEAD + ".visible .entry k() { }\n", "k has no instructions"),
+        (ptx(".shared .align 0 .b8 t[2];"), "must be a power of two"),
+    ],
+)
+def test_text_that_is_not_a_kernels_ptx(text: str, message: str) -> None:
+    with pytest.raises(PtxError, match=message):
+        launch(load(text, "k"), (1,), 32, [])
+
+
+def test_an_exception_while_a_kernel_runs_names_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second instruction of three has an expression that fails when it runs."""
+    monkeypatch.setitem(FORMS, ("brev.b32", 2), Form(("b32",), "{0}[99]", ("b32",)))
+    statement = "add.s32 %r2, %r1, 1;\nbrev.b32 %r2, %r2;\nst.global.u32 [%rd1], %r2;"
+    with pytest.raises(UnsupportedInstruction, match=r"^line 7: brev.b32 \(brev.b32 %r2, %r2\): .*\(IndexE"):
+        run_statement(statement)
+
+
+POINTER_CALL = kernel("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "float* out")
+
+
+def test_a_call_through_a_pointer_matters_only_to_the_kernel_that_has_it() -> None:
+    out = np.zeros(32, np.float32)
+    with pytest.raises(UnsupportedInstruction, match=r"^line 3: (.|\n)*a call through a pointer(.|\n)*__forceinline__"):
+        run(POINTER_CALL, [out])
+    both = kernel("  out[0] = 5;", "float* out", before=POINTER_CALL.replace("void k", "void other"))
+    assert run(both, [out], block=1).ok and out[0] == 5
+
+
+def test_a_cluster_of_two_blocks_is_refused() -> None:
+    source = kernel("", "").replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1).replace("void k", "k")
+    with pytest.raises(UnsupportedInstruction, match="clusters of more than one block"):
+        compiled(source, "k")
 
 
 SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
+BOUNDED = SIMPLE.replace("void k", "void __launch_bounds__(64) k")
+OUT = np.zeros(4, np.float32)
+INVALID = "^invalid configuration argument: "
 
 
 @pytest.mark.parametrize(
-    ("arguments", "block", "message"),
+    ("source", "grid", "block", "arguments", "message"),
     [
-        ([1, 2], 32, "takes 3 arguments, got 2"),
-        ([np.zeros(4, np.float32), 2.5, 1.0], 32, "argument 1 must be an integer"),
-        ([np.zeros(4, np.float32), np.zeros(1, np.int32), 1.0], 32, "must be a number .*, not a buffer"),
-        ([np.zeros(4, np.float32), 2**40, 1.0], 32, "does not fit in 32 bits"),
-        ([np.zeros((4, 4), np.float32)[:, 0], 2, 1.0], 32, "contiguous"),
-        ([np.zeros(4, np.float32), 2, 1.0], 2048, "2048 threads per block are more"),
-        ([np.zeros(4, np.float32), 2, 1.0], 96, "allow 64"),
-        ([np.zeros(4, np.float32), 2, 1.0], (0, 1), "positive"),
+        (SIMPLE, (1,), 32, [1, 2], "takes 3 arguments, got 2"),
+        (SIMPLE, (1,), 32, [OUT, 2.5, 1.0], "argument 1 must be an integer"),
+        (SIMPLE, (1,), 32, [OUT, np.zeros(1, np.int32), 1.0], "must be a number .*, not a buffer"),
+        (SIMPLE, (1,), 32, [OUT, 2**40, 1.0], "does not fit in 32 bits"),
+        (SIMPLE, (1,), 32, [np.zeros((4, 4), np.float32)[:, 0], 2, 1.0], "contiguous"),
+        (SIMPLE, (1,), 32, [OUT, 4, "one"], r"argument 2 must be a number \(\.\w32\), got str"),
+        (BOUNDED, (1,), 2048, [OUT, 2, 1.0], "2048 threads per block are more"),
+        (BOUNDED, (1,), 96, [OUT, 2, 1.0], "allow 64"),
+        (SIMPLE, (1,), (0, 1), [OUT, 2, 1.0], "positive"),
+        (
+            SIMPLE,
+            (2**31,),
+            32,
+            [OUT, 4, 1.0],
+            rf"{INVALID}the grid \(2147483648, 1, 1\) .* \(2147483647, 65535, 65535\)",
+        ),
+        (SIMPLE, (1, 65_536), 32, [OUT, 4, 1.0], f"{INVALID}the grid"),
+        (SIMPLE, (1, 1, 65_536), 32, [OUT, 4, 1.0], f"{INVALID}the grid"),
+        (SIMPLE, (10**18,), 32, [OUT, 4, 1.0], f"{INVALID}the grid"),
+        (SIMPLE, (1,), (1, 1, 65), [OUT, 4, 1.0], rf"{INVALID}the block \(1, 1, 65\) exceeds .* \(1024, 1024, 64\)"),
     ],
 )
-def test_launches_that_no_gpu_accepts(arguments: list[object], block: object, message: str) -> None:
+def test_launches_that_no_gpu_accepts_fail_before_anything_runs(
+    source: str, grid: Any, block: Any, arguments: list[Any], message: str
+) -> None:
     with pytest.raises(BadLaunch, match=message):
-        launch(compiled(SIMPLE.replace("void k", "void __launch_bounds__(64) k"), "k"), (1,), block, arguments)  # type: ignore[arg-type]
+        run(source, arguments, grid=grid, block=block)
+    assert not OUT.any()
 
 
 @pytest.mark.parametrize(
-    ("grid", "block", "message"),
+    ("grid", "block", "options", "message"),
     [
-        ((2**31,), 32, r"the grid \(2147483648, 1, 1\) .* \(2147483647, 65535, 65535\)"),
-        ((1, 65_536), 32, "the grid"),
-        ((1, 1, 65_536), 32, "the grid"),
-        ((10**18,), 32, "the grid"),
-        ((1,), (1, 1, 65), r"the block \(1, 1, 65\) exceeds what a GPU allows, \(1024, 1024, 64\)"),
+        ((2**31 - 1, 65_535), 32, {}, r"^140,735,340,806,145 blocks are too many .* use a smaller size$"),
+        ((2**30,), 1024, {"lanes": 2**40}, "run fewer lanes at a time"),
     ],
 )
-def test_sizes_that_no_gpu_accepts_fail_before_anything_runs(grid: object, block: object, message: str) -> None:
-    out = np.zeros(4, np.float32)
-    with pytest.raises(BadLaunch, match=f"^invalid configuration argument: {message}"):
-        launch(compiled(SIMPLE, "k"), grid, block, [out, 4, 1.0])  # type: ignore[arg-type]
-    assert not out.any()
-
-
-def test_a_grid_that_takes_too_long_fails_before_anything_runs() -> None:
-    with pytest.raises(TooLarge, match=r"^140,735,340,806,145 blocks are too many .* use a smaller size$"):
-        launch(compiled(SIMPLE, "k"), (2**31 - 1, 65_535), 32, [np.zeros(4, np.float32), 4, 1.0])
+def test_a_launch_too_large_to_emulate(grid: Any, block: int, options: dict[str, int], message: str) -> None:
+    with pytest.raises(TooLarge, match=message):
+        run(SIMPLE, [OUT, 4, 1.0], grid=grid, block=block, **options)
 
 
 @pytest.mark.parametrize(("arch", "most"), [("sm_90", 227), ("sm_80", 163), ("sm_120", 99)])
@@ -116,8 +238,3 @@ def test_shared_memory_is_limited_by_the_architecture(arch: str, most: int) -> N
     launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most)
     with pytest.raises(BadLaunch, match=rf"^invalid configuration .* more than {arch} has \({1024 * most}\)$"):
         launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most + 1)
-
-
-def test_a_launch_larger_than_the_memory_fails_before_it_starts() -> None:
-    with pytest.raises(TooLarge, match="run fewer lanes at a time"):
-        launch(compiled(SIMPLE, "k"), (2**30,), 1024, [np.zeros(4, np.float32), 2, 1.0], lanes=2**40)
