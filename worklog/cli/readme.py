@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.accuracy import error_of
-from worklog.plots.ladders import leaders
+from worklog.plots.ladder import leaders
 from worklog.problem import Shape
 from worklog.runs import CHAPTERS, CUBLAS, KNOWN, Comparison, Measurement, Run, Table, cells, recordings, write_text
 

@@ -18,10 +18,9 @@ from worklog.plots.bars import bars, energy
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.known_lengths import calibration, certificate, peers
-from worklog.plots.ladder import ladder
-from worklog.plots.ladders import ladders
+from worklog.plots.ladder import ladder, ladders
 from worklog.plots.levels import levels, traffic
-from worklog.plots.lines import lines, of_benchmarks, sizes
+from worklog.plots.lines import lines, sizes
 from worklog.plots.ownership import ownership
 from worklog.plots.roofline import roofline
 from worklog.plots.samples import samples
@@ -65,7 +64,9 @@ def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | 
     draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in of_run.items()}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     draws |= ablations or {"ablation": partial(ablation, run)}
-    draws |= of_benchmarks(run)
+    for name in {m.kernel: None for m in run.select() if m.shape is None}:
+        stem = "".join(letter if letter.isalnum() else "_" for letter in name)
+        draws[f"lines_{stem}"] = partial(lines, replace(run, measurements=run.select(name)))
     draws |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers, **(others or {})}
     draws |= {name: partial(diagram, run) for name, diagram in DIAGRAMS.items()}
     drawn = Drawn()

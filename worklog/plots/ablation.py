@@ -18,8 +18,9 @@ from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
+from worklog.plots.bars import BEHIND
 from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
-from worklog.plots.page import a_few, beside, page, right_of, ticks
+from worklog.plots.page import a_few, beside, page, right_of, ticks, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.problem import Shape
 from worklog.runs import TOGETHER, Effect, Run, effect_in_words, effects
@@ -36,7 +37,6 @@ DETAILS = {
     "all": "TFLOP/s",
     REMAINDER: "the next row, beyond the product of each",
 }
-Table = dict[str, dict[Shape, Effect]]  # by setting, then by size
 
 
 @dataclass(frozen=True)
@@ -89,35 +89,38 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
             there = ", ".join(map(str, sizes))
             raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {there}")
         fall, shown = every.get(shape), [e for e in found if e.problem == shape]
-    table = _table(found, every)
-    named = {setting: _named(next(iter(cells.values()))) for setting, cells in table.items()}
-    alt = _alt(kernel, table, named, fall)
-    none = [named[setting][0] for setting in table if not any(map(_shows, table[setting].values()))]
-    table = {setting: cells for setting, cells in table.items() if named[setting][0] not in none}
-    named = {setting: named[setting] for setting in table}
-    details = MARGIN_IN + 0.12 + max(text_width(detail, SMALL_PT) for _, detail in named.values())
-    left = max(right_of(name for name, _ in named.values()), details)
-    wide, height = CELL * len(sizes), ROW * (len(table) + 1)
+    rows = _rows(found, every)
+    alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
+    for row in rows:
+        said = ", ".join(f"{size}: {in_words(e)}" for size, e in row.cells.items())
+        alt.append(f"{row.name} ({row.detail}): {said}")
+    subtitle = (
+        f"How {kernel}'s reading changes when one setting is biased, by size (M = N = K): orange inflates it, blue "
+        "deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't visible above "
+        "the noise."
+    )
+    if fall is None:
+        subtitle += " The run has no combined reading to split up."
+    else:
+        ends, where = fall.combined, f"at {fall.combined.problem}"
+        alt.append(f"waterfall {where}: unbiased {rate(ends.unbiased)}, naive {rate(ends.biased)} TFLOP/s")
+        subtitle += f" Right: from the unbiased to the naive reading {where}; the effects interact, so what they do "
+        subtitle += "together has a row."
+    none, rows = [row.name for row in rows if not row.shows], [row for row in rows if row.shows]
+    left = max(right_of(row.name for row in rows), MARGIN_IN + 0.12 + widest((row.detail for row in rows), SMALL_PT))
+    wide, height = CELL * len(sizes), ROW * (len(rows) + 1)
     width = max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST)
     below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
-    bottom = BELOW + figure.line_height(BODY_PT, len(below))
-    new = page(
-        f"ablation_{kernel}",
-        _finding(kernel, shown),
-        _subtitle(kernel, fall),
-        [run.full_label],
-        alt,
-        HEAD + height + bottom,
-        width,
-    )
-    new.lines(MARGIN_IN, new.body_bottom + bottom - BELOW, below, BODY_PT)
-    cells = new.axes(left, new.body_bottom + bottom, wide, height)
-    framed = fall.combined.problem if fall else None
-    _heat_map(cells, table, [("unbiased reading", "TFLOP/s"), *named.values()], sizes, framed)
+    under, body = figure.line_height(BODY_PT, len(below)), HEAD + height + BELOW
+    footer = [run.full_label]
+    new = page(f"ablation_{kernel}", _finding(kernel, shown), subtitle, footer, alt, body + under, width)
+    new.lines(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
+    bottom = new.body_bottom + under + BELOW
+    _heat_map(new.axes(left, bottom, wide, height), rows, sizes, fall.combined.problem if fall else None)
     if fall:
-        steps = new.axes(left + wide + GAP, new.body_bottom + bottom, FALL, height)
+        steps = new.axes(left + wide + GAP, bottom, FALL, height)
         steps.set_ylim(height, 0)
-        _draw_fall(steps, fall, {setting: ROW * (line + 1.5) for line, setting in enumerate(table)})
+        _draw_fall(steps, fall, {row.setting: ROW * (line + 1.5) for line, row in enumerate(rows)})
     return new.figure
 
 
@@ -134,54 +137,41 @@ def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
     return every
 
 
-def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
-    """The rows of the figure: single pitfalls in the order of the effects, then the combined ones."""
-    table: Table = {}
+@dataclass(frozen=True)
+class Row:
+    """A row of the heat map: the effects of one setting by size, a name, and a detail under it: the biased setting and
+    the number that it moves."""
+
+    setting: str
+    name: str
+    detail: str
+    cells: dict[Shape, Effect]
+
+    @property
+    def shows(self) -> bool:
+        """Whether it is drawn: a row with a visible effect is, and so are combined readings and the remainder."""
+        return self.setting in (REMAINDER, *COMBINED) or any(in_words(e) != "0" for e in self.cells.values())
+
+    @property
+    def strongest(self) -> float:
+        """The opacity of its strongest colour: an effect that is the same at every size is pale."""
+        steps = [e.step for e in self.cells.values()]
+        return PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
+
+
+def _rows(found: Sequence[Effect], every: dict[Shape, Fall]) -> list[Row]:
+    """Single pitfalls in the order of the effects, then the combined ones."""
+    rows: dict[str, Row] = {}
     for e in [*found, *(fall.remainder for fall in every.values())]:
-        table.setdefault(e.setting, {})[e.problem] = e
+        if e.setting not in rows:
+            name = f"{e.article} {e.title}" if e.article else e.title
+            detail = DETAILS.get(e.setting, f"{e.setting}={e.value} · {NAMES[e.corrupts]}")
+            rows[e.setting] = Row(e.setting, name, detail, {})
+        rows[e.setting].cells[e.problem] = e
     # The remainder belongs to the row below it, where the waterfall ends.
-    last = ["article", REMAINDER, "all"] if "all" in table else [REMAINDER, "article"]
-    combined = {setting: table.pop(setting) for setting in last if setting in table}
-    return table | combined
-
-
-def _named(effect: Effect) -> tuple[str, str]:
-    """A row's name with, under it, the biased setting and the number that it moves."""
-    name = f"{effect.article} {effect.title}" if effect.article else effect.title
-    return name, DETAILS.get(effect.setting, f"{effect.setting}={effect.value} · {NAMES[effect.corrupts]}")
-
-
-def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: list[Shape], framed: Shape | None) -> None:
-    """Cells in inches: x from the left, y down from the row of unbiased readings."""
-    height = ROW * (len(table) + 1)
-    axes.set_xlim(0, CELL * len(sizes))
-    axes.set_ylim(height, 0)
-    axes.set_axis_off()
-    rates = [cells for setting, cells in table.items() if setting != REMAINDER]
-    unbiased = {size: e.unbiased for cells in rates for size, e in cells.items() if e.corrupts == "TFLOP/s"}
-    for line, (name, detail) in enumerate(named):
-        at = (0, ROW * (line + 0.5))
-        beside(axes, name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
-        beside(axes, detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
-    for column, size in enumerate(sizes):
-        middle = CELL * (column + 0.5)
-        header = axes.text(middle, -0.13, str(size), ha="center", va="center")
-        if size == framed:
-            header.set(color=ACCENT, weight="bold")
-        axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
-        for line, cells in enumerate(table.values(), start=1):
-            steps = [e.step for e in cells.values()]
-            most = PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
-            _cell(axes, CELL * column, ROW * line, cells.get(size), most)
-    if framed:
-        frame = Rectangle((CELL * sizes.index(framed), 0), CELL, height, fill=False, clip_on=False, zorder=4)
-        frame.set(edgecolor=ACCENT, linewidth=1.2)
-        axes.add_patch(frame)
-
-
-def _shows(effect: Effect) -> bool:
-    """Whether an effect keeps its row: a visible one does, and so do combined readings and the remainder."""
-    return in_words(effect) != "0" or effect.setting in (REMAINDER, *COMBINED)
+    last = ["article", REMAINDER, "all"] if "all" in rows else [REMAINDER, "article"]
+    combined = [rows.pop(setting) for setting in last if setting in rows]
+    return [*rows.values(), *combined]
 
 
 def in_words(effect: Effect) -> str:
@@ -189,13 +179,35 @@ def in_words(effect: Effect) -> str:
     return effect_in_words(effect).replace("-", "−")
 
 
-def _cell(axes: Axes, x: float, y: float, effect: Effect | None, most: float) -> None:
-    """A cell; most: its strongest colour, as opacity."""
-    words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
-    colour = (figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), most))
-    axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0))
-    points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
-    axes.text(x + CELL / 2, y + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
+def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | None) -> None:
+    """Cells in inches: x from the left, y down from the row of unbiased readings."""
+    height = ROW * (len(rows) + 1)
+    axes.set(xlim=(0, CELL * len(sizes)), ylim=(height, 0))
+    axes.set_axis_off()
+    of_rate = [row.cells for row in rows if row.setting != REMAINDER]
+    unbiased = {size: e.unbiased for cells in of_rate for size, e in cells.items() if e.corrupts == "TFLOP/s"}
+    for line, row in enumerate([Row("", "unbiased reading", "TFLOP/s", {}), *rows]):
+        at = (0, ROW * (line + 0.5))
+        beside(axes, row.name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
+        beside(axes, row.detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
+    for column, size in enumerate(sizes):
+        middle = CELL * (column + 0.5)
+        header = axes.text(middle, -0.13, str(size), ha="center", va="center")
+        if size == framed:
+            header.set(color=ACCENT, weight="bold")
+        axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
+        for line, row in enumerate(rows, start=1):
+            effect = row.cells.get(size)
+            words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
+            colour = figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), row.strongest)
+            cell = Rectangle((CELL * column, ROW * line), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0)
+            axes.add_patch(cell)
+            points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
+            axes.text(middle, ROW * line + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
+    if framed:
+        frame = Rectangle((CELL * sizes.index(framed), 0), CELL, height, fill=False, clip_on=False, zorder=4)
+        frame.set(edgecolor=ACCENT, linewidth=1.2)
+        axes.add_patch(frame)
 
 
 def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
@@ -225,7 +237,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     for name, value, y in (("unbiased", fall.combined.unbiased, ROW / 2), ("naive", naive, last)):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
-        beside(axes, f"{name} {rate(value)}", (value, y), gap, fontsize=BODY_PT, bbox={"facecolor": PAPER, "pad": 1.0})
+        beside(axes, f"{name} {rate(value)}", (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
 
 
 def _finding(kernel: str, found: Sequence[Effect]) -> str:
@@ -236,26 +248,3 @@ def _finding(kernel: str, found: Sequence[Effect]) -> str:
         return f"No single gremlin moves {kernel}'s reading by more than the noise"
     much = f"{in_words(worst)} at {worst.problem}".replace(" ", "\u00a0")
     return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {much}"
-
-
-def _subtitle(kernel: str, fall: Fall | None) -> str:
-    words = (
-        f"How {kernel}'s reading changes when one setting is biased, by size (M = N = K): orange inflates it, blue "
-        "deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't visible above "
-        "the noise."
-    )
-    if fall is None:
-        return words + " The run has no combined reading to split up."
-    right = f"from the unbiased to the naive reading at {fall.combined.problem}"
-    return f"{words} Right: {right}; the effects interact, so what they do together has a row."
-
-
-def _alt(kernel: str, table: Table, named: dict[str, tuple[str, str]], fall: Fall | None) -> list[str]:
-    parts = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
-    for setting, cells in table.items():
-        words = [f"{size}: {in_words(e)}" for size, e in cells.items()]
-        parts.append(f"{named[setting][0]} ({named[setting][1]}): {', '.join(words)}")
-    if fall:
-        unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.biased)
-        parts.append(f"waterfall at {fall.combined.problem}: unbiased {unbiased}, naive {naive} TFLOP/s")
-    return parts

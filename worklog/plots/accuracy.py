@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.plots import figure
-from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, WIDTH_IN, Chart
-from worklog.plots.ladders import SECOND
-from worklog.plots.lines import MARKS
-from worklog.plots.page import Page, beside, name_points, page, ticks
+from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MUTED, PAPER, Chart
+from worklog.plots.ladder import SECOND
+from worklog.plots.lines import FIRST, draw_lines
+from worklog.plots.page import beside, name_points, page, ticks, widest
 from worklog.plots.selection import CUBLAS, Size, dimensions, labels, measured, rate, rows, shape_to_draw
 from worklog.runs import Measurement, Run
 
-BODY, LEFT, BELOW, ABOVE, RIGHT = 3.6, 0.55, 0.45, 0.2, 0.45  # inches
+BODY, LEFT, BELOW, ABOVE = 3.6, 0.55, 0.45, 0.2  # inches
 STAGE = "precision"
 SAME = 0.02  # of an error: the gate states three digits
 # As the gate's stage states it: the rms error, and the largest of the class fp32 at this K. In u·D.
@@ -42,77 +41,37 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     """
     shape = shape_to_draw(run, size)
     found = {m.kernel: (m, error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
-    points = {name: (error[0], m.tflops or 0.0) for name, (m, error) in found.items()}
-    if len(points) < 2:
+    if len(found) < 2:
         raise NothingToDraw(f"fewer than two kernels have a measured error at size {shape}: measure without --gate")
-    limit = next(error[1] for _, error in found.values())
+    points = {name: (error, m.tflops or 0.0) for name, (m, (error, _)) in found.items()}
+    limit = next(limit for _, (_, limit) in found.values())
+    first = {one.name for one in RUNGS} - SECOND
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. The rms error is in {UNIT}; left of the line is the class fp32. "
         "Higher is faster, further left is more precise."
     )
-    first = {one.name for one in RUNGS} - SECOND
-    if first & points.keys():
-        subtitle += " Muted blue: FP32 cores."
+    subtitle += " Muted blue: FP32 cores." if first & points.keys() else ""
     alt = [f"Scatter chart of TFLOP/s against the rms error at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
     alt += [f"limit of the class fp32: {limit:.3g} u·D"]
     new = page("accuracy", _finding(found), subtitle, labels(run, (m for m, _ in found.values())), alt, BODY)
     names = {f"{name} {rate(y)}": name for name, (_, y) in points.items()}
-    axes = _axes(new, max(figure.text_width(name, BODY_PT) for name in names))
+    axes = new.before_names(widest(names), LEFT, BELOW, BODY - BELOW - ABOVE)
+    errors, rates = zip(*points.values(), strict=True)
     axes.set_xscale("log")
-    errors = [x for x, _ in points.values()]
-    axes.set_xlim(min(errors) / 2, max(*errors, limit) * 2)
-    axes.set_ylim(0, 1.1 * max(y for _, y in points.values()))
+    axes.set(xlim=(min(errors) / 2, max(*errors, limit) * 2), ylim=(0, 1.1 * max(rates)))
     ticks(axes.xaxis, LogLocator(10, (1, 3) if max(errors) < 300 * min(errors) else (1,), numticks=99))
     ticks(axes.yaxis, MaxNLocator(6))
-    axes.set_xlabel("rms error, u·D")
-    axes.set_ylabel("TFLOP/s")
+    axes.set(xlabel="rms error, u·D", ylabel="TFLOP/s")
     axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
     beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
     for name, (x, y) in points.items():
         colour = ACCENT if name in SECOND else DEFLATES if name in first else MUTED
-        inside = colour if x <= limit else PAPER
-        axes.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=6, zorder=3)
+        axes.plot(x, y, "o", color=colour, markerfacecolor=colour if x <= limit else PAPER, markersize=6, zorder=3)
     ours = first | SECOND
     looks = {shown: {"fontsize": BODY_PT} if name in ours else {"color": MUTED} for shown, name in names.items()}
     name_points(axes, {shown: points[name] for shown, name in names.items()}, looks)
     return new.figure
-
-
-@figure.styled()
-def error_growth(
-    finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
-) -> Chart:
-    """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
-    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
-    """
-    alt = ["Line chart, log-log, of the rms error in u·D against K"]
-    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
-    subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
-    new = page("error_growth", finding, subtitle, [label], alt, BODY)
-    axes = _axes(new, max(figure.text_width(name, BODY_PT, bold=True) for name in curves))
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
-    for number, line in enumerate(curves.values()):
-        colour = ACCENT if number == 0 else INK
-        axes.plot(
-            [*line], [*line.values()], "-", marker=MARKS[number % len(MARKS)], markersize=3.5, color=colour, zorder=2
-        )
-    ticks(axes.xaxis, sorted({k for line in curves.values() for k in line}))
-    ticks(axes.yaxis, LogLocator(10, numticks=99))
-    axes.set_xlabel("K")
-    axes.set_ylabel("rms error, u·D")
-    axes.grid(True, zorder=0)
-    looks = {next(iter(curves)): {"color": ACCENT, "weight": "bold", "fontsize": BODY_PT}}
-    name_points(axes, {name: max(line.items()) for name, line in curves.items()}, looks)
-    return new.figure
-
-
-def _axes(new: Page, room: float) -> Axes:
-    """room: inches right of the axes, for names."""
-    left = MARGIN_IN + LEFT
-    return new.axes(left, new.body_bottom + BELOW, WIDTH_IN - RIGHT - room - left, BODY - BELOW - ABOVE)
 
 
 def _finding(found: Mapping[str, tuple[Measurement, tuple[float, float]]]) -> str:
@@ -126,3 +85,29 @@ def _finding(found: Mapping[str, tuple[Measurement, tuple[float, float]]]) -> st
     same = abs(error / theirs - 1) < SAME
     than = "the same error" if same else "less error" if error < theirs else f"{error / theirs:.1f} times its error"
     return f"{best} is {precise[best].ratio:.2f} times as fast as cuBLAS, with {than}"
+
+
+@figure.styled()
+def error_growth(
+    finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
+) -> Chart:
+    """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
+    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
+    """
+    alt = ["Line chart, log-log, of the rms error in u·D against K"]
+    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
+    subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
+    new = page("error_growth", finding, subtitle, [label], alt, BODY)
+    axes = new.before_names(widest(curves), LEFT, BELOW, BODY - BELOW - ABOVE)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
+    first, *others = curves
+    colours = {first: ACCENT} | dict.fromkeys(others, INK)
+    ends = draw_lines(axes, {name: sorted(line.items()) for name, line in curves.items()}, colours)
+    ticks(axes.xaxis, sorted({k for line in curves.values() for k in line}))
+    ticks(axes.yaxis, LogLocator(10, numticks=99))
+    axes.set(xlabel="K", ylabel="rms error, u·D")
+    axes.grid(True, zorder=0)
+    name_points(axes, ends, {first: FIRST})
+    return new.figure

@@ -100,15 +100,13 @@ def line_height(points: float, lines: int = 1) -> float:
 
 def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
     """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
-    lines, current = [], ""
-    for word in re.split("[ \n]+", text.strip(" \n")):  # not at a no-break space
-        longer = f"{current} {word}".strip()
-        if not current or text_width(longer, points, bold) <= width:
-            current = longer
+    first, *words = re.split("[ \n]+", text.strip(" \n"))  # not at a no-break space
+    lines = [first]
+    for word in words:
+        if text_width(longer := f"{lines[-1]} {word}", points, bold) <= width:
+            lines[-1] = longer
         else:
-            lines.append(current)
-            current = word
-    lines.append(current)
+            lines.append(word)
     if len(lines) > most:
         lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
     return [shorten(line, points, width, bold=bold) for line in lines]
@@ -116,12 +114,10 @@ def wrap(text: str, points: float, width: float, *, bold: bool = False, most: in
 
 def shorten(text: str, points: float, width: float, *, bold: bool = False) -> str:
     """The text, cut with an ellipsis where it is wider than `width` inches."""
-    if text_width(text, points, bold) <= width:
-        return text
-    kept = text
-    while kept and text_width(kept + "…", points, bold) > width:
-        kept = kept[:-1]
-    return kept.rstrip() + "…"
+    kept, end = text, ""
+    while kept and text_width(kept + end, points, bold) > width:
+        kept, end = kept[:-1], "…"
+    return kept.rstrip() + end if end else text
 
 
 IN_THE_DARK = {LIGHT[role]: DARK[role] for role in LIGHT}
@@ -148,13 +144,13 @@ class Drawing:
     alt: str
     tables: Sequence[Table] = ()
 
-    def svg(self, *, dark: bool = False) -> str:
-        """The figure as SVG with role, title and description for screen readers."""
-        return in_the_dark(self.drawn()) if dark else self.drawn()
-
     def drawn(self) -> str:
-        """The SVG in the light palette."""
+        """The SVG in the light palette, with role, title and description for screen readers."""
         raise NotImplementedError
+
+    def svg(self, *, dark: bool = False) -> str:
+        """The figure as SVG."""
+        return in_the_dark(self.drawn()) if dark else self.drawn()
 
     def png(self, *, dark: bool = False) -> bytes:
         """The figure as PNG, twice as large as on screen, with title and description inside."""
@@ -169,6 +165,18 @@ class Drawing:
         words.add_text("Description", self.alt)
         few_colours(rendered(svg)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
+
+    def html(self, svg: str = "", png: bytes = b"", width: int = 700) -> str:
+        """Images, at most `width` pixels wide, in the palette of the notebook's theme: two figures' ids can't clash in
+        them. svg: the drawing, if it is drawn already. png: shown on a light page, and where a page drops styles.
+        """
+        svg = svg or self.svg()
+        light = data_uri("png", png) if png else data_uri("svg+xml", svg.encode())
+        size = f'width="{width}" style="max-width:100%;height:auto"'
+        image = f'<img src="{light}" {size} alt="{escape(self.alt)}">'
+        dark = data_uri("svg+xml", in_the_dark(svg).encode())
+        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url({dark})"
+        return f'<style>{FOLLOW}</style><span class="worklog-chart" style="{box}">{image}</span>'
 
     def _ipython_display_(self) -> None:
         """The figure and its tables as two outputs; without tables IPython shows the figure alone, as a result."""
@@ -192,21 +200,9 @@ class Drawing:
         png = self.encoded(svg)
         with Image.open(io.BytesIO(png)) as image:
             width, height = (round(SCREEN_DPI * pixels / DPI) for pixels in image.size)
-        data = {"text/html": self.html(svg, data_uri("png", png), width), "text/plain": self.alt}
+        data = {"text/html": self.html(svg, png, width), "text/plain": self.alt}
         data["image/png"] = base64.b64encode(png).decode("ascii")
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
-
-    def html(self, svg: str = "", light: str = "", width: int = 700) -> str:
-        """An image, at most `width` pixels wide, in the palette of the notebook's theme. As images, so that the ids of
-        two figures can't clash. svg: the drawing, if it is drawn already. light: the address of the light one (default:
-        the SVG itself).
-        """
-        drawn = svg or self.svg()
-        light, dark = light or data_uri("svg+xml", drawn.encode()), data_uri("svg+xml", in_the_dark(drawn).encode())
-        size = f'width="{width}" style="max-width:100%;height:auto"'
-        image = f'<img src="{light}" {size} alt="{escape(self.alt)}">'
-        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url({dark})"
-        return f'<style>{FOLLOW}</style><span class="worklog-chart" style="{box}">{image}</span>'
 
 
 class Chart(Drawing, Figure):
@@ -221,12 +217,11 @@ class Chart(Drawing, Figure):
         buffer = io.StringIO()
         with styled():
             self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        roles = f'<svg role="img" aria-labelledby="{self.name}-title {self.name}-desc" '
         title = f'<title id="{self.name}-title">{escape(self.headline)}</title>'
-        description = f'<desc id="{self.name}-desc">{escape(self.alt)}</desc>'
-        roles = f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"'
-        before, opening, after = buffer.getvalue().partition("<svg ")
-        attributes, end, drawing = after.partition(">")
-        return f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
+        words = f'{title}\n <desc id="{self.name}-desc">{escape(self.alt)}</desc>'
+        head, opening, rest = re.split("<svg ([^>]*>)", buffer.getvalue(), maxsplit=1)
+        return f"{head}{roles}{opening}\n {words}{rest}"
 
 
 def data_uri(kind: str, image: bytes) -> str:
@@ -258,48 +253,57 @@ def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
     return indexed
 
 
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Raise WorklogError where a file of the figures cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise WorklogError(f"cannot write {what}: {error.strerror}; give another folder with --out") from error
+
+
 def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
     (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises WorklogError if it cannot.
     """
-    stem = Path(path_stem)
-    paths = []
-    try:
+    stem, drawn = Path(path_stem), figure.svg()
+    written: dict[Path, bytes] = {}
+    for name, svg in ((stem.name, drawn), (f"{stem.name}_dark", in_the_dark(drawn))):
+        written |= {stem.with_name(f"{name}.svg"): svg.encode(), stem.with_name(f"{name}.png"): figure.encoded(svg)}
+    with writing(f"the figure {stem}"):
         stem.parent.mkdir(parents=True, exist_ok=True)
-        drawn = figure.svg()
-        for name, text in ((stem.name, drawn), (f"{stem.name}_dark", in_the_dark(drawn))):
-            svg, png = (stem.with_name(f"{name}.{kind}") for kind in ("svg", "png"))
-            write_bytes(svg, text.encode())
-            write_bytes(png, figure.encoded(text))
-            paths += [svg, png]
-    except OSError as error:
-        what = f"cannot write the figure {stem}: {error.strerror}"
-        raise WorklogError(f"{what}; give another folder with --out") from error
-    return paths
+        for path, content in written.items():
+            write_bytes(path, content)
+    return [*written]
 
 
 BEGIN = "<!-- written by `worklog figures` and `worklog article`"
-ARTICLES, OTHERS = "## The article's diagrams, with this machine's numbers", "## The charts"
+PARTS = {True: "## The article's diagrams, with this machine's numbers", False: "## The charts"}
+# Heading, picture in the palette of the reader's page, alt text, and links to the SVGs.
+FIGURE = """\
+### {headline}
+
+<picture><source media="(prefers-color-scheme: dark)" srcset="{name}_dark.png">\
+<img src="{name}.png" width="700" alt="{alt}"></picture>
+
+<details><summary>In words · <a href="{name}.svg">SVG</a>, <a href="{name}_dark.svg">dark</a></summary>
+
+{words}
+
+</details>"""
 
 
 def gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str]) -> str:
     """The page in Markdown: the article's diagrams, then the charts, then why others are missing."""
-    diagrams = [_figure(name, chart) for name, chart in charts.items() if name.startswith("diagram_")]
-    others = [_figure(name, chart) for name, chart in charts.items() if not name.startswith("diagram_")]
     page = [f"{BEGIN}, which overwrite it -->", "# The figures"]
-    page += [ARTICLES, *diagrams] if diagrams else []
-    page += [OTHERS, *others] if others else []
+    for of_article, heading in PARTS.items():
+        shown = {name: one for name, one in charts.items() if name.startswith("diagram_") is of_article}
+        page += [heading] * bool(shown)
+        for name, one in shown.items():
+            headline, words = escape(one.headline, False), escape(one.alt, False)
+            page.append(FIGURE.format(name=name, headline=headline, words=words, alt=escape(one.alt)))
     page += [f"Not drawn: `{name}`, {why}" for name, why in missing.items()]
     return "\n\n".join(page) + "\n"
-
-
-def _figure(name: str, chart: Drawing) -> str:
-    """Heading, picture in the palette of the reader's page, alt text, and links to the SVGs."""
-    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{name}_dark.png">'
-    picture = f'<picture>{dark}<img src="{name}.png" width="700" alt="{escape(chart.alt)}"></picture>'
-    files = f'<a href="{name}.svg">SVG</a>, <a href="{name}_dark.svg">dark</a>'
-    words = f"<details><summary>In words · {files}</summary>\n\n{escape(chart.alt, False)}"
-    return f"### {escape(chart.headline, False)}\n\n{picture}\n\n{words}\n\n</details>"
 
 
 def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
@@ -307,11 +311,8 @@ def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], fol
     folder has a README.md from another source. Raises WorklogError where the file cannot be written.
     """
     path = folder / "README.md"
-    try:
+    with writing(f"the gallery {path}"):
         if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
             return None
         write_bytes(path, gallery(charts, missing).encode())
-    except OSError as error:
-        why = f"cannot write the gallery {path}: {error.strerror}"
-        raise WorklogError(f"{why}; give another folder with --out") from error
     return path

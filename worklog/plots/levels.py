@@ -15,6 +15,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
 from worklog.plots.page import beside, page, right_of, ticks
 from worklog.plots.selection import dimensions, intensity
+from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
 
 # Inches, the first two of a row and its bar. HEAD: above the levels, for the names of the ridges.
@@ -50,36 +51,37 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + ROW * len(rungs) + BELOW)
     left, bottom = right_of(rungs), new.body_bottom + BELOW
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
-    _dots(new.rows(left, bottom, wide, ROW, list(rungs)), list(rungs.values()), LABEL_ROOM / wide)
-    _bars(new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs)), list(rungs.values()), LABEL_ROOM / wide)
+    room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
+    dots = new.rows(left, bottom, wide, ROW, list(rungs))
+    values = [rung.sectors_per_fma for rung in rungs.values()]
+    least, most = min(values) / 1.5, max(values) * 1.5
+    dots.set(xscale="log", xlim=(least, least * (most / least) ** (1 / room)))
+    ticks(dots.xaxis, LogLocator())
+    dots.set_xlabel("global sectors per warp multiply-add, log scale")
+    bars = new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs))
+    bars.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0) / room)
+    bars.set_xlabel("shared-memory wavefronts per warp multiply-add")
+    for y, rung in zip(dots.get_yticks(), rungs.values(), strict=True):
+        _dot(dots, y, rung, least)
+        _bar(bars, y, rung)
     return new.figure
 
 
-def _dots(axes: Axes, rungs: list[MemoryCounts], labels: float) -> None:
-    """One dot per rung, since a bar has no length on a log scale. labels: the share of the axis kept for words."""
-    values = [rung.sectors_per_fma for rung in rungs]
-    least, most = min(values) / 1.5, max(values) * 1.5
-    axes.set_xscale("log")
-    axes.set_xlim(least, least * (most / least) ** (1 / (1 - labels)))
-    ticks(axes.xaxis, LogLocator())
-    axes.set_xlabel("global sectors per warp multiply-add, log scale")
-    for y, value, rung in zip(axes.get_yticks(), values, rungs, strict=True):
-        float4 = " (float4)" if rung.load_width == FLOAT4 else ""
-        axes.plot([least, value], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
-        axes.plot([value], [y], "o", color=ACCENT, markersize=5)
-        beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} per load{float4}", (value, y), 6)
+def _dot(axes: Axes, y: float, rung: MemoryCounts, least: float) -> None:
+    """A dot and a line to it from the least value, since a bar has no length on a log scale."""
+    value, float4 = rung.sectors_per_fma, " (float4)" if rung.load_width == FLOAT4 else ""
+    axes.plot([least, value], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
+    axes.plot([value], [y], "o", color=ACCENT, markersize=5)
+    beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} per load{float4}", (value, y), 6)
 
 
-def _bars(axes: Axes, rungs: list[MemoryCounts], labels: float) -> None:
-    """Wavefronts; the part that bank conflicts added is at a bar's end, hatched, so that it shows in grey too."""
-    axes.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs) or 1.0) / (1 - labels))
-    axes.set_xlabel("shared-memory wavefronts per warp multiply-add")
-    for y, rung in zip(axes.get_yticks(), rungs, strict=True):
-        passes, added = rung.wavefronts_per_fma, rung.wavefronts_per_fma * rung.conflict_share
-        axes.barh(y, passes, BAR, color=ACCENT)
-        axes.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
-        conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if added else ""
-        beside(axes, f"{passes:.2f}{conflicts}" if rung.wavefronts else "no shared memory", (passes, y), 6)
+def _bar(axes: Axes, y: float, rung: MemoryCounts) -> None:
+    """Wavefronts; the part that bank conflicts added is at the bar's end, hatched, so that it shows in grey too."""
+    passes, added = rung.wavefronts_per_fma, rung.wavefronts_per_fma * rung.conflict_share
+    axes.barh(y, passes, BAR, color=ACCENT)
+    axes.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
+    conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if added else ""
+    beside(axes, f"{passes:.2f}{conflicts}" if rung.wavefronts else "no shared memory", (passes, y), 6)
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,11 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
     counted = counted or shipped()
     shape, found = counted.shape, {}
     for name, counts in counted.rungs.items():
-        blocks = intensity(run, name, shape)
-        if blocks is not None:
-            requested = counts.load_bytes + 4 * shape.m * shape.n
+        if blocks := intensity(run, name, shape):
+            requested = counts.load_bytes + FLOAT_BYTES * shape.m * shape.n
             moved = SECTOR * (counts.load_sectors + counts.store_sectors)
-            compulsory = shape.flops / shape.compulsory_bytes
-            found[name] = Levels(shape.flops / requested, shape.flops / moved, blocks, compulsory)
+            threads, sectors, compulsory = (shape.flops / size for size in (requested, moved, shape.compulsory_bytes))
+            found[name] = Levels(threads, sectors, blocks, compulsory)
     return found
 
 
@@ -134,7 +135,12 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Chart:
     ]
     alt += [f"ridge of {name} {at:.1f}" for name, at in ridges.items()]
     footer = [run.full_label, f"○ ◇ {counted.label}, counted"]
-    new = page("levels", _finding(found), subtitle, footer, alt, HEAD + ROW * len(found) + LEVELS_BELOW)
+    first, last = next(iter(found)), next(reversed(found))
+    finding = f"{first} makes {found[first].sectors:.2g} FLOP of each byte that moves"
+    if first != last:
+        times = found[last].sectors / found[first].sectors
+        finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
+    new = page("levels", finding, subtitle, footer, alt, HEAD + ROW * len(found) + LEVELS_BELOW)
     left = right_of(found)
     axes = new.rows(left, new.body_bottom + LEVELS_BELOW, WIDTH_IN - left - LEVELS_RIGHT, ROW, list(found))
     values = [value for at in found.values() for value in astuple(at)]
@@ -142,12 +148,10 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Chart:
     axes.set_xlim(min(values) / 2, 2 * max(values))
     ticks(axes.xaxis, LogLocator(4), "{x:.4g}")
     axes.set_xlabel("FLOP per byte, log scale")
-    looks = (("-", -4), ("--", 4))
-    for (name, ridge), (dashes, gap) in zip(sorted(ridges.items(), key=lambda one: one[1]), looks, strict=False):
-        axes.axvline(ridge, color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
-        beside(
-            axes, f"ridge of {name} {ridge:.1f}", (ridge, 0), gap, 6, va="bottom", color=MUTED, annotation_clip=False
-        )
+    how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
+    for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
+        axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
+        beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
     for y, at in zip(axes.get_yticks(), found.values(), strict=True):
         axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
         axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
@@ -156,11 +160,3 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Chart:
         axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
         beside(axes, f"{at.blocks:.3g}", (at.blocks, y), 7)
     return new.figure
-
-
-def _finding(found: dict[str, Levels]) -> str:
-    first, last = next(iter(found)), next(reversed(found))
-    if first == last:
-        return f"{first} makes {found[first].sectors:.2g} FLOP of each byte that moves"
-    times = found[last].sectors / found[first].sectors
-    return f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"

@@ -6,17 +6,18 @@ Drawn from the addresses of a rung's compiled code (worklog.analysis.counts), so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import Page, page
+from worklog.plots.page import page
 
 if TYPE_CHECKING:
     from worklog.analysis.counts import AccessPattern, Request
@@ -36,29 +37,37 @@ def ownership(pattern: AccessPattern) -> Chart:
     access to each matrix and each shared array.
     """
     bm, bn = pattern.owners.shape
-    shown = list(_shown(pattern))
-    cells = [_cells(request) for request in shown]
-    depths = [1 + round(max(y for _, y, _, _ in used) / ROW) for used, _ in cells]
-    strips = sum(figure.line_height(SMALL_PT) + ROW * depth + AFTER for depth in depths)
     scale = TILE / max(bm, bn)
+    shown = list(_shown(pattern))
+    strips = [_strip(request) for request in shown]
+    heights = [ROW * len(floats) for floats, _, _ in strips]
     banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
     subtitle = (
         "Left, one block's tile of C: in full colour thread 0's elements, pale its warp's. Right, the warp's first "
         f"access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
     )
-    finding, words = _finding(pattern), [_words(request) for request in shown]
-    height = max(scale * bm + BELOW, strips) + ABOVE
+    finding, words = _finding(pattern, shown), [_words(request) for request in shown]
+    height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (figure.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
-    _draw_tile(new, pattern, scale)
+    bottom = new.body_top - ABOVE - scale * bm
+    tile = new.axes(MARGIN_IN, bottom, scale * bn, scale * bm)
+    tile.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
+    tile.spines[["top", "right"]].set_visible(True)
+    for owned, alpha in ((pattern.owners < WARP, WARP_SHADE), (pattern.owners == 0, 1.0)):
+        _fill(tile, _runs(owned), ACCENT, alpha)
+    own = int((pattern.owners == 0).sum())
+    under = [f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"]
+    under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
+    new.lines(MARGIN_IN, bottom - 0.05, under, color=MUTED)
     left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
-    for request, (used, unused), line, depth in zip(shown, cells, words, depths, strict=True):
-        wide, high = WIDTH_IN - left, ROW * depth
+    for request, (floats, lefts, wide), line, high in zip(shown, strips, words, heights, strict=True):
         top = new.lines(left, top, [line], color=ALERT if request.conflicts else INK) - high
-        axes = new.axes(left, top, wide, high)
-        axes.set(xlim=(0, wide), ylim=(high, 0))
+        axes = new.axes(left, top, WIDTH_IN - left, high)
+        axes.set(xlim=(0, WIDTH_IN - left), ylim=(high, 0))
         axes.set_axis_off()
-        axes.add_collection(_filled(unused, FAINT))
-        axes.add_collection(_filled(used, ALERT if request.conflicts else ACCENT))
+        for kind, colour in ((1, FAINT), (2, ALERT if request.conflicts else ACCENT)):
+            places = np.argwhere(floats == kind).tolist()
+            _fill(axes, [(lefts[column], ROW * row, wide, 0.75 * ROW) for row, column in places], colour)
         top -= AFTER
     return new.figure
 
@@ -72,53 +81,35 @@ def _shown(pattern: AccessPattern) -> Iterator[Request]:
     yield from (r for r in (*loads, *stores, *reads, pattern.first("C", store=True)) if r is not None)
 
 
-def _draw_tile(new: Page, pattern: AccessPattern, scale: float) -> None:
-    bm, bn = pattern.owners.shape
-    bottom = new.body_top - ABOVE - scale * bm
-    axes = new.axes(MARGIN_IN, bottom, scale * bn, scale * bm)
-    axes.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
-    axes.spines[["top", "right"]].set_visible(True)
-    for level, alpha in ((pattern.owners < WARP, WARP_SHADE), (pattern.owners == 0, 1.0)):
-        axes.add_collection(_filled(_runs(level), ACCENT, alpha=alpha))
-    own = int((pattern.owners == 0).sum())
-    first = f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"
-    second = f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"
-    new.lines(MARGIN_IN, bottom - 0.05, [first, second], color=MUTED)
-
-
-def _runs(level: NDArray[np.bool_]) -> Iterator[Cell]:
+def _runs(owned: NDArray[np.bool_]) -> Iterator[Cell]:
     """The true elements as rectangles, rows with the same pattern put together."""
-    starts = [0, *(np.flatnonzero((level[1:] != level[:-1]).any(axis=1)) + 1), len(level)]
+    starts = [0, *(np.flatnonzero((owned[1:] != owned[:-1]).any(axis=1)) + 1), len(owned)]
     for top, bottom in pairwise(starts):
-        edges = np.flatnonzero(np.diff(np.r_[False, level[top], False].astype(np.int8)))
+        edges = np.flatnonzero(np.diff(np.r_[False, owned[top], False].astype(np.int8)))
         for left, right in zip(edges[::2], edges[1::2], strict=True):
             yield float(left), float(top), float(right - left), float(bottom - top)
 
 
-def _cells(request: Request) -> tuple[list[Cell], list[Cell]]:
-    """The floats that the warp uses, and those that it does not use, as cells in inches from the strip's corner.
-
-    Global memory: sectors of 8 floats, 8 sectors per row. Shared memory: one column per bank, its different words below
-    each other.
+def _strip(request: Request) -> tuple[NDArray[np.signedinteger], NDArray[np.float64], float]:
+    """The floats of an access in rows: 2 where the warp uses one, 1 where it doesn't, 0 for no float; where each column
+    starts and how wide it is, inches. Global memory: the sectors that it touches, 8 in a row. Shared memory: a column
+    per bank, its different words below each other.
     """
-    words = np.unique(request.floats).tolist()
+    words = np.unique(request.floats)
     if request.in_shared:
-        banks = [word % BANKS for word in words]
-        used = {(bank, banks[:place].count(bank)) for place, bank in enumerate(banks)}  # column, row
-        every = list(product(range(BANKS), range(1 + max(row for _, row in used))))
-        cells = {at: (at[0] * BANK, at[1] * ROW, 0.9 * BANK, 0.75 * ROW) for at in every}
-    else:
-        sectors = sorted({word // PER_SECTOR for word in words})
-        every = list(product(range(len(sectors)), range(PER_SECTOR)))  # sector, float
-        used = {at for at in every if PER_SECTOR * sectors[at[0]] + at[1] in words}
-        wide = PER_SECTOR * CELL + SPACE
-        places = {(n, part): (n % PER_SECTOR * wide + part * CELL, n // PER_SECTOR * ROW) for n, part in every}
-        cells = {at: (x, y, 0.88 * CELL, 0.75 * ROW) for at, (x, y) in places.items()}
-    return [cells[at] for at in every if at in used], [cells[at] for at in every if at not in used]
+        depths = np.bincount(words % BANKS, minlength=BANKS)
+        return np.int64(1) + (np.arange(depths.max())[:, None] < depths), BANK * np.arange(float(BANKS)), 0.9 * BANK
+    sectors, sector = np.unique(words // PER_SECTOR, return_inverse=True)
+    floats = np.zeros(PER_SECTOR * 8 * -(-len(sectors) // 8), np.int64)
+    floats[: PER_SECTOR * len(sectors)] = 1
+    floats[PER_SECTOR * sector + words % PER_SECTOR] = 2
+    columns = np.arange(8.0 * PER_SECTOR)
+    return floats.reshape(-1, len(columns)), CELL * columns + SPACE * (columns // PER_SECTOR), 0.88 * CELL
 
 
-def _filled(cells: Iterable[Cell], colour: str, alpha: float = 1.0) -> PatchCollection:
-    return PatchCollection([Rectangle((x, y), wide, high) for x, y, wide, high in cells], facecolor=colour, alpha=alpha)
+def _fill(axes: Axes, cells: Iterable[Cell], colour: str, alpha: float = 1.0) -> None:
+    patches = [Rectangle((x, y), wide, high) for x, y, wide, high in cells]
+    axes.add_collection(PatchCollection(patches, facecolor=colour, alpha=alpha))
 
 
 def _words(request: Request) -> str:
@@ -134,11 +125,11 @@ def _words(request: Request) -> str:
     return f"{words} in {request.sectors} sector{'s' * (request.sectors > 1)}, {share:.3g} % used"
 
 
-def _finding(pattern: AccessPattern) -> str:
-    name, a, b = pattern.rung.name, pattern.first("A"), pattern.first("B")
-    reads = [r for r in _shown(pattern) if r.in_shared and not r.is_store]
-    if reads:
+def _finding(pattern: AccessPattern, shown: list[Request]) -> str:
+    name = pattern.rung.name
+    if reads := [r for r in shown if r.in_shared and not r.is_store]:
         passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
         return f"{name}: a warp reads {passes} wavefront{'s' * (reads[-1].wavefronts > 1)}"
-    assert a is not None and b is not None
-    return f"{name}: a warp's loads take {a.sectors} sector{'s' * (a.sectors > 1)} of A and {b.sectors} of B"
+    first, *others = [r for r in shown if not r.is_store]
+    taken = f"{first.sectors} sector{'s' * (first.sectors > 1)} of {first.memory}"
+    return f"{name}: a warp's loads take " + " and ".join([taken, *(f"{r.sectors} of {r.memory}" for r in others)])

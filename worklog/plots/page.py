@@ -31,6 +31,7 @@ from worklog.plots.figure import (
 
 Point = tuple[float, float]
 LANE = 0.15  # inches between two names right of the axes
+RIGHT = 0.45  # inches beside those names, most of them for the lines that lead to them
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,16 @@ class Page:
 
     def rows(self, left: float, bottom: float, width: float, pitch: float, names: Sequence[str]) -> Axes:
         """Axes with one row per name, each `pitch` inches high; y counts inches down from the top."""
-        axes = self.axes(left, bottom, width, pitch * len(names))
-        axes.set_ylim(pitch * len(names), 0)
-        axes.set_yticks([pitch * (index + 0.5) for index in range(len(names))], names)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
+        height = pitch * len(names)
+        axes = self.axes(left, bottom, width, height)
+        plain_rows(axes, height, [pitch * (index + 0.5) for index in range(len(names))], names)
         return axes
+
+    def before_names(self, room: float, left: float, bottom: float, height: float) -> Axes:
+        """Axes from `left` inches inside the margin and `bottom` inches up in the body; right of them are `room` inches
+        for the names of points (name_points)."""
+        left += MARGIN_IN
+        return self.axes(left, self.body_bottom + bottom, self.figure.get_figwidth() - RIGHT - room - left, height)
 
     def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> None:
         """Text at a place on the page."""
@@ -67,9 +72,22 @@ class Page:
         return top
 
 
+def widest(lines: Iterable[str], points: float = BODY_PT) -> float:
+    """Width of the longest of these lines of text in inches."""
+    return max(figure.text_width(line, points) for line in lines)
+
+
 def right_of(names: Iterable[str]) -> float:
     """The left edge of axes whose row names start at the left margin, in inches."""
-    return MARGIN_IN + max(figure.text_width(name, BODY_PT) for name in names) + 0.12
+    return MARGIN_IN + widest(names) + 0.12
+
+
+def plain_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
+    """Name rows at these places, inches down from the top of axes of that height, without a scale."""
+    axes.set_ylim(height, 0)
+    axes.set_yticks(places, names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
 
 
 def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up: float = 0.0, **how: Any) -> None:

@@ -50,11 +50,10 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     us, counts = map(np.array, sample_times(run, m))
     places = np.arange(1, len(us) + 1)
     steps = closing(us[counts].tolist())
-    at = [int(places[counts][step.n - 1]) for step in steps]
-    half, noise = [100 * s.median.relative_half_width for s in steps], [100 * s.noise for s in steps]
+    last, half, noise = steps[-1], [100 * s.median.relative_half_width for s in steps], [100 * s.noise for s in steps]
     precision = 100 * float(run.harness.get("precision", 0.005))
     finding = (
-        f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {steps[-1].n} is known "
+        f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {last.n} is known "
         f"to ±{half[-1]:.2g} %"
     )
     subtitle = (
@@ -64,27 +63,27 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     )
     alt = [
         f"Samples of {kernel} at {shape} in the order taken, {len(us)} of which {m.n} count, median "
-        f"{steps[-1].median.value:.2f} µs, and the half-width of its 95 % interval, requested: ±{precision:g} %"
+        f"{last.median.value:.2f} µs, and the half-width of its 95 % interval, requested: ±{precision:g} %"
     ]
-    chosen = slice(None, None, max(1, len(steps) // 6))
-    for step, width, sigma in list(zip(steps, half, noise, strict=True))[chosen]:
-        alt.append(f"±{width:.2f} % after {step.n}, σ / mean {sigma:.2f} %")
+    for n in range(0, len(steps), max(1, len(steps) // 6)):
+        alt.append(f"±{half[n]:.2f} % after {steps[n].n}, σ / mean {noise[n]:.2f} %")
     height = ABOVE + TOP + CLOCK + 2 * BETWEEN + LOW + BELOW
     new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, height)
-    left, bottom, wide = MARGIN_IN + LEFT, new.body_bottom + BELOW, WIDTH_IN - MARGIN_IN - LEFT - RIGHT
-    low, middle = new.axes(left, bottom, wide, LOW), bottom + LOW + BETWEEN
-    clock, top = new.axes(left, middle, wide, CLOCK), new.axes(left, middle + CLOCK + BETWEEN, wide, TOP)
-    for axes in (top, clock, low):
-        axes.set_xlim(0.5, len(us) + 0.5)
-    size_pt = 3.0 if len(us) < 100 else 1.8
+    bottom, panels = new.body_bottom + BELOW, list[Axes]()
+    for high in (LOW, CLOCK, TOP):
+        panels.append(new.axes(MARGIN_IN + LEFT, bottom, WIDTH_IN - MARGIN_IN - LEFT - RIGHT, high))
+        panels[-1].set_xlim(0.5, len(us) + 0.5)
+        bottom += high + BETWEEN
+    low, clock, top = panels
+    at = places[counts][[step.n - 1 for step in steps]]
     top.fill_between(at, [s.median.low for s in steps], [s.median.high for s in steps], color=FAINT, linewidth=0)
-    for colour, chosen_ones in ((ACCENT, counts), (GREY, ~counts)):
-        dots = places[chosen_ones], us[chosen_ones]
-        top.plot(*dots, "o", color=colour, markersize=size_pt, markeredgewidth=0)
+    for colour, shown in ((ACCENT, counts), (GREY, ~counts)):
+        size_pt = 3.0 if len(us) < 100 else 1.8
+        top.plot(places[shown], us[shown], "o", color=colour, markersize=size_pt, markeredgewidth=0)
     top.plot(at, [s.median.value for s in steps], color=INK, linewidth=1.2)
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
-    _name(top, steps[-1].median.value, f"{steps[-1].median.value:.4g}", INK)
+    _name(top, last.median.value, f"{last.median.value:.4g}", INK)
     _clock(clock, places, m)
     _narrowing(low, at, half, noise, precision)
     return new.figure
@@ -92,7 +91,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
 
 def _clock(axes: Axes, places: NDArray[np.intp], m: Measurement) -> None:
     """The SM clock of each sample, and what NVML stated as the reason for a lower one."""
-    mhz = np.array([float("nan") if one is None else one for one in m.samples.get("sm_mhz", [])] or [float("nan")])
+    mhz = np.array(m.samples.get("sm_mhz") or [None], dtype=float)  # None is NaN
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("MHz")
     if np.isnan(mhz).all():
@@ -102,25 +101,20 @@ def _clock(axes: Axes, places: NDArray[np.intp], m: Measurement) -> None:
     axes.plot(places, mhz, color=ACCENT, linewidth=1.0)
     middle = float(np.nanmedian(mhz))
     reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
-    axes.set_ylim(middle - reach, middle + reach)
-    axes.set_yticks([round(middle)])
+    axes.set(ylim=(middle - reach, middle + reach), yticks=[round(middle)])
     slowed = m.throttle_mask & THROTTLING
-    words = f"slowed: {reason_names(slowed)}" if slowed else "not slowed"
-    colour = ALERT if slowed else MUTED
+    words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
     axes.text(0.0, 1.05, words, transform=axes.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
 
 
-def _narrowing(axes: Axes, at: list[int], half: list[float], noise: list[float], precision: float) -> None:
+def _narrowing(axes: Axes, at: NDArray[np.intp], half: list[float], noise: list[float], precision: float) -> None:
     axes.axhline(precision, color=MUTED, linewidth=0.8, linestyle="--")
     axes.plot(at, noise, color=ALERT, linewidth=1.4)
     axes.plot(at, half, color=ACCENT, linewidth=1.4)
     values = [value for value in (*half, *noise, precision) if value > 0]
     limits = min(values) / 1.6, max(values) * 1.6
-    axes.set_yscale("log")
-    axes.set_ylim(*limits)
+    axes.set(yscale="log", ylim=limits, xlabel="samples taken", ylabel="%")
     ticks(axes.yaxis, a_few(*limits))
-    axes.set_xlabel("samples taken")
-    axes.set_ylabel("%")
     lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
     least = max(lower[0], min(values))
     for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):

@@ -1,16 +1,12 @@
-"""What charts take from a run, and a measured rate as a bar with its interval."""
+"""What charts take from a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
 
-from matplotlib.axes import Axes
-
 from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, block_traffic_bytes
-from worklog.plots.figure import ACCENT, INK, MUTED, PAPER, text_width
-from worklog.plots.page import beside
 from worklog.problem import Shape, tflops
 from worklog.runs import Measurement, Run
 
@@ -101,7 +97,9 @@ def rate(tflops: float | None) -> str:
     return f"{tflops:,.0f}".replace(",", " ") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
 
 
-BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
+def share(m: Measurement, digits: int = 1) -> str:
+    """Its rate as a share of cuBLAS's."""
+    return f"{100 * (m.ratio or 0.0):.{digits}f} %"
 
 
 def interval(m: Measurement) -> tuple[float, float]:
@@ -109,30 +107,3 @@ def interval(m: Measurement) -> tuple[float, float]:
     if not m.us_low or not m.us_high:
         return m.tflops or 0.0, m.tflops or 0.0
     return tflops(m.problem, m.us_high), tflops(m.problem, m.us_low)
-
-
-def rate_bar(
-    axes: Axes, m: Measurement, y: float, height: float, words: str, points: float, colour: str, line: float = 0.0
-) -> None:
-    """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of a reference line at
-    `line` TFLOP/s. The x axis must be set already.
-    """
-    rate, (low, high) = m.tflops or 0.0, interval(m)
-    axes.barh(y, rate, height, color=colour)
-    whiskers = [[max(rate - low, 0.0)], [max(high - rate, 0.0)]]
-    axes.errorbar(rate, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
-    room = (text_width(words, points) + 0.2) * axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
-    if min(rate, low) > room:
-        end = line if max(min(rate, low) - room, room) < line < min(rate, low) else min(rate, low)
-        beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
-    else:
-        start = line if max(rate, high) < line < max(rate, high) + room else max(rate, high)
-        beside(axes, words, (start, y), fontsize=points, bbox=BEHIND)
-
-
-def reference_line(axes: Axes, x: float, words: str, y: float, *, drawn: bool = True) -> None:
-    """A vertical line from y down; its words are beside its upper end, on the side where there is more room."""
-    if drawn:
-        axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5, clip_on=False)
-    gap = 4 if x < axes.get_xlim()[1] / 3 else -4
-    beside(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)
