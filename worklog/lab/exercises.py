@@ -27,7 +27,7 @@ from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.readings import in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
-from worklog.runner.check import check
+from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
 from worklog.runner.tasks import BASELINE
 from worklog.runs import KNOWN, LEAST_SAMPLES, median, open_comparison, open_run
@@ -83,6 +83,10 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
         return Graded(False, str(error))
 
 
+def _not_yet(found: str, hint: str, label: str = "") -> Graded:
+    return Graded(False, f"{found}. Hint: {hint}", label)
+
+
 def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str) -> Graded:
     """Grade a number. mistakes: numbers that a typical mistake gives, by the words that name it."""
     if math.isclose(answer, right, rel_tol=CLOSE):
@@ -90,30 +94,29 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
     for words, wrong in mistakes.items():
         if math.isclose(answer, wrong, rel_tol=CLOSE):
             return Graded(False, words, label)
-    return Graded(False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}. Hint: {hint}", label)
+    return _not_yet(f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label)
 
 
 def _fastest_at_256(name: str) -> Graded:
     if name == BASELINE:
         return Graded(False, f"{name} is the baseline: name a rung")
-    blocks = math.prod(rung(name).blocks(Shape.of(256)))
+    blocks, most = (max(math.prod(one.blocks(Shape.of(256))) for one in rungs) for rungs in ([rung(name)], LADDER))
     run = results(shapes=[256])
     times = {m.kernel: m for m in run.measurements if m.us and m.us_low and m.us_high and m.kernel != BASELINE}
     if name not in times:
         return Graded(False, f"{name} has no time at 256 in this run: name another rung", run.label)
-    fastest, mine = min(m.us_high or math.inf for m in times.values()), times[name]
-    found = f"{name} takes {mine.us:.1f} µs at 256, with {blocks} blocks on {run.device['multiprocessors']} SMs"
-    if (mine.us_low or math.inf) <= fastest:
+    found = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks} blocks on {run.device['multiprocessors']} SMs"
+    if (times[name].us_low or math.inf) <= min(m.us_high or math.inf for m in times.values()):
         return Graded(True, found, run.label)
-    hint = "which rungs have more blocks at this size?"
-    if blocks == max(math.prod(record.blocks(Shape.of(256))) for record in LADDER):
-        hint = "which rung with as many blocks reads less memory per multiply-add?"
-    return Graded(False, f"{found}, and another rung is faster. Hint: {hint}", run.label)
+    hint = "which rung with as many blocks reads less memory per multiply-add?"
+    if blocks < most:
+        hint = "which rungs have more blocks at this size?"
+    return _not_yet(f"{found}, and another rung is faster", hint, run.label)
 
 
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
-        return Graded(False, "with the warm-up there is no cold start to see. Hint: begin with warmup = none")
+        return _not_yet("with the warm-up there is no cold start to see", "begin with warmup = none")
     without = {name: value for name, value in settings.items() if name != "warmup"}
     cold, warm = (PanelChoice(grid_runs(), "vectorized", 1024, **each).answer() for each in (settings, without))
     added, label = round(cold.whole.off - warm.whole.off, 3) + 0.0, cold.reading.measurement.label
@@ -121,9 +124,7 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     found = f"with {chosen}, the cold start changes the time by {added:+.1%}"
     if abs(added) > 0.05:
         return Graded(True, found, label)
-    return Graded(
-        False, f"{found}. Hint: which setting makes one number of all samples, and which sample is slow?", label
-    )
+    return _not_yet(found, "which setting makes one number of all samples, and which sample is slow?", label)
 
 
 def _narrower_than_all(count: int) -> Graded:
@@ -134,10 +135,9 @@ def _narrower_than_all(count: int) -> Graded:
     if count < LEAST_SAMPLES:
         return Graded(False, f"{count} samples don't give a 95 % interval at all: even their whole range is too narrow")
     if not is_narrower(count):
-        return Graded(
-            False,
-            f"of {count} samples, the interval is still their whole range. Hint: without the smallest and the largest "
-            "sample, the interval misses the median if at most one sample is below it, or at most one above it",
+        hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
+        return _not_yet(
+            f"of {count} samples, the interval is still their whole range", f"{hint}below it, or at most one above it"
         )
     if is_narrower(count - 1):
         return Graded(False, f"{count} samples are enough, but fewer are, too")
@@ -145,7 +145,7 @@ def _narrower_than_all(count: int) -> Graded:
 
 
 def _rate(answer: float) -> Graded:
-    shape, us = Shape(1024, 4096, 512), 150.0
+    shape, us, hint = Shape(1024, 4096, 512), 150.0, "each of the M·N elements takes K multiply-adds"
     right = tflops(shape, us)
     mistakes = {
         "a multiply-add is two operations": right / 2,
@@ -153,28 +153,29 @@ def _rate(answer: float) -> Graded:
         "150 µs are not 150 ms": right / 1e3,
         "a TFLOP/s is 10^12 operations per second": right * 1e12,
     }
-    return _number(
-        answer, right, "TFLOP/s", "each of the M·N elements takes K multiply-adds", mistakes, f"{shape} in {us:g} µs"
-    )
+    return _number(answer, right, "TFLOP/s", hint, mistakes, f"{shape} in {us:g} µs")
 
 
-def _tiles(source: str, rows: int = 16) -> Kernel:
-    """The kernel of an answer: blocks of 16 x 16 threads, each of which computes `rows` rows of 16 columns."""
-    return Kernel.from_source(source, file="answer", grid=f"(N + 15) // 16, (M + {rows - 1}) // {rows}", block="16,16")
+def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
+    """The kernel of an answer: blocks of 16 x 16 threads, each of which computes `rows` rows of 16 columns; and what
+    the gate finds on the emulator.
+    """
+    grid = f"(N + 15) // 16, (M + {rows - 1}) // {rows}"
+    kernel = Kernel.from_source(source, file="answer", grid=grid, block="16,16")
+    return kernel, check(kernel, SMALL, on="emulated", seed=SEED)
 
 
 def _passes_the_articles_rule_only(source: str) -> Graded:
-    kernel, device = _tiles(source), EmulatedDevice()
-    checked = check(kernel, SMALL, on="emulated", seed=SEED)
+    (kernel, checked), device = _tiles(source), EmulatedDevice()
     if checked.verdict.accepted:
         hint = "make every element wrong by less than 1 %"
-        return Graded(False, f"the gate passes it, so it is right. Hint: {hint}", checked.label)
+        return _not_yet("the gate passes it, so it is right", hint, checked.label)
     rule = Checker(device, SMALL, SEED).check_by_article(kernel.load(device))
-    found = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
     if rule.accepted:
+        found = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
         return Graded(True, found, checked.label)
     hint = "a wrong factor near 1, or one missing term of many, gives a small error"
-    return Graded(False, f"the article's rule fails it, too: {rule.stages[0].detail}. Hint: {hint}", checked.label)
+    return _not_yet(f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
 
 
 def _without_conflicts(ms: float) -> Graded:
@@ -200,12 +201,10 @@ def _full_waves(speedup: float) -> Graded:
 
 
 def _splitting(us: float) -> Graded:
-    per_us, elements, label = open_run().device["memory_peak_gbs"] * 1e3, 2 * 4096**2, open_run().label
-    mistakes = {
-        "this is the time of reading alone": 4 * elements / per_us,
-        "each element gives two halves": 6 * elements / per_us,
-    }
-    return _number(us, 8 * elements / per_us, "µs", "4 bytes are read and 4 are written", mistakes, label)
+    run, elements = open_run(), 2 * 4096**2
+    bytes_us = elements / run.device["memory_peak_gbs"] / 1e3  # of one byte per element
+    mistakes = {"this is the time of reading alone": 4 * bytes_us, "each element gives two halves": 6 * bytes_us}
+    return _number(us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label)
 
 
 def _right_of_the_ridge(side: int) -> Graded:
@@ -219,9 +218,7 @@ def _right_of_the_ridge(side: int) -> Graded:
         return Graded(False, f"{side} is not a multiple of 8")
     found = f"tiles of {side} x {side} make {intensity(side):.2f} FLOP per byte; the ridge is at {ridge:.2f}"
     if intensity(side) <= ridge:
-        return Graded(
-            False, f"{found}, so L2 is the lower roof. Hint: a larger tile uses each float more often", run.label
-        )
+        return _not_yet(f"{found}, so L2 is the lower roof", "a larger tile uses each float more often", run.label)
     if intensity(side - 8) > ridge:
         return Graded(False, f"{found}, but a smaller tile is right of it, too", run.label)
     return Graded(True, found, run.label)
@@ -239,24 +236,22 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved:.2f} GB from L2"
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
-        return Graded(False, f"{facts}: its accumulators don't fit the registers. Hint: {hint}", label)
+        return _not_yet(f"{facts}: its accumulators don't fit the registers", hint, label)
     if moved > allowed:
-        return Graded(False, f"{facts}: that is more than the rung's own {allowed:.2f} GB. Hint: a larger block", label)
+        return _not_yet(f"{facts}: that is more than the rung's own {allowed:.2f} GB", "a larger block", label)
     return Graded(True, facts, label)
 
 
 def _eight_elements(source: str) -> Graded:
-    kernel, most = _tiles(source, 128), 0.75
-    checked = check(kernel, SMALL, on="emulated", seed=SEED)
+    (kernel, checked), most = _tiles(source, 128), 0.75
     if not checked.verdict.accepted:
-        return Graded(
-            False, f"failed at {checked.verdict.reason} Hint: a block has 128 rows of A, C and `As`", checked.label
-        )
+        hint = "a block has 128 rows of A, C and `As`"
+        return _not_yet(f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label)
     counts = inspect(kernel).counts
     waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"]
     found = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
     if waves > most:
-        return Graded(False, f"{found}, more than {most}. Hint: read each element of `Bs` once per k", checked.label)
+        return _not_yet(f"{found}, more than {most}", "read each element of `Bs` once per k", checked.label)
     return Graded(True, found, checked.label)
 
 
@@ -271,24 +266,6 @@ def _read_speedup(answer: float) -> Graded:
     return _number(answer, two / one, "times", hint, mistakes, compared.label)
 
 
-def _without_a_race(source: str) -> Graded:
-    out = build(Program("answer", source, "k")).compiled
-    rng, n = np.random.default_rng(SEED), 1000
-    x, found = rng.integers(-8, 9, n).astype(np.float32), np.zeros(2, np.float32)
-    result = launch(load(out.ptx, out.symbol), (1,), 256, [x, found, n], source=source, count=False)
-    for finding in result.findings:
-        if finding.is_error:
-            hint = "which threads may be behind, and what do they still read?"
-            return Graded(False, f"{finding.at('answer')} Hint: {hint}", result.label)
-    facts = f"mean {found[0]:.4f}, variance {found[1]:.4f}, no race"
-    if not np.allclose(found, (x.mean(), x.var()), rtol=1e-4):
-        return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
-    return Graded(True, facts, result.label)
-
-
-TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
-
-
 def _softmax_of_large_numbers(source: str) -> Graded:
     with TemporaryDirectory(prefix="worklog-") as folder:
         file = Path(folder) / "softmax.cu"
@@ -299,6 +276,21 @@ def _softmax_of_large_numbers(source: str) -> Graded:
     return Graded(False, f"failed at {checked.verdict.reason}", checked.label)
 
 
+def _without_a_race(source: str) -> Graded:
+    out = build(Program("answer", source, "k")).compiled
+    rng, n = np.random.default_rng(SEED), 1000
+    x, found = rng.integers(-8, 9, n).astype(np.float32), np.zeros(2, np.float32)
+    result = launch(load(out.ptx, out.symbol), (1,), 256, [x, found, n], source=source, count=False)
+    if wrong := next((finding for finding in result.findings if finding.is_error), None):
+        hint = "which threads may be behind, and what do they still read?"
+        return Graded(False, f"{wrong.at('answer')} Hint: {hint}", result.label)
+    facts = f"mean {found[0]:.4f}, variance {found[1]:.4f}, no race"
+    if not np.allclose(found, (x.mean(), x.var()), rtol=1e-4):
+        return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
+    return Graded(True, facts, result.label)
+
+
+TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 EXERCISES = {
     "00": Exercise("the name of a rung, a string", str, _fastest_at_256),
     "01": Exercise(f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
