@@ -2,54 +2,143 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
-from tests.cli.conftest import one_line, worklog
-from worklog.runs.run import runs_dir
+from tests.cli.conftest import WHY, one_line, worklog
+from worklog.cli.commands import main
+from worklog.runner import measure as bench
+from worklog.runs.run import Run, runs_dir
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
+NOT_WRITABLE = "cannot write taken/run.json: taken: Not a directory; give --out another name"
+BENCHMARKS = """
+import worklog
+@worklog.bench("N=1,2")
+def softmax(state): pass
+"""
+# Files in the folder in which the commands below are typed.
+FILES = {
+    "taken": "no folder",
+    "kept.json": "precious",
+    "mine.cu": "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, "
+    "float* C) {}\n",
+    "naive.cu": "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, "
+    "float* C) {}\n",
+    "mine.py": "def f(*_): pass\n",
+    "bench.py": BENCHMARKS,
+    "twice.py": BENCHMARKS + BENCHMARKS.replace('")', '", name="softmax")').replace("def softmax", "def f"),
+    "broken.py": "import not_there",
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return FILES
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("line", "complaint"),
     [
-        (["run", "warptiled", "--size", "128"], "warptiled at 128 is not in the recorded run (it holds sizes 256, "),
-        (["run", "naive", "--set", "l2=rotate"], "--set needs a live measurement"),
-        (["run", "naive", "--out", "new.json"], "--out needs a live measurement"),
-        (["ablate", "tiles_2d", "--size", "256"], "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
-        (["ablate", "warptiled", "--size", "100"], "size 100 is outside warptiled's domain"),
-        (["ablate", "naive", "--out", "new.json"], "--out needs a live measurement"),
-        (["check", "naive", "--on", "gpu", "--emulate"], "--emulate and --on gpu contradict each other"),
-        (["ablate", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
-        (["ablate", "naiv"], "there is no rung 'naiv' (did you mean naive?): choose from"),
-        (["ablate", "naiv", "--out", "new.json"], "there is no rung 'naiv'"),
-        (
-            ["ablate", "shared"],
-            "shared at 256 with clocks=ignored is not in the recorded run at any size: take naive, ",
+        # What the recording lacks, and what needs a GPU
+        ("run warptiled --size 128", r"warptiled at 128 is not in the recorded run \(it holds sizes 256, "),
+        ("ablate tiles_2d --size 256", "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
+        ("ablate shared", "shared at 256 with clocks=ignored is not in the recorded run at any size: take naive, "),
+        ("run naive --set l2=rotate", "--set needs a live measurement"),
+        ("run naive --out new.json", "--out needs a live measurement"),
+        ("ablate naive --out new.json", "--out needs a live measurement"),
+        ("peers --out new.json", f"no GPU to measure on: {WHY}"),
+        ("bench bench.py", f"no GPU to measure on: {WHY}; --list shows"),
+        (f"run mine.cu {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check`"),
+        ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
+        # Names, sizes, settings and launches
+        ("ablate nonsense", "there is no rung 'nonsense': choose from naive, coalesced, "),
+        ("ablate naiv --out new.json", r"there is no rung 'naiv' \(did you mean naive\?\): choose from"),
+        ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
+        ("run --set bugdet_s=1", r"cannot read --set bugdet_s=1 \(did you mean budget_s\?\): give "),
+        ("run --set l3=warm", "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
+        ("run --set queue=perhaps", "cannot read --set queue=perhaps: give true or false"),
+        ("run --size big", "size 'big' is not a number"),
+        ("run --size 256,,512", "size '' is not a number"),
+        ("run warptiled --size 4100", "size 4100 is outside warptiled's domain"),
+        ("run shared --size 100 --preview", "size 100 is outside shared's domain"),
+        ("ablate warptiled --size 100", "size 100 is outside warptiled's domain"),
+        ("check warptiled --size 100", "size 100 is outside warptiled's domain"),
+        (f"run mine.cu {LAUNCH} --domain 'M % 64 == 0' --size 100", "size 100 is outside mine's domain"),
+        ("run naive --grid N", "--grid is for a user kernel"),
+        ("run naive --axis BM=64", "--axis BM stands for a template argument of a user kernel"),
+        (f"run naive.cu {LAUNCH}", "two kernels are called naive: rename one"),
+        ("check mine.cu --grid 1 --block x", r"cannot read 'x' in 'x': use integers and \+ - \* / %"),
+        ("check mine.cu --grid 'N +' --block 1", r"cannot read 'N \+': use integers, M, N, K and \+ - \*"),
+        # Options that contradict each other, or need another one
+        ("check naive --on gpu --emulate", "--emulate and --on gpu contradict each other"),
+        ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
+        ("check mine.cu --dtype float16", "--dtype needs --problem"),
+        ("run --case 'n=*'", "--case needs --problem"),
+        ("run --shapes 6 --size 512", "--shapes draws the sizes"),
+        ("run --problem softmax", "--problem needs a solution"),
+        ("gate --json", "nothing to show: --exploits prints"),
+        ("gate --exploits --recorded --small", "--recorded shows the recorded table: omit --small"),
+        ("gate --exploits --seeds 3", "no GPU to run the exploits on"),
+        ("gate --exploits --emulate --only one_of_mine", "there is no exploit one_of_mine"),
+        ("gate --exploits --emulate --only ' , '", "--only names no exploit"),
+        ("peers --recorded --out new.json", "--recorded shows"),
+        ("peers --axis N=1", "--axis is for declared benchmarks"),
+        ("calibrate --set l2=warm", "calibrate uses the unbiased harness"),
+        ("sweep warptiled", "worklog sweep warptiled takes --axis"),
+        ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
+        # Files
+        ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
+        ("figures --run .", r"cannot read \.: Is a directory"),
+        ("site --grid missing.json", "cannot read missing.json: No such file or directory"),
+        ("bench mine.py --list", "mine.py declares no benchmark"),
+        ("bench broken.py --list", "cannot load .*ModuleNotFoundError"),
+        ("bench twice.py --list", ".*two benchmarks softmax"),
+        ("bench bench.py --list --filter softmin", "no benchmark matches 'softmin'.*softmax"),
+        ("bench mine.cu --list", ".*isn't a Python file"),
+        ("new mine.cu", "mine.cu exists already: give another name$"),
+        ("new mine.c", r"cannot write mine.c: give a name that ends in \.cu"),
+        ("new none/mine.cu", "cannot write none/mine.cu: No such file or directory"),
+        ("new other.cu --dtype float16", "--dtype is for a problem"),
+        ("notebooks taken/below", ".*taken: Not a directory; give another folder"),
+        *(
+            (f"{command} --out kept.json", "kept.json exists already: give --out another name, or remove it first$")
+            for command in ("run naive", "ablate naive")
         ),
-        (["run", "--set", "l2=wram"], "l2 = 'wram' is not a setting (did you mean warm?): choose from "),
-        (["run", "--set", "bugdet_s=1"], "cannot read --set bugdet_s=1 (did you mean budget_s?): give "),
-        (["gate", "--json"], "nothing to show: --exploits prints"),
-        (["gate", "--exploits", "--recorded", "--emulate"], "--recorded shows the recorded table: omit --emulate"),
-        (["gate", "--exploits", "--seeds", "3"], "no GPU to run the exploits on"),
-        (["gate", "--exploits", "--emulate", "--only", "one_of_mine"], "there is no exploit one_of_mine"),
-        (["gate", "--exploits", "--emulate", "--only", " , "], "--only names no exploit"),
-        (["run", "warptiled", "--size", "4100"], "size 4100 is outside warptiled's domain"),
-        (["run", "--size", "big"], "size 'big' is not a number"),
-        (["run", "--size", "256,,512"], "size '' is not a number"),
-        (["run", "--set", "l3=warm"], "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
-        (["run", "--set", "queue=perhaps"], "cannot read --set queue=perhaps: give true or false"),
-        (["run", "--axis", "BM=64", "naive"], "--axis BM stands for a template argument of a user kernel"),
-        (["figures", "--run", "missing.json"], "cannot read missing.json: No such file or directory"),
-        (["figures", "--run", "."], "cannot read .: Is a directory"),
-        (["site", "--grid", "missing.json"], "cannot read missing.json: No such file or directory"),
+        *(
+            (f"{command} --out taken/run.json", f"{NOT_WRITABLE}$")
+            for command in ("run", "ablate naive", "grid", "peers", "gate --exploits --emulate")
+        ),
+        *(
+            (
+                f"{command} --out taken/{what}",
+                f"cannot write {what} into taken/{what}: taken: Not a directory; give another folder with --out$",
+            )
+            for command, what in (("article", "figures"), ("site", "site"))
+        ),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_2(words: list[str], complaint: str) -> None:
-    assert one_line(worklog(*words)).startswith(complaint)
-    assert not runs_dir().exists(), "nothing was measured, so nothing is saved"
+def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, complaint: str
+) -> None:
+    def minutes(*_: Any, **__: Any) -> None:
+        raise AssertionError("minutes of work for a mistake")
+
+    monkeypatch.setattr(bench, "run_child", minutes)
+    monkeypatch.setattr("worklog.peers.exploits.ExploitGate", minutes)
+    assert re.match(complaint, one_line(worklog(*shlex.split(line))))
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} | {"taken": "no folder"} == files
+    assert not runs_dir().exists()
 
 
 @pytest.mark.parametrize("content", ["", "not json", '{"schema": 99}', '{"schema": 1}', "[]", "\0"])
@@ -61,43 +150,58 @@ def test_a_broken_run_file_is_one_line_and_stays(tmp_path: Path, content: str) -
     assert not (tmp_path / "figures").exists()
 
 
-def test_an_unknown_command_or_option_is_a_usage_error() -> None:
-    for words in (["chek"], ["run", "--bogus"], ["ablate"], ["figures", "--out"], ["settings", "x"]):
-        result = worklog(*words)
-        assert result.exit_code == 2 and "Error: " in result.stderr, words
+def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) -> None:
+    for line in ("chek", "run --bogus", "ablate", "figures --out", "settings x", "notebooks taken"):
+        result = worklog(*line.split())
+        assert result.exit_code == 2 and "Error: " in result.stderr, line
     assert "No such command 'chek'. (did you mean check?)" in worklog("chek").stderr
 
 
-def test_the_gate_alone_says_what_it_can_do() -> None:
-    shown = worklog("gate")
-    assert shown.exit_code == 0 and "--exploits" in shown.stdout
-
-
-@pytest.mark.parametrize("command", ["run", "ablate"])
-def test_an_existing_file_is_not_overwritten(tmp_path: Path, command: str) -> None:
-    kept = tmp_path / "kept.json"
-    kept.write_text("precious")
-    complaint = one_line(worklog(command, "naive", "--out", str(kept)))
-    assert complaint == f"{kept} exists already: give --out another name, or remove it first"
-    assert kept.read_text() == "precious"
-
-
-def test_live_forced_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert one_line(worklog("run", "warptiled", "--size", "100")).startswith("size 100 is outside warptiled's domain")
-    assert one_line(worklog("article")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
-
-
-def test_an_unknown_source_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    for words in (["figures"], ["article"], ["peers"], ["calibrate"], ["ablate", "naive"]):
-        assert "set it to live or recorded" in one_line(worklog(*words))
-    doctor = worklog("doctor")
-    assert doctor.exit_code == 0 and "· source: WORKLOG_SOURCE=guessed is not a source" in doctor.stdout
+@pytest.mark.parametrize(
+    ("source", "line", "complaint"),
+    [
+        ("live", "run warptiled --size 100", "size 100 is outside warptiled's domain"),
+        ("live", "article", "WORKLOG_SOURCE=live, but there is no GPU to measure on"),
+        ("live", "peers", "WORKLOG_SOURCE=live, but there is no GPU to measure on"),
+        *(
+            ("guessed", line, ".*set it to live or recorded")
+            for line in ("figures", "article", "peers", "calibrate", "ablate naive")
+        ),
+    ],
+)
+def test_a_forced_source_that_is_not_there_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, source: str, line: str, complaint: str
+) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", source)
+    assert re.match(complaint, one_line(worklog(*line.split())))
 
 
 def test_no_traceback_in_a_shell_either() -> None:
     command = [sys.executable, "-m", "worklog", "run", "nonsense"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("worklog: there is no rung 'nonsense'")
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
+    """The command while whose measurement something was raised."""
+
+    def carry_out(*_: Any, **__: Any) -> Run:
+        raise error
+
+    monkeypatch.setattr(bench, "carry_out", carry_out)
+    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    return CliRunner().invoke(main, ["run"])
+
+
+@pytest.mark.parametrize("kept", ["interrupted", "interrupted: 3 of 9 measurements are kept"])
+def test_an_interrupt_is_one_line_and_exits_with_130(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
+    result = stopped(monkeypatch, KeyboardInterrupt() if kept == "interrupted" else bench.Interrupted(kept))
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"worklog: {kept}\n")
+
+
+@pytest.mark.parametrize("error", [AssertionError("a bug"), PermissionError(13, "Permission denied")])
+def test_a_bug_and_an_error_of_the_system_keep_their_traceback(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    assert stopped(monkeypatch, error).exception is error

@@ -27,7 +27,7 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
 def test_help_and_version() -> None:
-    for words in ([], ["--help"], *([c, "-h"] for c in COMMANDS)):
+    for words in ([], ["--help"], ["gate"], *([c, "-h"] for c in COMMANDS)):
         result = worklog(*words)
         assert result.exit_code == (0 if words else 2) and "Usage:" in result.output, words
     assert worklog("--version").output.startswith("worklog, version ")
@@ -58,28 +58,25 @@ def test_notebooks_are_written_once_and_a_changed_one_is_kept_and_named(tmp_path
     assert re.search(r"^0 of .*\nto open them: .*lab.* worklog-notebooks$", worklog("notebooks").stdout)
 
 
-def test_notebooks_are_not_written_into_a_file(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("no folder")
-    assert worklog("notebooks", "taken").exit_code == 2
-    assert "taken: Not a directory; give another folder" in one_line(worklog("notebooks", "taken/below"))
-
-
-def test_the_doctor_opens_each_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_doctor_opens_each_recording_and_says_what_could_not_be_saved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     whole, cut = recordings()["h200"], tmp_path / "cut.json"
     cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
     monkeypatch.setattr(installed, "recordings", lambda: {"whole": whole, "cut": cut})
-    (state, advice) = re.findall(r"^· recordings: (.*)\n    (.*)$", worklog("doctor").stdout, re.MULTILINE)[0]
-    assert str(cut) in state and "install gemm-worklog again" in advice
-
-
-def test_the_doctor_says_what_could_not_be_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
+    monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
     result = worklog("doctor")
     assert result.exit_code == 0
-    assert "file: Not a directory)\n    set WORKLOG_HOME to another folder" in result.stdout
-    assert "file: Not a directory)\n    a program is compiled again in each process: set WORKLOG_CACHE" in result.stdout
+    for found in (
+        rf"^· recordings: {re.escape(str(cut))}.*\n    .*install gemm-worklog again$",
+        r"file: Not a directory\)\n    set WORKLOG_HOME to another folder$",
+        r"file: Not a directory\)\n    a program is compiled again in each process: set WORKLOG_CACHE",
+        r"^· source: WORKLOG_SOURCE=guessed is not a source",
+    ):
+        assert re.search(found, result.stdout, re.MULTILINE), result.stdout
 
 
 def test_settings_lists_every_pitfall() -> None:
@@ -104,8 +101,7 @@ def test_figures_of_a_run_file(tmp_path: Path, one_png: None) -> None:
     assert document["label"] == "live · NVIDIA H200 · clocks as found · 2026-11-21"
     drawn = sorted(str(p) for p in Path("drawn").iterdir())
     assert sorted([*document["figures"], document["gallery"]]) == drawn
-    assert "drawn/ladder.svg" in drawn and "drawn/ladder.png" in drawn
-    assert "ablation" in document["not_drawn"]
+    assert {"drawn/ladder.svg", "drawn/ladder.png"} <= {*drawn} and "ablation" in document["not_drawn"]
 
 
 def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_checks() -> None:
@@ -117,15 +113,7 @@ def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_ch
     assert "emulated · sm_90 PTX" in words and open_exploits().label in words and row.how.split()[0] in words
 
 
-@pytest.fixture(scope="module")
-def executed() -> list[emulated_rungs.Row]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(emulated_rungs, "SMALL", Shape.of(64))
-        return emulated_rungs.execute(silent, LADDER[1:2])
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, executed: list[emulated_rungs.Row]) -> None:
+def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One rung on the emulator instead of all, one figure, and a run to draw it from."""
 
     def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
@@ -133,12 +121,17 @@ def quick(monkeypatch: pytest.MonkeyPatch, executed: list[emulated_rungs.Row]) -
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
+    monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
+    executed = emulated_rungs.execute(silent, LADDER[1:2])
     monkeypatch.setattr(emulated_rungs, "execute", lambda progress: executed)
     saved(runs_dir() / "latest.json")
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
+    document = json.loads(worklog("article", "--json").stdout)
+    assert [m["kernel"] for m in document["measurements"]] == ["naive", "cuBLAS"]
+    assert document["figures"] and document["readme"] is None
+    assert document["executed"]["label"] == "emulated · sm_90 PTX"
+    rows = [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]]
+    assert rows == [("coalesced", "fp32", 0)]
+    assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
     readme = tmp_path / "README.md"
     readme.write_text("<!-- worklog table: rewritten by `worklog article` -->\n<!-- worklog table ends -->\n")
     result = worklog("article")
@@ -156,19 +149,6 @@ def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
     assert "| naive | one thread, one element |" in readme.read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("quick")
-def test_the_article_for_machines_is_one_document_and_can_leave_the_emulator_out() -> None:
-    result = worklog("article", "--json")
-    assert result.exit_code == 0
-    document = json.loads(result.stdout)
-    assert [m["kernel"] for m in document["measurements"]] == ["naive", "cuBLAS"]
-    assert document["figures"] and document["readme"] is None
-    assert document["executed"]["label"] == "emulated · sm_90 PTX"
-    rows = [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]]
-    assert rows == [("coalesced", "fp32", 0)]
-    assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
-
-
 def test_peers_without_a_gpu_shows_the_recorded_comparison() -> None:
     result = worklog("peers")
     assert result.exit_code == 0 and result.stdout == worklog("peers", "--recorded").stdout
@@ -176,27 +156,6 @@ def test_peers_without_a_gpu_shows_the_recorded_comparison() -> None:
     assert re.search(r"^ +spin 1 +\d", result.stdout, re.MULTILINE) and "saved" not in result.stdout
     document = json.loads(worklog("peers", "--json").stdout)
     assert document["kind"] == "peers" and document["rows"]
-
-
-def test_peers_cannot_measure_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert one_line(worklog("peers", "--out", "new.json")).startswith(f"no GPU to measure on: {WHY}")
-    assert one_line(worklog("peers", "--recorded", "--out", "new.json")).startswith("--recorded shows")
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert one_line(worklog("peers")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
-    assert not Path("new.json").exists()
-
-
-def test_run_previews_how_many_measurements_its_axes_make_and_how_long_they_take() -> None:
-    result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert re.fullmatch(
-        r"run: 2 kernels x 12 sizes = 24 points; 24 to measure, about [\d.]+ (s|min) "
-        r"\(rough; rates: recorded · NVIDIA H200 · clocks as found · [\d-]+\)\n",
-        result.stdout,
-    )
-    assert worklog("run", "--preview").stdout.startswith(f"run: {len(LADDER) + 1} kernels x 1 sizes = ")
-    assert one_line(worklog("run", "shared", "--size", "100", "--preview")).startswith("size 100 is outside shared's")
-    assert not runs_dir().exists()
 
 
 def previewed(*words: str) -> dict[str, Any]:
@@ -208,7 +167,15 @@ def previewed(*words: str) -> dict[str, Any]:
     return document
 
 
-def test_a_preview_for_machines_holds_each_measurement_once_and_follows_the_settings() -> None:
+def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> None:
+    result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.fullmatch(
+        r"run: 2 kernels x 12 sizes = 24 points; 24 to measure, about [\d.]+ (s|min) "
+        r"\(rough; rates: recorded · NVIDIA H200 · clocks as found · [\d-]+\)\n",
+        result.stdout,
+    )
+    assert worklog("run", "--preview").stdout.startswith(f"run: {len(LADDER) + 1} kernels x 1 sizes = ")
     found = previewed("naive", "cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")
     asked = [(row["kernel"], row["m"], row["n"], row["k"]) for row in found["measurements"]]
     sizes = [(256, 256, 256), (64, 32, 16)]
@@ -216,6 +183,11 @@ def test_a_preview_for_machines_holds_each_measurement_once_and_follows_the_sett
     assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["measurements"]), abs=0.05)
     one, two = (previewed("naive", "--set", "gate=false", "--set", f"budget_s={s}")["seconds"] for s in (1, 2))
     assert two - one == pytest.approx(1.0)
+    Path("mine.cu").write_text(Path(__file__).parents[2].joinpath("kernels", "01_naive.cu").read_text())
+    launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
+    mine, _ = previewed("mine.cu", *launch)["measurements"]
+    assert mine["seconds"] == previewed("naive")["measurements"][0]["seconds"], "as the slowest"
+    assert not runs_dir().exists()
 
 
 def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
@@ -230,13 +202,6 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
             assert took / 2 < foreseen < took * 2, (m.kernel, str(m.problem), took, foreseen)
 
 
-def test_a_kernel_that_was_never_recorded_is_estimated_as_the_slowest() -> None:
-    Path("mine.cu").write_text(Path(__file__).parents[2].joinpath("kernels", "01_naive.cu").read_text())
-    launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
-    mine, _ = previewed("mine.cu", *launch)["measurements"]
-    assert mine["seconds"] == previewed("naive")["measurements"][0]["seconds"]
-
-
 def test_run_shows_rungs_from_the_recording() -> None:
     said = worklog("run", "naive", "warptiled", "--size", "256,4096").stdout
     assert said.startswith("recorded · NVIDIA H200 · ") and said.count("warptiled  fp32 ok") == 2
@@ -245,7 +210,7 @@ def test_run_shows_rungs_from_the_recording() -> None:
     assert "1024 × 1024 × 1024, l2 = warm\n" in worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout
 
 
-def test_a_new_kernel_passes_as_it_is_and_never_replaces_a_file() -> None:
+def test_a_new_kernel_passes_as_it_is() -> None:
     written = worklog("new", "mine.cu")
     assert written.exit_code == 0 and written.stdout == "written: mine.cu\nnext: worklog check mine.cu\n"
     text = Path("mine.cu").read_text(encoding="utf-8")
@@ -253,11 +218,6 @@ def test_a_new_kernel_passes_as_it_is_and_never_replaces_a_file() -> None:
     checked = worklog("check", "mine.cu", "--size", "20x30x40")
     assert checked.exit_code == 0, checked.output
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
-    Path("mine.cu").write_text("precious")
-    assert one_line(worklog("new", "mine.cu")) == "mine.cu exists already: give another name"
-    assert Path("mine.cu").read_text() == "precious"
-    assert one_line(worklog("new", "mine.c")).startswith("cannot write mine.c: give a name that ends in .cu")
-    assert one_line(worklog("new", "none/mine.cu")).startswith("cannot write none/mine.cu: No such file or directory")
 
 
 def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
@@ -281,7 +241,6 @@ def test_a_check_that_takes_the_emulator_long_says_how_long_and_how_to_allow_it(
     )
     assert "more than 0.0 s" in one_line(worklog("check", "naive", "--limit", "0.001"))
     require_time(LADDER[1], Shape.of(264), 1e9)  # allowed
-    assert one_line(worklog("check", "warptiled", "--size", "100")).startswith("size 100 is outside warptiled's domain")
 
 
 DECLARED = """
@@ -304,20 +263,6 @@ def test_bench_lists_points_and_says_that_there_is_no_gpu(tmp_path: Path) -> Non
     assert "softmax: 3 N = 3 points; 1 skipped: small; 2 to measure" in shown and "2^4, 2^5, 2^6" in shown
     listed = worklog("bench", str(file), "--list", "--filter", "re*", "--axis", "dtype=float16", "--json").stdout
     assert json.loads(listed) == {"relu": [{"dtype": "float16", "skipped": None}]}
-    assert one_line(worklog("bench", str(file))).startswith(f"no GPU to measure on: {WHY}; --list shows")
-
-
-def test_bench_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    for source, complaint in (
-        ("import worklog", "declares no benchmark"),
-        ("import not_there", "cannot load .*ModuleNotFoundError"),
-        (DECLARED.replace('")\ndef relu', '", name="softmax")\ndef relu'), "two benchmarks softmax"),
-        (DECLARED, "no benchmark matches 'softmin'.*softmax"),
-    ):
-        file.write_text(source)
-        assert re.search(complaint, one_line(worklog("bench", str(file), "--list", "--filter", "softmin")))
-    assert "isn't a Python file" in one_line(worklog("bench", "mine.cu", "--list"))
 
 
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

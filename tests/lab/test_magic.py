@@ -38,8 +38,8 @@ from worklog.runs.run import Run, recorded_run
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
 CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")
+PLAIN = CELL.partition("\n")[2]
 WRONG = CELL.replace("col >= N", "col >= N - 1")
-SLIP = CELL.replace("float acc = 0.0f;", "float acc = 0.0f")
 SLOW = CELL.replace("for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)")
 OF_TILES = "%%rung --block 8,8 --domain 'M % 8 == 0, N % 8 == 0, K % 8 == 0'\n"
 RACY = OF_TILES + helpers.RACY.replace("mine(", "racy(")
@@ -86,21 +86,14 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page, monkeyp
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
-def test_a_syntax_error_names_the_cells_line_and_shows_its_text(page: Page) -> None:
-    error, printed = page.run(SLIP)
-    assert isinstance(error, Exception)
-    assert '%%rung: cell:6: expected a ";"' in printed
-    assert printed.strip().splitlines()[-1] == f"    {SLIP.splitlines()[5].strip()}"
-    assert "Traceback" not in printed and "File" not in printed
-
-
 @pytest.mark.parametrize("above", ["", "\n\n  \n"])
 def test_every_error_names_its_line_on_the_page_up_to_a_limit(page: Page, above: str) -> None:
     many = "".join(f"  {name} = 1;\n" for name in "abdefg")
     wrong = above + CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
     printed = page.run(wrong)[1]
-    assert f"cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
+    assert f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
+    assert "\n    a = 1;\n" in printed
     assert printed.count("is undefined") == 5 and "… and 1 more" in printed
 
 
@@ -113,41 +106,45 @@ def test_a_race_names_the_cells_lines(page: Page) -> None:
     assert "cell:9: shared-race" in found._repr_html_()
 
 
+DOMAIN = "'M % 512 == 0, N % 512 == 0, K % 16 == 0'"
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("cell", "words"),
     [
-        ("float alpha", "double alpha", "plain takes 8 parameters of 32, 32, 32, f64"),
-        ("%%rung mine", "%%rung naive", "naive is the name of another kernel"),
-        ("%%rung mine", "%%rung cuBLAS", "cuBLAS is the name of another kernel"),
-        ("%%rung mine", "%%rung --grid N", "a grid needs a block"),
-        ("%%rung mine", "%%rung --block 256", "a block of 256 threads needs a grid"),
-        ("%%rung mine", "%%rung --block x --grid N", "'x'"),
-        ("%%rung mine", "%%rung --domain 'M > 3'", "'M > 3'"),
-        ("%%rung mine", "%%rung --size big", "'big'"),
-        ("%%rung mine", "%%rung --class fp99", "there is no precision class 'fp99'"),
-        (
-            "%%rung mine",
-            "%%rung --domain 'M % 512 == 0, N % 512 == 0, K % 16 == 0' --limit 1e-3",
-            "or allow it with --limit",
+        (CELL.replace("float alpha", "double alpha"), "plain takes 8 parameters of 32, 32, 32, f64"),
+        (CELL.replace("mine", "mine\n" + PLAIN.replace("plain", "other"), 1), "(other, plain)"),
+        ("%%rung\nint x;", "__global__"),
+        *(
+            (f"%%rung {line}\n{PLAIN}", words)
+            for line, words in (
+                ("naive", "naive is the name of another kernel"),
+                ("cuBLAS", "cuBLAS is the name of another kernel"),
+                ("--grid N", "a grid needs a block"),
+                ("--block 256", "a block of 256 threads needs a grid"),
+                ("--block x --grid N", "'x'"),
+                ("--domain 'M > 3'", "'M > 3'"),
+                ("--size big", "'big'"),
+                ("--class fp99", "there is no precision class 'fp99'"),
+                (f"--domain {DOMAIN} --limit 1e-3", "or allow it with --limit"),
+                ("--args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
+                ("--beside nonsense", "'nonsense'"),
+                ("--entry other", "plain"),
+                ("--on gpu", "this test has no GPU"),
+            )
         ),
-        ("%%rung mine", "%%rung --args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
-        ("%%rung mine", "%%rung --beside nonsense", "'nonsense'"),
-        ("%%rung mine", "%%rung --entry other", "plain"),
-        ("%%rung mine", "%%rung --on gpu", "this test has no GPU"),
-        (CELL, "%%rung\nint x;", "__global__"),
-        ("%%rung mine", "%%rung mine\n" + CELL.partition("\n")[2].replace("plain", "other"), "(other, plain)"),
     ],
 )
-def test_a_mistake_is_one_line_and_the_shell_goes_on(page: Page, old: str, new: str, words: str) -> None:
-    error, printed = page.run(CELL.replace(old, new))
+def test_a_mistake_is_one_line_and_the_shell_goes_on(page: Page, cell: str, words: str) -> None:
+    error, printed = page.run(cell)
     assert isinstance(error, Exception) and words in str(error), str(error)
     assert f"%%rung: {str(error).splitlines()[0]}" in printed and "Traceback" not in printed
     assert page.run("1 + 1")[0] == 2
 
 
 def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(page: Page) -> None:
-    for line in ("%%rung --frobnicate", "%%rung one two", "%%rung"):
-        error, printed = page.run(line + "\n" + CELL.partition("\n")[2] * (line != "%%rung"))
+    for cell in (f"%%rung --frobnicate\n{PLAIN}", f"%%rung one two\n{PLAIN}", "%%rung\n"):
+        error, printed = page.run(cell)
         assert isinstance(error, Exception) and printed.startswith("UsageError: "), printed
     text = page.shell.find_cell_magic("rung").__doc__ or ""
     options = ["--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only", "--on"]
@@ -168,11 +165,8 @@ def test_an_expression_and_a_cell_are_timed(page: Page, virtual: VirtualGpu) -> 
     offset = virtual.offset_us - CALIBRATION.offset_us
     alone, printed = page.run("%time_gpu --flops 2*n**3 --l2 warm --datapath bf16 short()")
     assert alone.us == approx(50.0 + offset) and alone.tflops == approx(2e3 / alone.us, rel=1e-6)
-    assert (
-        (alone.kernel, alone.datapath) == ("short()", "bf16")
-        and "l2: warm" in alone.degradations
-        and "50.00 µs" in printed
-    )
+    assert (alone.kernel, alone.datapath) == ("short()", "bf16")
+    assert "l2: warm" in alone.degradations and "50.00 µs" in printed
     compared, _ = page.run("%%time_gpu --against 'long( )' --name mine --set least_samples=20\nshort()\nlong()")
     assert (compared.us, compared.kernel, compared.n >= 20) == (approx(130.0 + offset), "mine", True)
     assert compared.ratio == approx(80 / 130, rel=0.05)
@@ -187,17 +181,15 @@ def test_an_expression_and_a_cell_are_timed(page: Page, virtual: VirtualGpu) -> 
         ("%time_gpu --flops many short()", "%time_gpu: --flops many: NameError"),
         ("%time_gpu --l2 hot short()", "%time_gpu: "),
         ("%time_gpu 1 + 1", "%time_gpu: 1 + 1: 3.45 µs were read"),
+        ("without a GPU", "%time_gpu: no GPU to measure on: "),
     ],
 )
-def test_a_mistake_in_timing_is_one_line(page: Page, virtual: VirtualGpu, line: str, words: str) -> None:
-    error, printed = page.run(line)
-    assert isinstance(error, Exception) and words in printed and "Traceback" not in printed, printed
+def test_a_mistake_in_timing_is_one_line(page: Page, request: pytest.FixtureRequest, line: str, words: str) -> None:
+    if line != "without a GPU":
+        request.getfixturevalue("virtual")
+    error, printed = page.run(line if line.startswith("%") else "%time_gpu 1 + 1")
+    assert isinstance(error, Exception) and printed.startswith(words) and "Traceback" not in printed, printed
     assert printed.strip().count("\n") == 0
-
-
-def test_timing_without_a_gpu_is_one_line(page: Page) -> None:
-    _, printed = page.run("%time_gpu 1 + 1")
-    assert printed.startswith("%time_gpu: no GPU to measure on: ") and printed.strip().count("\n") == 0
 
 
 # ------------------------------------------------------------------------------------------------------- in a notebook
@@ -264,34 +256,33 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
 
 
 LADDER_NAMES = [record.name for record in LADDER]
-SOURCE = CELL.partition("\n")[2]
 
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel passes at once."""
-    kernel = Kernel.from_source(SOURCE, file="source")
+    kernel = Kernel.from_source(PLAIN, file="source")
     passed = Checked(kernel, Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(kernel.program))
     monkeypatch.setattr(check, "check_in_child", lambda *_, **__: passed)
 
 
 def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
-    found = try_kernel(SOURCE, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
+    found = try_kernel(PLAIN, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
     assert found.passed and found.kernel.name == "plain" and found.kernel.threads == (16, 8)
     assert found.why == "only checked" and found.run is None
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
-    launches = [try_kernel(SOURCE, block=block, time=False).kernel for block in (None, "16,8")]
+    launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
     assert [(one.threads, one.blocks(shape)) for one in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
-        try_kernel(SOURCE.replace("float acc = 0.0f;", "float acc = 0.0f"))
+        try_kernel(PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f"))
 
 
 def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked: None) -> None:
-    shown = try_kernel(SOURCE, "mine", sizes=[512, 4096], beside=["naive", "shared"]).shown
+    shown = try_kernel(PLAIN, "mine", sizes=[512, 4096], beside=["naive", "shared"]).shown
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
-    largest = try_kernel(SOURCE, "mine", sizes=["100x7x3"]).shown
+    largest = try_kernel(PLAIN, "mine", sizes=["100x7x3"]).shown
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
 
 
@@ -341,7 +332,7 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, g
     page.run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
     with pytest.raises(UnknownRung):
-        try_kernel(SOURCE, beside=["nonsense"])
+        try_kernel(PLAIN, beside=["nonsense"])
     assert len(gpu) == 4, "an unknown rung is an error before anything is measured"
 
 
