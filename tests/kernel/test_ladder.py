@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worklog.errors import WorklogError
-from worklog.kernel import Kernel
+from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir, occupancy
 from worklog.kernel import source as sources
-from worklog.kernel.ladder import LADDER, RUNGS, TENSOR
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.resources import occupancy
-from worklog.kernel.rungs import FP32, split
-from worklog.kernel.source import evaluate, kernels_dir
+from worklog.kernel.rungs import split
+from worklog.kernel.source import evaluate
 from worklog.problem.gemm import Domain, Shape
 
-NAMES = [r.name for r in LADDER]
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
 MOST_CHANGED_LINES = 55
 IN_ORDER = (*LADDER, *FP32[:-2])  # the last two have several launches
-each_rung = pytest.mark.parametrize("record", LADDER, ids=NAMES)
+
+
+def of(*records: Kernel) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("record", records, ids=lambda record: record.entry)
 
 
 def code(record: Kernel) -> list[str]:
@@ -50,7 +50,7 @@ def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_
     assert kernels_dir() == package / "_kernels"
 
 
-@pytest.mark.parametrize("record", (*LADDER, *FP32, *TENSOR), ids=lambda record: record.name)
+@of(*LADDER, *FP32, *TENSOR)
 def test_domain_and_launch_bounds_are_those_of_the_source(record: Kernel) -> None:
     stated = re.search(r"^// Domain:\s+(.*?)\.", record.source, re.MULTILINE)
     any_data = re.search(r"^// .*\bany data\.", record.source, re.MULTILINE | re.IGNORECASE)
@@ -61,15 +61,25 @@ def test_domain_and_launch_bounds_are_those_of_the_source(record: Kernel) -> Non
     assert record.thread_count % 32 == 0 and 32 <= record.thread_count <= 1024
 
 
-@each_rung
-def test_the_template_is_the_tile_of_the_row(record: Kernel) -> None:
-    template = re.search(r"template <([^>]*)>", record.source)
+@of(*LADDER)
+def test_a_rung_has_one_signature_its_tile_as_its_template_and_blocks_that_walk_columns_along_x(record: Kernel) -> None:
+    source = record.source
+    assert source.count("__global__") == 1 and "#include" not in source
+    assert f"sgemm_{record.name}{SIGNATURE}" in source
+    template = re.search(r"template <([^>]*)>", source)
     assert template is not None
     # A last parameter with a default isn't part of the tile: it only puts a word into the symbol.
     parameters = [p.strip() for p in template[1].split(",") if "=" not in p]
     assert parameters == [f"int {name}" for name in record.template]
     assert record.entry == f"sgemm_{record.name}<{', '.join(map(str, record.template.values()))}>"
-    assert (record.domain == Domain()) == ("row >= M" in record.source)
+    assert (record.domain == Domain()) == ("row >= M" in source)
+    for axis, along in (("x", "BN"), ("y", "BM")):
+        assert set(re.findall(rf"blockIdx\.{axis} \* (\w+)", source)) == {along}
+    # Two buffers from double_buffered on; the rows of As are padded by 4 floats from conflict_free on.
+    tile, number = record.template, int(record.file[:2])
+    buffers, padding = 2 if number >= 8 else 1, 4 if number >= 7 else 0
+    shared = 4 * buffers * tile.get("BK", 0) * (tile["BM"] + padding + tile["BN"])
+    assert compile_cuda(record.program).shared_bytes == shared
 
 
 @given(record=st.sampled_from(LADDER), shape=st.builds(Shape, *[st.integers(1, 10_000)] * 3))
@@ -80,16 +90,7 @@ def test_the_grid_covers_c_and_no_more(record: Kernel, shape: Shape) -> None:
     assert (rows - 1) * record.template["BM"] < padded.m <= rows * record.template["BM"]
 
 
-@each_rung
-def test_one_signature_without_headers_and_blocks_walk_columns_along_x(record: Kernel) -> None:
-    assert record.source.count("__global__") == 1 and "#include" not in record.source
-    assert f"{record.function}{SIGNATURE}" in record.source
-    for axis, along in (("x", "BN"), ("y", "BM")):
-        uses = re.findall(rf"blockIdx\.{axis} \* (\w+)", record.source)
-        assert uses and set(uses) == {along}, f"blockIdx.{axis} must walk in steps of {along}"
-
-
-@pytest.mark.parametrize("record", RUNGS, ids=lambda record: record.name)
+@of(*RUNGS)
 def test_the_header_says_what_changed_why_what_it_costs_and_for_which_shapes(record: Kernel) -> None:
     header = list(itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines()))
     words = [line.removeprefix("//").split(":")[0].strip() for line in header]
@@ -112,7 +113,7 @@ def test_a_rung_is_one_idea_away_from_the_one_before(before: Kernel, after: Kern
     assert 2 <= changed <= MOST_CHANGED_LINES
 
 
-@pytest.mark.parametrize("record", (*LADDER, *FP32, *TENSOR[:-1], split(192), split(128, 8)), ids=lambda one: one.entry)
+@of(*LADDER, *FP32, *TENSOR[:-1], split(192), split(128, 8))
 def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(record: Kernel) -> None:
     """ptxas remarks on wgmma that it had to serialise."""
     for one in record.passes:
@@ -121,12 +122,3 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
         assert (out.spill_store_bytes, out.spill_load_bytes, out.stack_bytes) == (0, 0, 0)
         fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.shared).blocks
         assert fitting >= one.template.get("MIN_BLOCKS", 1)
-
-
-@each_rung
-def test_shared_memory_is_the_tiles(record: Kernel) -> None:
-    """Two buffers from double_buffered on; the rows of As are padded by 4 floats from conflict_free on."""
-    tile, place, out = record.template, LADDER.index(record), compile_cuda(record.program)
-    buffers = 2 if place >= NAMES.index("double_buffered") else 1
-    padding = 4 if place >= NAMES.index("conflict_free") else 0
-    assert out.shared_bytes == 4 * buffers * tile.get("BK", 0) * (tile["BM"] + padding + tile["BN"])
