@@ -341,6 +341,6 @@ def test_a_mistake_in_a_problem_is_one_line(changed: dict[str, object], said: st
     Path("mine.cu").write_text(SOFTMAX)
     with pytest.raises(BadProblem) as raised:
         posed, device = problem().under(""), EmulatedDevice()
-        subject = Solution.of("mine.cu").load(device, posed)
+        subject = Solution.of("mine.cu").ready(device, posed)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)
     assert said in str(raised.value) and "\n" not in str(raised.value)

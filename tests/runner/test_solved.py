@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadProblem
-from worklog.kernel import Kernel
 from worklog.kernel.solution import Solution
 from worklog.runner import solved
 from worklog.runner.job import attempt
@@ -92,9 +92,7 @@ def file(tmp_path: Path) -> Path:
 
 def at(file: Path, function: str, case: str, problem: str = "Product", gate: bool = True) -> Measurement:
     xp.machine = Machine()
-    solution = Solution.of(f"{file}:{function}")
-    words = {"problem": f"{file}:{problem}", "dtype": ""}
-    kernel = Kernel(function, "own.py", function, host=solution.host, solution=solved.replace(solution, **words))
+    kernel = replace(Solution.of(f"{file}:{function}"), problem=f"{file}:{problem}")
     task = Task(function, None, axes=(("case", case),), against=("baseline",))
     session = VirtualSession(xp.machine, kernel)
     (found,) = attempt(session, task, QUICK.but(gate=gate))

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded, Pass
 from worklog.kernel.source import definition, evaluate, filled, kernel_names, parts, read_source, rung_source
 from worklog.problem import CLASSES, Domain, Shape
-
-if TYPE_CHECKING:
-    from worklog.kernel.solution import Solution
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
@@ -41,11 +38,10 @@ class Kernel:
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. solution: of
-    another problem than C = alpha A B + beta C. before, after: launches in front of it and behind it, on the same
-    stream and with the same arguments. workspace: bytes of memory for intermediate results, an expression as for grid,
-    whose address is the argument "workspace"; before a launch it may hold anything. choose: gives the kernel that is
-    launched at a shape.
+    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. before, after: launches in
+    front of it and behind it, on the same stream and with the same arguments. workspace: bytes of memory for
+    intermediate results, an expression as for grid, whose address is the argument "workspace"; before a launch it may
+    hold anything. choose: gives the kernel that is launched at a shape.
     """
 
     name: str
@@ -66,7 +62,6 @@ class Kernel:
     adapted: tuple[str, ...] = ()
     shared: int = 0
     headers: tuple[tuple[str, str], ...] = ()
-    solution: Solution | None = None
     before: tuple[Pass, ...] = ()
     after: tuple[Pass, ...] = ()
     workspace: str = ""
@@ -240,7 +235,7 @@ class Kernel:
 
     def missing_on(self, arch: str) -> str:
         """Why it can't run on GPUs of an architecture, such as "sm_80"; "" where it can."""
-        only = self.host is None and self.solution is None and "setmaxnreg" in self.source and arch != "sm_90"
+        only = self.host is None and "setmaxnreg" in self.source and arch != "sm_90"
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}" if only else ""
 
     @property
@@ -344,8 +339,6 @@ class Kernel:
 
     def describe(self, subject: Subject | None) -> dict[str, Any]:
         """For a run's `kernels`: source hash, and launch, domain and resources where it is loaded."""
-        if self.solution is not None:
-            return self.solution.describe()
         common = {"domain": str(self.domain), "claimed": self.claimed}
         if self.host is not None:
             return self.host.describe(subject) | (common if subject else {})

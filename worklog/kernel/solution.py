@@ -32,6 +32,7 @@ from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.kernel.device_code import prepared
 from worklog.kernel.host_code import Launched, launched, launches
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
+from worklog.kernel.kernel import Kernel
 from worklog.kernel.source import Call, Definition, definition, kernel_names, parts, read_source
 from worklog.problem import Parameter, Problem, ctype_of, dtype_of
 
@@ -71,22 +72,14 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """A solution of a problem, not loaded. source: CUDA C++, or None for a Python function. entry: the host function or
-    the kernel. grid, block: of a single kernel, expressions in the names of its integer parameters. problem, dtype:
-    what it is measured on, as worklog.runner.problems.find_problem takes them.
+class Solution(Kernel):
+    """A solution of a problem, as a kernel whose `function` is the host function or the single kernel, and `text` the
+    whole CUDA source. folders: of headers. define: macros. problem, dtype: what it is measured on, as
+    worklog.runner.problems.find_problem takes them.
     """
 
-    name: str
-    file: str
-    entry: str
-    source: str | None = None
-    host: HostFunction | None = None
-    grid: str = ""
-    block: str = ""
     folders: tuple[str, ...] = ()
     define: tuple[str, ...] = ()
-    adapted: tuple[str, ...] = ()
     problem: str = ""
     dtype: str = ""
 
@@ -113,50 +106,47 @@ class Solution:
         path = Path(what)
         source = read_source(path)
         folders = tuple(str(Path(one).resolve()) for one in (*include, path.parent))
-        found = cls(path.stem, path.name, entry or "", source, folders=folders, define=tuple(define))
+        found = cls(path.stem, path.name, FUNCTION, text=source, folders=folders, define=tuple(define))
         if entry in (None, FUNCTION) and definition(source, FUNCTION, of_host=True) is not None:
             if grid or block:
                 raise BadSetting(
                     f"--grid and --block are for a single kernel: {FUNCTION} in {path.name} launches its own"
                 )
-            return replace(found, entry=FUNCTION)
+            return found
         names = kernel_names(source)
         if entry is None and len(names) != 1:
             has = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no kernel"
             raise BadSetting(f'{path.name} {has}: write extern "C" void {FUNCTION}(…), which launches them')
-        return replace(found, entry=entry or names[0], grid=grid or "", block=block or "")
+        return replace(found, function=entry or names[0], grid=grid or "", block=block or "")
 
-    def load(self, device: Device, problem: Problem) -> Ready:
-        """Make it ready on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and
-        NoGpu for a Python function without a GPU.
+    def ready(self, device: Device, problem: Problem) -> Ready:
+        """Load it on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and NoGpu for
+        a Python function without a GPU.
         """
         declared = problem.signature
         if self.host is not None:
             return _Python(self, self.host, device)
-        assert self.source is not None
         own = self._definition()
         self._require_signature(own, declared, problem.name)
-        if self.entry != FUNCTION:
-            return _Kernels(self, device, lambda values: [self._single(own, values)], own)
+        if self.function != FUNCTION:
+            return _Kernels(self, device, lambda values: [self._single(values)], own)
         if device.source == "live" and shutil.which("nvcc"):
             return _Library(self, device, declared)
-        return _Kernels(self, device, lambda values: launches(self.source or "", own, values, self.file), own)
+        return _Kernels(self, device, lambda values: launches(self.source, own, values, self.file), own)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, subject: object = None) -> dict[str, Any]:
         """For a run's `kernels`."""
-        text = self.source.encode() if self.source is not None else b""
-        sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(text).hexdigest()
+        sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(self.source.encode()).hexdigest()
         solves = {"problem": self.problem, "dtype": self.dtype, "user": "solution"}
-        return {"file": self.file, "sha256": sha256, "entry": self.entry, **solves}
+        return {"file": self.file, "sha256": sha256, "entry": self.function, **solves}
 
     def _definition(self) -> Definition:
-        assert self.source is not None
-        of_host = self.entry == FUNCTION
-        found = definition(self.source, self.entry.partition("<")[0].strip(), of_host=of_host)
+        of_host = self.function == FUNCTION
+        found = definition(self.source, self.function.partition("<")[0].strip(), of_host=of_host)
         if found is None and of_host:
             raise BadSetting(f'{self.file} has no host function {FUNCTION}: write extern "C" void {FUNCTION}(…)')
         if found is None:
-            raise BadSetting(f"{self.file} has no kernel {self.entry}: its kernels are {kernel_names(self.source)}")
+            raise BadSetting(f"{self.file} has no kernel {self.function}: its kernels are {kernel_names(self.source)}")
         return found
 
     def _require_signature(self, own: Definition, declared: Sequence[Parameter], problem: str) -> None:
@@ -164,38 +154,36 @@ class Solution:
         wanted = ", ".join(parameter.declaration for parameter in declared)
         if len(own.parameters) != len(declared):
             raise BadSetting(
-                f"{self.file}: {self.entry} takes {len(own.parameters)} parameters, and {problem} passes "
-                f"{len(declared)}: declare {self.entry}({wanted})"
+                f"{self.file}: {self.function} takes {len(own.parameters)} parameters, and {problem} passes "
+                f"{len(declared)}: declare {self.function}({wanted})"
             )
         for mine, theirs in zip(own.parameters, declared, strict=True):
             same = mine.dtype in ("", theirs.dtype)
             if mine.pointer != theirs.pointer or not same:
                 raise BadSetting(
-                    f"{self.file}: {self.entry} takes {mine.type}{'*' * mine.pointer} {mine.name}, and {problem} "
-                    f"passes {theirs.declaration}: declare {self.entry}({wanted})"
+                    f"{self.file}: {self.function} takes {mine.type}{'*' * mine.pointer} {mine.name}, and {problem} "
+                    f"passes {theirs.declaration}: declare {self.function}({wanted})"
                 )
 
-    def _single(self, own: Definition, values: dict[str, Any]) -> Launched:
+    def _single(self, values: dict[str, Any]) -> Launched:
         """The launch of a single kernel. Raises BadSetting."""
-        assert self.source is not None
         stated = []
         for option, given in (("grid", self.grid), ("block", self.block)):
             words = {given} if given else signature.stated(self.source, option)
             if len(words) != 1:
                 known = ", ".join(name for name, value in values.items() if type(value) is int)
                 raise BadSetting(
-                    f"{self.file} doesn't state the {option} of {self.entry}: write // {option}: … above it, in the "
+                    f"{self.file} doesn't state the {option} of {self.function}: write // {option}: … above it, in the "
                     f"names of its integer parameters ({known or 'it has none'}), or give --{option}"
                 )
             stated.append(f"dim3({words.pop()})")
         try:
-            return launched(Call(self.entry, (), tuple(stated), tuple(values), 0), {}, values)
+            return launched(Call(self.function, (), tuple(stated), tuple(values), 0), {}, values)
         except BadSetting as error:
             raise BadSetting(f"{self.file}: {error}") from error
 
-    def program(self, entry: str, shared: int, arguments: Sequence[str]) -> Program:
+    def one(self, entry: str, shared: int, arguments: Sequence[str]) -> Program:
         """One of its kernels, to compile."""
-        assert self.source is not None
         text, options, headers = prepared(self.source, self.folders, self.define)
         return Program(self.file, text, entry, options, tuple(arguments), shared, headers)
 
@@ -226,7 +214,7 @@ class _Kernels(Ready):
             self._launch(launch, given)
 
     def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
-        source, file = self.solution.source or "", self.solution.file
+        source, file = self.solution.source, self.solution.file
         found = definition(source, launch.entry.partition("<")[0])
         place = f"{file}:{launch.line}" if launch.line else file
         if found is None:
@@ -240,7 +228,7 @@ class _Kernels(Ready):
         key = launch.entry, launch.shared
         if key not in self._compiled:
             names = [parameter.name for parameter in found.parameters]
-            self._compiled[key] = self.device.compile(self.solution.program(launch.entry, launch.shared, names))
+            self._compiled[key] = self.device.compile(self.solution.one(launch.entry, launch.shared, names))
         self.device.launch(self._compiled[key], launch.grid, launch.block, bound)
 
 
@@ -273,7 +261,7 @@ class _Library(Ready):
         self.loan: Any = device.loan("pointers")  # type: ignore[attr-defined]
         with TemporaryDirectory(prefix="worklog-") as folder:
             library = ctypes.CDLL(str(compiled_library(solution, Path(folder))))
-        self.function, self.waits = getattr(library, FUNCTION), bool(WAITS.search(solution.source or ""))
+        self.function, self.waits = getattr(library, FUNCTION), bool(WAITS.search(solution.source))
         self.function.argtypes, self.function.restype = [ctype_of(parameter) for parameter in declared], None
         ctypes.c_void_p.in_dll(library, STREAM).value = self.loan.handle
 
@@ -298,7 +286,6 @@ def on_the_stream(source: str) -> str:
 
 def compiled_library(solution: Solution, folder: Path, arch: str = "native") -> Path:
     """Compile a solution with nvcc to a shared library in a folder. Raises CompileFailed with nvcc's message."""
-    assert solution.source is not None
     file, library = folder / solution.file, folder / "solution.so"
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(on_the_stream(solution.source), encoding="utf-8")

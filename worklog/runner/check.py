@@ -25,6 +25,7 @@ from worklog.gate import SEED_BITS, Checker, Verdict, edge_shapes, passed
 from worklog.gpu import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Subject, instruction_mix, tensor_operands
 from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.solution import Solution
 from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
@@ -33,7 +34,6 @@ from worklog.runs import verdict_table
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding
-    from worklog.kernel.solution import Solution
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
 BITS = {one.name: f"{'f' * (one.dtype == 'float32')}32" for one in SGEMM.signature if not one.pointer}
@@ -55,7 +55,7 @@ class Checked:
     where the code contradicts the claimed class.
     """
 
-    kernel: Kernel | Solution
+    kernel: Kernel
     verdict: Verdict
     shape: Shape | str
     label: str
@@ -126,7 +126,7 @@ class Checked:
 
 
 def check(
-    what: Kernel | Solution,
+    what: Kernel,
     at: Shape | str | None = None,
     dtype: str = "",
     *,
@@ -154,10 +154,10 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    if isinstance(what, Kernel):
-        known, run = _of_kernel(what, at, live, seed, thorough_s, limit_s)
-    else:
+    if isinstance(what, Solution):
         known, run = _of_solution(what, str(at), dtype, live, seed)
+    else:
+        known, run = _of_kernel(what, at, live, seed, thorough_s, limit_s)
     begun(known)
     device = device_of(live)
     verdict = run(device, progress)
@@ -214,7 +214,7 @@ def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed:
     label = f"live · {gpu().name}" if live else "emulated"
 
     def run(device: Device, progress: Progress) -> Verdict:
-        return check_cases(solution.load(device, posed), posed, cases, device, seed=seed, progress=progress)
+        return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=progress)
 
     return Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes), run
 
@@ -237,7 +237,7 @@ def _report_launches(subject: Subject, progress: Progress) -> None:
 
 
 def check_in_child(
-    what: Kernel | Solution,
+    what: Kernel,
     at: Shape | str | None = None,
     dtype: str = "",
     *,

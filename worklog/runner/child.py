@@ -32,7 +32,6 @@ from worklog.runner.tasks import Progress
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
-    from worklog.kernel.solution import Solution
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.runner.job")
 START_TIMEOUT_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
@@ -186,7 +185,7 @@ class Child:
             return ChildFailed(f"{what}: a mistake in worklog or in a library that it uses\n{traceback}")
         return ChildFailed(f"no kernel was launched: {self.last.get('fault') or self}")
 
-    def stage(self, kernel: Kernel | Solution | None) -> Stage:
+    def stage(self, kernel: Kernel | None) -> Stage:
         """The stage at which the kernel failed that ended the process. kernel: None for one of the package. Raises what
         says nothing about a kernel: a user's mistake, and a mistake of this package.
         """
@@ -212,7 +211,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}
 
 
-def advice(kernel: Kernel | Solution | None) -> str:
+def advice(kernel: Kernel | None) -> str:
     """What to do about a kernel that ended its process."""
     is_source = kernel is None or kernel.host is None
     return "run it with `worklog check --emulate`: it names the line" if is_source else "call it alone in Python"

@@ -153,11 +153,12 @@ def attempt(
 
             why = _too_slow(task, used, earlier)
             return task.without_time("skipped", why) if why else measurements(session, task, used, notes)
-        from worklog.runner import point, solved  # a run of rungs needs neither
+        from worklog.kernel.solution import Solution  # a run of rungs needs none of these
+        from worklog.runner import point, solved
 
-        if session.kernel(task.kernel).solution is None:
-            return point.measurements(session, task, used, notes)
-        return solved.measurements(session, task, used, notes)
+        if isinstance(session.kernel(task.kernel), Solution):
+            return solved.measurements(session, task, used, notes)
+        return point.measurements(session, task, used, notes)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return task.without_time("refused", f"launch: {error}")

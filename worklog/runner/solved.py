@@ -15,7 +15,7 @@ import numpy as np
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
 from worklog.gate import Memory, Stage, Verdict, after_timing, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
-from worklog.kernel import Kernel, words_of
+from worklog.kernel import words_of
 from worklog.kernel.solution import Ready, Solution
 from worklog.problem import Problem, each, raw, rebuilt
 from worklog.runner import timing
@@ -59,10 +59,7 @@ def measure(
         if not any(fnmatch(name, pattern) for name in names):
             raise BadProblem(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
     chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
-    kernels = [
-        Kernel(one.name, one.file, one.entry, host=one.host, solution=replace(one, problem=problem, dtype=posed.dtype))
-        for one in solutions
-    ]
+    kernels = [replace(one, problem=problem, dtype=posed.dtype) for one in solutions]
     tasks = [Task(one.name, None, axes=((CASE, name),), against=("baseline",)) for one in kernels for name in chosen]
     return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out, **how)
 
@@ -74,15 +71,15 @@ def _posed(problem: str, dtype: str) -> Problem:
 
 def measurements(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> list[Measurement]:
     """Check and time a solution at one case on this session's GPU, beside the problem's baseline."""
-    solution = session.kernel(task.kernel).solution
-    assert solution is not None
+    solution = session.kernel(task.kernel)
+    assert isinstance(solution, Solution)
     posed, name = _posed(solution.problem, solution.dtype), dict(task.axes)[CASE]
     session.device.empty_cache()
     try:
         case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
         require_sound(posed, case)
         buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
-        return _timed(session, task, used, notes, posed, buffers, solution.load(session.device, posed))
+        return _timed(session, task, used, notes, posed, buffers, solution.ready(session.device, posed))
     except Exception as error:
         full = error if isinstance(error, OutOfMemory) else memory_is_full(error)
         if full is None:
