@@ -151,7 +151,6 @@ def test_what_is_no_file_is_not_read(kind: Kind, tmp_path: Path) -> None:
         ("peers", "promises wall_s 1 nvbench_s", [GONE]),
         ("peers", "promises aa", [GONE, None]),
         ("peers", "promises aa intervals_us", [[[[1, 2], [1, 2, 3]]]]),
-        ("peers", "promises beside_cupti 0 tracer_us", [GONE, "13.7"]),
         ("exploits", "rows", [GONE, []]),
         ("exploits", "rows 1 how", [GONE, 3]),
         ("exploits", "tool", [None]),

@@ -66,14 +66,6 @@ class Same(TypedDict):
     intervals_us: list[tuple[Interval, Interval]]
 
 
-class BesideCupti(TypedDict):
-    """Events and the tracer, alternating."""
-
-    of: float
-    events_us: float
-    tracer_us: float
-
-
 class Coverage(TypedDict):
     """For each process, the interval and the SM clock of each reading."""
 
@@ -83,14 +75,10 @@ class Coverage(TypedDict):
 
 
 class Promises(TypedDict):
-    """What is read beside the rows. A comparison that was cut short, or an older one, lacks some. again: further
-    readings of what wall_s states.
-    """
+    """What is read beside the rows. A comparison that was cut short, or an older one, lacks some."""
 
     wall_s: list[Wall]
-    again: NotRequired[list[dict[str, float | bool]]]
     aa: NotRequired[Same]
-    beside_cupti: NotRequired[list[BesideCupti]]
     coverage: NotRequired[list[Coverage]]
 
 
