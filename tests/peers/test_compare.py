@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,10 +23,7 @@ from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Comparison, open_comparison
-from worklog.runs.documents import write_text
 from worklog.runs.samples import median
-
-WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
 
 
 def work(gpu: VirtualGpu, of: float, us: float) -> Work:
@@ -60,25 +56,6 @@ def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
     found = peers.beside_the_tracer(ours(gpu), [work(gpu, 512.0, 20.0)])
     assert found == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: no tracer"}
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (
-            ModuleNotFoundError("No module named 'foreign'"),
-            f"ModuleNotFoundError: No module named 'foreign'; to get it: {install_command('torch')}",
-        ),
-        (RuntimeError("cudaErrorStreamCaptureInvalidated"), "RuntimeError: cudaErrorStreamCaptureInvalidated"),
-    ],
-)
-def test_a_harness_that_is_missing_or_fails_has_a_reason_and_keeps_its_rows(error: Exception, reason: str) -> None:
-    def read(works: Sequence[Work]) -> Iterator[Found]:
-        yield "foreign", works[0], 8.4, 0.1
-        raise error
-
-    rows = peers.rows_of(OtherHarness("foreign", read, "torch"), WORKS)
-    assert [(row.work, row.us, row.reason) for row in rows] == [("spin", 8.4, None), ("cuBLAS", None, reason)]
 
 
 def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else() -> None:
@@ -116,23 +93,6 @@ def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_conv
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 
 
-def test_what_is_written_can_be_read_although_a_harness_reads_no_number(tmp_path: Path) -> None:
-    """JSON has no NaN, and the reader takes none."""
-
-    def read(works: Sequence[Work]) -> Iterator[Found]:
-        yield from (("foreign", one, us, float("nan")) for one, us in zip(works, (20.0, float("nan")), strict=True))
-
-    shipped = json.loads(next(Path(peers.__file__).parents[1].glob("recordings/peers/*.json")).read_text())
-    shipped["calibration"]["sm_mhz"] = float("nan")
-    rows = peers.rows_of(OtherHarness("foreign", read), WORKS)
-    assert [(row.us, row.reason) for row in rows] == [(20.0, None), (None, "it read nan µs")]
-    shipped["rows"] += map(asdict, rows)
-    write_text(tmp_path / "peers.json", shipped)
-    found = open_comparison(tmp_path / "peers.json")
-    assert found.document["calibration"]["sm_mhz"] is None
-    assert [row["wall_s"] for row in found.document["rows"] if row["ruler"] == "foreign"] == [None] * len(WORKS)
-
-
 def test_kernels_of_known_length_are_functions_with_a_name() -> None:
     """cupyx's benchmark reads __name__."""
     seen: list[tuple[int, str]] = []
@@ -151,6 +111,23 @@ def test_nvbench_results_are_read_by_tag() -> None:
     }
 
 
+def reads_three_too_long(works: Sequence[Work]) -> Iterator[Found]:
+    yield from (("NVBench cold", one, one.of + 3, 1.0) for one in works)
+
+
+def reads_no_number(works: Sequence[Work]) -> Iterator[Found]:
+    yield from (("no number", one, 20.0 if one is works[0] else float("nan"), float("nan")) for one in works)
+
+
+def fails_at_the_second(works: Sequence[Work]) -> Iterator[Found]:
+    yield "broken", works[0], 8.4, 0.1
+    raise RuntimeError("cudaErrorStreamCaptureInvalidated\nsecond line")
+
+
+def is_not_installed(works: Sequence[Work]) -> Iterator[Found]:
+    yield from __import__("a_foreign_package").read(works)
+
+
 def test_the_whole_comparison_is_written_step_by_step_and_opens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -159,38 +136,39 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     class Ready:
         device = SimpleNamespace(stream=None)
         timeline = gpu
-        calibration = SimpleNamespace(offset_us=gpu.offset_us, as_dict=lambda: recorded)
+        calibration = SimpleNamespace(offset_us=gpu.offset_us, as_dict=lambda: recorded | {"sm_mhz": float("nan")})
 
     def works_on(session: Ready, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
         spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
         return [*spins, *(work(gpu, size, size / 32) for size in sizes)]
 
-    def reads_three_too_long(works: Sequence[Work]) -> Iterator[Found]:
-        yield from (("NVBench cold", one, one.of + 3, 1.0) for one in works)
-
-    def falls_over(works: Sequence[Work]) -> Iterator[Found]:
-        raise RuntimeError("foreign")
-        yield
-
     written: list[bool] = []
     path = tmp_path / "peers.json"
-    monkeypatch.setattr("worklog.runner.session.Session", Ready)
-    monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
     held = {"of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2, "sm_mhz": [[1980.0] * 2] * 2}
-    others = OtherHarness("NVBench cold", reads_three_too_long), OtherHarness("broken", falls_over)
+    others = [OtherHarness("NVBench cold", reads_three_too_long), OtherHarness("no number", reads_no_number)]
+    others += [OtherHarness("broken", fails_at_the_second), OtherHarness("missing", is_not_installed, "torch")]
     replaced = dict(gpu=virtual_gpu, HARNESSES=others, coverage=lambda: [held])
     fewer = dict(KNOWN_US=(1, 100), SIZES=(512, 4096), PROMISED_SIZES=(512, 4096))
     for name, value in (replaced | fewer).items():
         monkeypatch.setattr(peers, name, value)
-    ours = open_comparison(peers.compare(tmp_path / "ours.json", only="intervals"))
-    assert not ours.harnesses and ours.document["complete"]
-    assert ours.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(ours)
+    monkeypatch.setattr("worklog.runner.session.Session", Ready)
+    monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
+    only = open_comparison(peers.compare(tmp_path / "only.json", only="intervals"))
+    assert not only.harnesses and only.document["complete"]
+    assert only.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(only)
     assert peers.compare(path, lambda done, total, doing: written.append(bool(path.stat().st_size))) == path
     assert not written[0] and all(written[1:]), "after each step"
     found = open_comparison(path)
-    assert found.document["complete"]
-    assert {*found.harnesses} == {peers.OURS, peers.KEPT, "NVBench cold", "broken", peers.TRACED}
-    assert found.reasons == {"broken": "RuntimeError: foreign"}
+    assert found.document["complete"] and found.document["calibration"]["sm_mhz"] is None, "JSON has no NaN"
+    assert {*found.harnesses} == {peers.OURS, peers.KEPT, *(other.name for other in others), peers.TRACED}
+    missing = "ModuleNotFoundError: No module named 'a_foreign_package'; to get it: "
+    assert found.reasons == {
+        "no number": "it read nan µs",
+        "broken": "RuntimeError: cudaErrorStreamCaptureInvalidated",
+        "missing": missing + install_command("torch"),
+    }
+    (read, *_), (kept, *_) = ([row for row in found.rows if row.ruler == name] for name in ("no number", "broken"))
+    assert (read.us, read.wall_s, kept.us, kept.wall_s) == (20.0, None, 8.4, 0.1)
     errors = found.errors()
     assert all(abs(error) < 0.05 for _, error in errors[peers.OURS])
     assert [error for _, error in errors[peers.KEPT]] == approx([gpu.offset_us] * 2, abs=0.05)
