@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -218,14 +219,11 @@ def test_the_record_is_written_after_each_project(folder: Path, monkeypatch: pyt
         seen.append(len(json.loads(out.read_text())["rows"]))
         raise ZeroDivisionError
 
-    card = type("Card", (), {"name": "a virtual GPU", "as_dict": lambda self: {"name": self.name}})()
-    monkeypatch.setattr(ported, "examples", lambda: [*every, Example("Tensara", "x", measured=("a",))])
-    monkeypatch.setattr(ported, "prepare", lambda *_: {})
-    monkeypatch.setattr(ported, "gpu_reason", lambda: None)
-    monkeypatch.setattr(ported, "gpu", lambda: card)
-    monkeypatch.setattr(ported, "software", dict)
-    monkeypatch.setattr(ported, "repositories", dict)
-    monkeypatch.setattr(ported, "MEASURES", {"NVBench": measured, "Tensara": fails})
+    card = SimpleNamespace(name="a virtual GPU", as_dict=dict)
+    replaced = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, repositories=dict)
+    replaced |= dict(examples=lambda: [*every, Example("Tensara", "x", measured=("a",))], prepare=lambda *_: {})
+    for name, value in {**replaced, "MEASURES": {"NVBench": measured, "Tensara": fails}}.items():
+        monkeypatch.setattr(ported, name, value)
     CliRunner().invoke(ported.main, [str(folder), "--out", str(out)])
     assert seen == [-1, 2] and json.loads(out.read_text())["label"].startswith("live · a virtual GPU")
     done = CliRunner().invoke(ported.main, [str(folder), "--only", "NVBench"], catch_exceptions=False)

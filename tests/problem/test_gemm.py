@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from worklog.errors import BadShape
 from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
 from worklog.runner.tasks import work_of
-from worklog.runs.measurement import Measurement
 
 sizes = st.integers(1, 100_000)
 
@@ -78,12 +77,6 @@ def test_flops_bytes_and_rate() -> None:
         "bytes_written": 4 * 64 * 32,
     }
     assert work["bytes_read"] + work["bytes_written"] == shape.compulsory_bytes
-
-
-def test_a_measurement_without_its_work_has_a_time_and_no_rate() -> None:
-    found = Measurement.from_dict({"kernel": "other", "shape": [1, 1, 1], "status": "measured", "us": 12.5})
-    assert found.us == 12.5
-    assert (found.tflops, found.gbs, found.flops, found.bytes_read) == (None, None, None, None)
 
 
 def test_random_inputs_fill_minus_one_to_one_with_full_mantissas() -> None:

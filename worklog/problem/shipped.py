@@ -39,11 +39,9 @@ class Sgemm(Problem):
 
     def of(self, shape: Shape, alpha: float = 1.0) -> Words:
         """The case of a shape, with inputs U(-1, 1)."""
-
-        def inputs(rng: np.random.Generator) -> tuple[Any, ...]:
-            return (shape.m, shape.n, shape.k, alpha, *random_inputs(shape, rng), 0.0)
-
-        return self.case(f"{shape}" + (f", alpha = {alpha:g}" if alpha != 1 else ""), inputs, shape=shape)
+        name = f"{shape}" + (f", alpha = {alpha:g}" if alpha != 1 else "")
+        sizes = shape.m, shape.n, shape.k
+        return self.case(name, lambda rng: (*sizes, alpha, *random_inputs(shape, rng), 0.0), shape=shape)
 
     def reference_solution(self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float) -> Array:
         """In float64, rounded once."""
