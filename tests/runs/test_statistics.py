@@ -21,22 +21,14 @@ TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=2
 STATISTICS = next(pitfall.values for pitfall in PITFALLS if pitfall.setting == "statistic")
 
 
-@pytest.mark.parametrize("n", [8, 24, 100, 301])
-def test_the_interval_covers_the_true_median_of_skewed_noise_as_often_as_it_says(n: int) -> None:
-    rng = np.random.default_rng(n)
-    trials = 3000
-    noise = np.exp(rng.standard_normal((trials, n)))  # log-normal: its median is 1, its mean 1.65
-    hits = sum(estimate.low <= 1.0 <= estimate.high for estimate in map(median, noise.tolist()))
-    assert 0.94 <= hits / trials <= 0.995
-
-
-def test_the_quantiles_are_those_of_the_distributions() -> None:
+def test_the_interval_is_at_the_quantiles_of_the_distributions() -> None:
     for free, quantile in enumerate(STUDENT, 1):
         x, height = np.linspace(0, quantile, 100_001), gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi)
         assert np.trapezoid(height * (1 + x**2 / free) ** (-(free + 1) / 2), x) == approx(0.475, rel=1e-6)
     for n in (6, 7, 40, 999):
         below = next(k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n)
-        assert median([*map(float, range(1, n + 1))]).low == max(1, below), n
+        found = median([*map(float, range(n, 0, -1))])
+        assert (found.low, found.value, found.high) == (max(1, below), (n + 1) / 2, n + 1 - max(1, below)), n
 
 
 def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tuple[list[float], list[int]]:
@@ -58,13 +50,6 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
     held = sum(abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width) for one, two in found)
     simulated = 0.014  # two standard errors of the share
     assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
-
-
-def test_one_placement_is_known_too_well() -> None:
-    """The interval of launches in one placement misses the mean over placements nearly always."""
-    rng = np.random.default_rng(0)
-    found = [median(placed(rng, "normal", 1, 36)[0]) for _ in range(500)]
-    assert sum(one.low <= 100 <= one.high for one in found) < 0.1 * len(found)
 
 
 def test_an_interrupted_launch_in_a_placement_changes_nothing() -> None:
