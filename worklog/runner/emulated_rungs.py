@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from worklog.emulator import caveats, load, predict
@@ -25,36 +26,26 @@ def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
     wavefronts_per_fma: through shared memory, likewise. conflict_share: share of those wavefronts that bank conflicts
     added. caveats: where a GPU may count otherwise.
     """
-    done = []
+    rows: list[Row] = []
     for number, record in enumerate(rungs):
         progress(number, len(rungs), f"{record.name}, emulated")
-        done.append(_executed(record))
+        shape = record.domain.padded(SMALL)
+        checked = check(record, shape, on="emulated")
+        compiled, verdict = checked.compiled, checked.verdict
+        assert compiled is not None
+        kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
+        counts = predict(kernel, record, shape).counts
+        fma = counts.instructions["fma"]
+        wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
+        conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
+        row: Row = {"rung": record.name, "label": checked.label, "shape": [*astuple(shape)]}
+        row |= {"precision": verdict.precision, "reason": verdict.reason, "findings": len(checked.findings)}
+        row |= {"sectors_per_request": counts.global_load.sectors_per_request}
+        row |= {"sectors_per_fma": counts.global_sectors / fma, "wavefronts_per_fma": wavefronts / fma}
+        row |= {"conflict_share": conflicts / wavefronts if wavefronts else 0.0, "caveats": caveats(kernel)}
+        rows.append(row)
     progress(len(rungs), len(rungs), "done")
-    return done
-
-
-def _executed(record: Kernel) -> Row:
-    shape = record.domain.padded(SMALL)
-    checked = check(record, shape, on="emulated")
-    compiled = checked.compiled
-    assert compiled is not None
-    kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
-    counts = predict(kernel, record, shape).counts
-    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-    conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
-    return {
-        "rung": record.name,
-        "label": checked.label,
-        "shape": [shape.m, shape.n, shape.k],
-        "precision": checked.verdict.precision,
-        "reason": checked.verdict.reason,
-        "findings": len(checked.findings),
-        "sectors_per_request": counts.global_load.sectors_per_request,
-        "sectors_per_fma": counts.global_sectors / counts.instructions["fma"],
-        "wavefronts_per_fma": wavefronts / counts.instructions["fma"],
-        "conflict_share": conflicts / wavefronts if wavefronts else 0.0,
-        "caveats": caveats(kernel),
-    }
+    return rows
 
 
 def text(executed: Sequence[Row], width: int = WIDTH) -> str:

@@ -32,7 +32,10 @@ def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
     """Raise TooSlow, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
     if math.isinf(limit_s) or (limit_s >= LIMIT_S and shape.flops <= QUICK.flops):
         return
-    seconds = estimate(kernel, shape)
+    try:
+        seconds = GATE_LAUNCHES * _launch_s(kernel, shape)
+    except LaunchFailed:  # which the gate reports
+        return
     if seconds > limit_s:
         raise TooSlow(
             f"the check of {kernel.name} at {shape} takes about {spoken(seconds)} on the emulator, more than "
@@ -40,21 +43,18 @@ def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
         )
 
 
-def estimate(kernel: Kernel, shape: Shape) -> float:
-    """Seconds of the gate's launches at a shape; 0 for a kernel that cannot be launched, which the gate reports."""
+def _launch_s(kernel: Kernel, shape: Shape) -> float:
+    """Seconds of one launch at a shape, by shorter ones. Raises LaunchFailed."""
     device = EmulatedDevice()
     subject, small = kernel.load(device), _one_batch(kernel, shape)
-    try:
-        _launch(device, subject, kernel.domain.padded(Shape.of(1)))  # the first launch of a kernel generates code
-        at_small = _launch(device, subject, small)
-        if kernel.domain.square:
-            return GATE_LAUNCHES * at_small * shape.flops / small.flops
-        longer = kernel.domain.padded(replace(small, k=3 * small.k))
-        per_k = max(0.0, _launch(device, subject, longer) - at_small) / (longer.k - small.k)
-    except LaunchFailed:
-        return 0.0
+    _launch(device, subject, kernel.domain.padded(Shape.of(1)))  # the first launch of a kernel generates code
+    at_small = _launch(device, subject, small)
+    if kernel.domain.square:
+        return at_small * shape.flops / small.flops
+    longer = kernel.domain.padded(replace(small, k=3 * small.k))
+    per_k = max(0.0, _launch(device, subject, longer) - at_small) / (longer.k - small.k)
     batches = math.prod(kernel.blocks(shape)) / math.prod(kernel.blocks(small))
-    return GATE_LAUNCHES * batches * (at_small + per_k * (shape.k - small.k))
+    return batches * (at_small + per_k * (shape.k - small.k))
 
 
 def _one_batch(kernel: Kernel, shape: Shape) -> Shape:

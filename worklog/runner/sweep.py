@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import CHANGED, live_wanted, measure
 from worklog.runner.tasks import BASELINE, Progress, silent
-from worklog.runs import Run
+from worklog.runs import Run, recordings
 
 if TYPE_CHECKING:
     import pandas
@@ -77,7 +76,18 @@ class Variants:
         """
         import pandas
 
-        return pandas.DataFrame([_row(variant, self.shape) for variant in self.kept])
+        rows: list[dict[str, Any]] = []
+        for one in self.kept:
+            tile = one.kernel.template
+            row = {**one.values, "threads": one.kernel.thread_count, "registers": one.registers}
+            row |= {"spilled B": one.spilled_bytes, "shared B": one.shared_bytes}
+            row |= {"blocks/SM": one.resident.blocks, "warps/SM": one.resident.warps}
+            if {"TM", "TN"} <= tile.keys():
+                row["FMA/float"] = round(tile["TM"] * tile["TN"] / (tile["TM"] + tile["TN"]), 2)
+            row["blocks"] = math.prod(one.kernel.blocks(self.shape))
+            row["L2 GB"] = round(block_traffic_bytes(tile, self.shape) / 1e9, 2)
+            rows.append(row)
+        return pandas.DataFrame(rows)
 
 
 def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch: str | None = None) -> Variants:
@@ -118,14 +128,10 @@ def sweep(
     """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
     no variant is left.
     """
-    _require_some(found)
-    kernels: list[str | Kernel] = [*(variant.kernel for variant in found.kept), BASELINE]
-    return measure(kernels, [found.shape], harness=harness, progress=progress, out=out)
-
-
-def _require_some(found: Variants) -> None:
     if not found.kept:
         raise BadSetting(f"nothing to measure: {found.preview()}")
+    kernels: list[str | Kernel] = [*(variant.kernel for variant in found.kept), BASELINE]
+    return measure(kernels, [found.shape], harness=harness, progress=progress, out=out)
 
 
 def results(found: Variants) -> Run | None:
@@ -145,11 +151,12 @@ def recorded(found: Variants) -> Run:
     many registers and as much shared memory: their label says so. A note names the variants that it doesn't hold.
     Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant is left.
     """
-    _require_some(found)
+    if not found.kept:
+        raise BadSetting(f"nothing to measure: {found.preview()}")
     same = {variant.kernel.program.sha256: variant.name for variant in found.kept}
     earlier = {(v.kernel.program.entry, v.registers, v.shared_bytes): v.name for v in found.kept}
     held = []
-    for path in recordings():
+    for path in recordings("sweeps").values():
         run = Run.load(path, origin="recorded")
         known = {BASELINE: (BASELINE, "")}
         for name, about in run.kernels.items():
@@ -185,11 +192,6 @@ def _held(run: Run) -> str:
     return f"{', '.join(rungs)} at {', '.join(map(str, run.shapes()))}" + (f" with {axes}" if axes else "")
 
 
-def recordings() -> list[Path]:
-    """Run files of the package's sweeps. They hold no rungs, so worklog.runs.run.recordings leaves them out."""
-    return sorted((Path(str(resources.files("worklog"))) / "recordings" / "sweeps").glob("*.json"))
-
-
 def _variant(record: Kernel, name: str, values: Mapping[str, int], shape: Shape, arch: str) -> Variant | str:
     """The compiled variant, or the reason for skipping it."""
     own = replace(record, name=name, template={**record.template, **values}, number=None, idea="")
@@ -219,15 +221,3 @@ def _reason(failed: CompileFailed) -> str:
     if "uses too much shared data" in str(failed):
         return "more static shared memory than a block may have"
     raise failed
-
-
-def _row(variant: Variant, shape: Shape) -> dict[str, Any]:
-    kernel, tile = variant.kernel, variant.kernel.template
-    row: dict[str, Any] = dict(variant.values)
-    row |= {"threads": kernel.thread_count, "registers": variant.registers, "spilled B": variant.spilled_bytes}
-    row |= {"shared B": variant.shared_bytes, "blocks/SM": variant.resident.blocks, "warps/SM": variant.resident.warps}
-    if {"TM", "TN"} <= tile.keys():
-        row["FMA/float"] = round(tile["TM"] * tile["TN"] / (tile["TM"] + tile["TN"]), 2)
-    row["blocks"] = math.prod(kernel.blocks(shape))
-    row["L2 GB"] = round(block_traffic_bytes(tile, shape) / 1e9, 2)
-    return row

@@ -26,7 +26,7 @@ from worklog.kernel.best import BULK, FILE, Table, Tile, kernel_of, split_work, 
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Shape
 from worklog.runner.measure import carry_out
-from worklog.runner.tasks import Progress, tasks_of
+from worklog.runner.tasks import Progress, Task
 from worklog.runs import Run, write_text
 from worklog.runs import Table as Rows
 
@@ -87,34 +87,20 @@ def points(gpu: Gpu) -> list[tuple[str, Shape]]:
     """
     found = []
     for template in TEMPLATES:
-        less = 0 if template["WIDTH"] == 4 else 1
+        less, small = int(template["WIDTH"] == 1), template["BM"] * template["BN"] <= 2048
         for parts, shapes in ((1, WHOLE), (SEVERAL, IN_PARTS[: 3 if less else None]), (MANY, DEEP)):
             at = (Shape(shape.m - less, shape.n - less, shape.k - less) for shape in shapes)
-            found += [(name_of(template, parts), shape) for shape in at if _may_suit(template, shape)]
+            found += [(name_of(template, parts), one) for one in at if not small or one.m * one.n < 2**20]
     if gpu.compute_capability == (9, 0):
         found += [(BULK.name, shape) for shape in WHOLE if shape in BULK.domain]
         found += [("split", shape) for shape in SHAPES]
     return found
 
 
-def _may_suit(template: Mapping[str, int], shape: Shape) -> bool:
-    """Whether a tile isn't too small for the shape."""
-    return template["BM"] * template["BN"] > 2048 or shape.m * shape.n < 2**20
-
-
 def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -> Run:
     """The sweep that fitted() takes. Raises as worklog.measure."""
-    own, wanted = kernels(), points(gpu)
-    rungs = sorted({name for name, _ in wanted} - {kernel.name for kernel in own})
-    tasks, tiles = tasks_of([*own, *rungs], sorted({shape for _, shape in wanted}))
-    at = {*wanted}
-    return carry_out(
-        [task for task in tasks if (task.kernel, task.problem) in at],
-        harness,
-        user_kernels=tiles,
-        progress=progress,
-        out=out,
-    )
+    tasks = [Task(name, shape) for name, shape in sorted(points(gpu), key=lambda point: point[1])]
+    return carry_out(tasks, harness, user_kernels=kernels(), progress=progress, out=out)
 
 
 def name_of(template: Mapping[str, int], parts: int) -> str:
