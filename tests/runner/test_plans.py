@@ -19,27 +19,27 @@ from worklog.settings import PITFALLS, Harness
 LAUNCHES = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
 
 
-def test_the_grid_has_each_pair_of_settings_once_for_each_rung_and_size() -> None:
+def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fixes() -> None:
+    """Its settings are a harness, and its sizes ascend: what is too slow is judged from smaller sizes."""
     tasks = grid_tasks()
     assert len(set(tasks)) == len(tasks) == 495
     places: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for task in tasks:
-        places.setdefault((task.kernel, task.shape.m), []).append(task.pitfalls)
+        places.setdefault((task.kernel, task.problem.m), []).append(task.pitfalls)
     assert set(places) == set(product(ABLATION_RUNGS, GRID_SIZES))
     for held in places.values():
         for one, other in product(LAUNCHES, LAUNCHES):
             both = {g.setting: g.biased[0] for g in (one, other)}
             assert (both in held) == ({one.setting, other.setting} != {"timer", "queue"}), both
-
-
-def test_the_grid_has_every_combination_of_the_fixes_and_all_biases_together() -> None:
-    changed = [task.pitfalls for task in grid_tasks() if (task.kernel, task.shape.m) == ("naive", 256)]
-    assert {} in changed
-    assert {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"} in changed
-    assert {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in changed
-    assert {g.setting: g.biased[0] for g in LAUNCHES if g.setting != "queue"} in changed
-    assert sum(len(biased) > 2 for biased in changed) == 10
-    assert not any({"timer", "queue"} <= biased.keys() for biased in changed), "a host clock has no queue"
+        assert {} in held and sum(len(biased) > 2 for biased in held) == 10
+        assert {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"} in held
+        assert {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in held
+        assert {g.setting: g.biased[0] for g in LAUNCHES if g.setting != "queue"} in held
+        assert not any({"timer", "queue"} <= biased.keys() for biased in held), "a host clock has no queue"
+    used = [Harness().but(**dict(task.changed)) for task in tasks]
+    assert [one.biased() for one in used] == [task.pitfalls for task in tasks]
+    assert {(one.most_samples, one.budget_s) for one in used} == {(40, 1.0)}
+    assert [task.problem.m for task in tasks] == sorted(task.problem.m for task in tasks)
 
 
 def test_the_grid_takes_at_most_seven_minutes_on_the_recorded_gpu() -> None:
@@ -47,15 +47,6 @@ def test_the_grid_takes_at_most_seven_minutes_on_the_recorded_gpu() -> None:
     assert 120 < sum(seconds) < 420 and label.startswith("recorded · NVIDIA H200")
     shown = typed("grid", "--preview").output
     assert shown.startswith(f"grid: 495 measurements, about {sum(seconds) / 60:.0f} min (rough; rates: {label}")
-
-
-def test_the_grids_settings_are_a_harness_and_its_sizes_ascend() -> None:
-    """What is too slow is judged from smaller sizes."""
-    tasks = grid_tasks()
-    used = [Harness().but(**dict(task.changed)) for task in tasks]
-    assert [one.biased() for one in used] == [task.pitfalls for task in tasks]
-    assert {(one.most_samples, one.budget_s) for one in used} == {(40, 1.0)}
-    assert [task.shape.m for task in tasks] == sorted(task.shape.m for task in tasks)
 
 
 @pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])
@@ -73,15 +64,11 @@ def test_all_kernels_come_at_one_size_before_the_next_and_each_once() -> None:
     assert len(tasks_of(None, 256)[0]) == len(LADDER) + 1
 
 
-def test_two_kernels_of_one_name_are_not_taken_for_one() -> None:
-    first = replace(rung("naive"), name="mine", number=None)
-    other = replace(rung("shared"), name="mine", number=None)
-    tasks, user_kernels = tasks_of([first, other], 256)
-    assert user_kernels == [first, other]
+def test_two_kernels_of_one_name_and_too_many_tasks_are_errors() -> None:
+    mine = [replace(rung(name), name="mine", number=None) for name in ("naive", "shared")]
+    tasks, user_kernels = tasks_of(mine, 256)
+    assert user_kernels == mine
     with pytest.raises(BadSetting, match="two kernels are called mine"):
         require_measurable(tasks, Harness(), user_kernels)
-
-
-def test_too_many_tasks_are_an_error() -> None:
     with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
         tasks_of(["naive", "cuBLAS"], range(1, 60_001))
