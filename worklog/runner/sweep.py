@@ -76,10 +76,10 @@ class Variants:
         """
         import pandas
 
-        rows: list[dict[str, Any]] = []
+        rows = []
         for one in self.kept:
             tile = one.kernel.template
-            row = {**one.values, "threads": one.kernel.thread_count, "registers": one.registers}
+            row: dict[str, Any] = {**one.values, "threads": one.kernel.thread_count, "registers": one.registers}
             row |= {"spilled B": one.spilled_bytes, "shared B": one.shared_bytes}
             row |= {"blocks/SM": one.resident.blocks, "warps/SM": one.resident.warps}
             if {"TM", "TN"} <= tile.keys():
