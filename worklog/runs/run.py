@@ -200,7 +200,7 @@ def live_runs() -> Iterator[Path]:
 
 
 def recordings(part: str = "") -> dict[str, Path]:
-    """Shipped runs by name, or the documents of a part: CHAPTERS, "peers", "intervals", "exploits"."""
+    """Shipped runs by name, or the documents of a part: CHAPTERS, "sweeps", "peers", "intervals", "exploits"."""
     folder = Path(str(resources.files("worklog"))) / "recordings" / part
     return {path.stem: path for path in sorted(folder.glob("*.json"))}
 
