@@ -117,7 +117,8 @@ class Kernel:
         source = with_constants(source, constant, file)
         function = entry or _only_kernel(file, source)
         plain, _, instance = function.partition("<")
-        found = definition(source, plain.strip())
+        plain, instance = plain.strip(), instance.rpartition(">")[0] or ", ".join(map(str, (template or {}).values()))
+        found = definition(source, plain)
         unclear = ""
         try:
             arguments = signature.given(args, file, found) if args else signature.order(file, plain, found)
@@ -126,14 +127,19 @@ class Kernel:
                 raise
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
         text, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
+        source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
+        rules = signature.domain(source) if domain == "any" else domain
+        stated = signature.Launch()
+        if not ((grid and block) or unclear):
+            stated = signature.launch(source, plain, found, arguments, instance)
         kernel = cls(
             name=name or plain,
             file=file,
-            function=function,
-            grid=grid,
-            block=str(block),
+            function=function if instance else function + stated.template,
+            grid=grid or stated.grid,
+            block=str(block) or stated.block,
             template=dict(template or {}),
-            rules=domain,
+            rules=rules if grid else stated.within(rules),
             claimed=claimed,
             text=text,
             options=options,
@@ -141,28 +147,14 @@ class Kernel:
             headers=headers,
             arguments=arguments,
         )
-        source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
-        adapted = (unclear,) if unclear else signature.described(found, arguments)
-        if domain == "any" and (commented := Domain.of(signature.domain(source))) != Domain():
-            domain = str(commented)
-            kernel = replace(kernel, rules=domain)
-            adapted += (f"domain: {domain}; from a comment",)
-        if not ((grid and block) or unclear):
-            instance = instance.rpartition(">")[0] or ", ".join(map(str, kernel.template.values()))
-            stated = signature.launch(source, plain.strip(), found, arguments, instance)
-            if stated is not None:
-                given_domain = kernel.domain
-                kernel = replace(
-                    kernel,
-                    grid=grid or stated.grid,
-                    block=str(block) or stated.block,
-                    rules=domain if grid else stated.within(domain),
-                    function=function if instance else function + stated.template,
-                )
-                adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
-                if kernel.domain != given_domain:
-                    adapted += (f"domain: {kernel.domain}, as the grid rounds down",)
         kernel._require_readable()
+        adapted = (unclear,) if unclear else signature.described(found, arguments)
+        if rules != domain:
+            adapted += (f"domain: {rules}; from a comment",)
+        if stated.origin:
+            adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
+        if kernel.domain != replace(kernel, rules=rules).domain:
+            adapted += (f"domain: {kernel.domain}, as the grid rounds down",)
         return replace(kernel, adapted=adapted)
 
     @classmethod

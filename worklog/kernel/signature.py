@@ -113,13 +113,13 @@ def _is_m_n_k(body: str, names: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class Launch:
-    """A grid and a block, as worklog.kernel.Kernel takes them. origin: where they were read. template: arguments of the
-    launch, as in <32, 8>, or "".
+    """A grid and a block, as worklog.kernel.Kernel takes them. origin: where they were read, "" if nowhere. template:
+    arguments of the launch, as in <32, 8>, or "".
     """
 
-    grid: str
-    block: str
-    origin: str
+    grid: str = ""
+    block: str = ""
+    origin: str = ""
     template: str = ""
 
     def within(self, domain: str) -> str:
@@ -129,14 +129,12 @@ class Launch:
         return ", ".join([*([] if domain.startswith("any") and rules else [domain]), *rules])
 
 
-def launch(
-    source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str
-) -> Launch | None:
-    """The launch that a source states: in a comment `grid: …, block: …`, in its host code, or by its tile. None where
-    it states none, or several. arguments: of the template, as in "32, 8".
+def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Launch:
+    """The launch that a source states: in a comment `grid: …, block: …`, in its host code, or by its tile. An empty one
+    where it states none, or several. arguments: of the template, as in "32, 8".
     """
     if found is None:
-        return None
+        return Launch()
     known = constants(source)
     known |= dict(zip(found.template, parts(arguments), strict=False)) if arguments else {}
     own = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
@@ -144,11 +142,8 @@ def launch(
     host = source, function, values, known, arguments
     blocks = {one.block for one in _in_host_code(*host, ["1"])}
     tile = (_with_rows_of(one, blocks) for one in _by_tile(found, free, own))
-    for launches in (_in_comments(source, free, own), _in_host_code(*host), tile):
-        distinct = set(launches)
-        if distinct:
-            return distinct.pop() if len(distinct) == 1 else None
-    return None
+    found_first = next(filter(None, map(set, (_in_comments(source, free, own), _in_host_code(*host), tile))), set())
+    return found_first.pop() if len(found_first) == 1 else Launch()
 
 
 def _size(value: str) -> str:
@@ -172,8 +167,8 @@ def domain(source: str) -> str:
     """The only domain that a comment states, as in "Domain: M % 8 == 0"; "any" where none or several do."""
     found = stated(source, "domain")
     with suppress(BadSetting):
-        if len(found) == 1:
-            return str(Domain.of(found.pop()))
+        if len(found) == 1 and (only := Domain.of(found.pop())) != Domain():
+            return str(only)
     return "any"
 
 
