@@ -7,29 +7,26 @@ product, the gate checks it. The table has one line per folder; the forms that t
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import fields
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import pandas as pd
 
+from tests import surveys
 from tests.corpus.sources import kernels
 from tests.corpus.trial import Tried, tried
-from worklog.emulator.device import ARCH, label
-from worklog.kernel.nvrtc import nvrtc_version
 from worklog.runs import documents
 from worklog.runs.tables import Table
 
-KIND, SCHEMA, MOST_FORMS = "corpus", 1, 20
+KIND, MOST_FORMS = "corpus", 20
 REPOSITORIES = Path(__file__).with_name("repositories.txt")
 RECORDED = Path(__file__).parents[2] / "worklog" / "recordings" / "corpus" / "public_kernels.json"
 GITHUB = "https://github.com/{owner}/{name}.git"
@@ -68,14 +65,8 @@ def tries_of(folder: Path, include: Sequence[str], define: Sequence[str], only: 
 def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
     """The table as a document: a row per folder with its commit, and the number of kernels with each missing form."""
     missing = Counter(form for tries in results.values() for one in tries for form in one.missing)
-    return {
-        "kind": KIND,
-        "schema": SCHEMA,
-        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "label": f"{label(ARCH, '')} · NVRTC {'.'.join(map(str, nvrtc_version()))}",
-        "rows": [{"repository": _name(one), "commit": _commit(one), **_counts(results[one])} for one in results],
-        "missing": dict(missing.most_common(MOST_FORMS)),
-    }
+    rows = [{"repository": _name(one), "commit": _commit(one), **_counts(results[one])} for one in results]
+    return surveys.document(KIND, rows, missing=dict(missing.most_common(MOST_FORMS)))
 
 
 def _name(folder: Path) -> str:
@@ -91,13 +82,13 @@ def _commit(folder: Path) -> str:
 
 
 def _counts(tries: Sequence[Tried]) -> dict[str, int]:
-    apart, checked = [one.apart for one in tries if one.apart], [one for one in tries if one.checked]
+    apart, checked = Counter(one.apart for one in tries if one.apart), [one for one in tries if one.checked]
     return {
         "kernels": len(tries),
-        "textures": apart.count("textures"),
-        "device launches": apart.count("dynamic parallelism"),
-        "left out": sum(one not in ("textures", "dynamic parallelism") for one in apart),
-        "tried": len(tries) - len(apart),
+        "textures": apart["textures"],
+        "device launches": apart["dynamic parallelism"],
+        "left out": apart.total() - apart["textures"] - apart["dynamic parallelism"],
+        "tried": len(tries) - apart.total(),
         "don't compile": sum(bool(one.error) for one in tries),
         "covered": sum(one.covered for one in tries),
         "GEMMs": len(checked),
@@ -108,15 +99,16 @@ def _counts(tries: Sequence[Tried]) -> dict[str, int]:
 
 def table(document: Mapping[str, Any]) -> Table:
     """A record with a line for all folders, and the share that is covered."""
-    numbers = [{name: value for name, value in row.items() if isinstance(value, int)} for row in document["rows"]]
-    total = {name: sum(row[name] for row in numbers) for name in numbers[0]}
-    rows = []
-    for name, row in (*zip((one["repository"] for one in document["rows"]), numbers, strict=True), ("all", total)):
+    rows = [{key: value for key, value in row.items() if key != "commit"} for row in document["rows"]]
+    total = pd.DataFrame(rows).sum(numeric_only=True).to_dict()
+    lines = []
+    for row in (*rows, {"repository": "all", **total}):
         share = f"{row['covered']} ({row['covered'] / max(row['tried'], 1):.0%})"
-        rows.append({"kernels of": name, **{key: str(value) for key, value in row.items()}, "covered": share})
+        counts = {key: str(value) for key, value in row.items() if key != "repository"}
+        lines.append({"kernels of": row["repository"], **counts, "covered": share})
     lacking = ", ".join(f"{form} ({number})" for form, number in document["missing"].items())
     notes = [f"forms missing, by kernels that have them: {lacking}"] if lacking else []
-    return Table(document["label"], [*rows[0]], [[*row.values()] for row in rows], notes=notes)
+    return Table.of(document["label"], lines, notes=notes)
 
 
 @click.command()
@@ -124,43 +116,25 @@ def table(document: Mapping[str, Any]) -> Table:
 @click.option("-I", "--include", multiple=True, metavar="DIR", help="A folder of headers, below each FOLDER.")
 @click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="A macro; repeat for more.")
 @click.option("--only", default="", metavar="PATTERN", help="Only files whose path contains this regular expression.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per kernel.")
-@click.option("--record", "recorded", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON.")
+@surveys.OUT
+@surveys.RECORD
 @click.option("--url", default=GITHUB, show_default=True, help="Where the listed repositories are, without FOLDERS.")
-@click.option(
-    "--clones", type=click.Path(path_type=Path), help="Where the clones stay; default: a folder removed again."
-)
+@click.option("--clones", type=click.Path(path_type=Path), help="Where the clones stay; default: a temporary folder.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Processes.")
-def main(
-    folders: Sequence[Path],
-    include: Sequence[str],
-    define: Sequence[str],
-    only: str,
-    out: Path | None,
-    recorded: Path | None,
-    url: str,
-    clones: Path | None,
-    jobs: int,
-) -> None:
+def main(folders: Sequence[Path], include: Sequence[str], url: str, clones: Path | None, **given: Any) -> None:
     """Compile each kernel below FOLDERS, see whether the emulator covers it, and check the GEMMs among them.
 
     Without FOLDERS, clone the public repositories of tests/corpus/repositories.txt, and record their table.
     """
-    with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(jobs) as pool:
-        recorded = recorded if folders else recorded or RECORDED
+    with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(given["jobs"]) as pool:
         listed = dict.fromkeys(folders, include) if folders else cloned(url, clones or Path(temporary))
-        each = pool.map(partial(tries_of, define=define, only=only), listed, listed.values())
-        results = dict(zip(listed, each, strict=True))
+        attempt = partial(tries_of, define=given["define"], only=given["only"])
+        results = dict(zip(listed, pool.map(attempt, listed, listed.values()), strict=True))
         document = record(results)
-    if out is not None:
-        with out.open("w", newline="", encoding="utf-8") as file:
-            lines = csv.writer(file)
-            lines.writerow(("folder", *(field.name for field in fields(Tried))))
-            for folder, tries in results.items():
-                for one in tries:
-                    words = (" ".join(v) if isinstance(v, tuple) else v for v in vars(one).values())
-                    lines.writerow((_name(folder), *words))
-    if recorded is not None:
+    if given["out"] is not None:
+        frames = {_name(folder): surveys.frame(tries) for folder, tries in results.items()}
+        pd.concat(frames, names=["folder", None]).droplevel(1).to_csv(given["out"])
+    if recorded := given["recorded"] or (None if folders else RECORDED):
         documents.write_text(recorded, document)
     print(table(document))
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.signature import constants as constants_of
-from worklog.kernel.source import Definition, closing, code, definition, evaluate, kernel_names, parts
+from worklog.kernel.source import Definition, closing, code, definition, kernel_names, parts, reduced
 
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp")
 LAUNCH = r"\b{}\s*(?P<template><[^;{{}}]*?>)?\s*<\s*<\s*<"
@@ -27,7 +26,7 @@ DEVICE_LAUNCH = re.compile(
 REMOVED = re.compile(r"\b__(?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot)\s*\(")  # without _sync: not since sm_70
 GEMM = re.compile(r"gemm|mat(?:rix)?[\W_]*mul|mmul|\bmm_", re.IGNORECASE)
 TYPE = re.compile(
-    r"(?:const |unsigned )*(?:float[24]?|double|int[24]?|char|bool|half2?|__half2?|__nv_bfloat162?|true|false|\d+)"
+    r"(?:const |unsigned )*(?:float[24]?|double|int[24]?|char|bool|half2?|__half2?|__nv_bfloat162?|true|false|-?\d+)"
 )
 # What a template parameter gets where no launch says it, by its declaration.
 GUESSES = (("bool", "true"), ("typename", "float"), ("class", "float"), ("", "8"))
@@ -154,18 +153,8 @@ def _scope(bare: str, place: int) -> str:
 
 def _instance(template: str, known: dict[str, str]) -> str:
     """The template arguments of a launch with numbers for names; "" if they have none, or some isn't known."""
-    values = []
-    for part in parts(template.strip()[1:-1]) if template else ():
-        text = part
-        for _ in range(4):
-            text = re.sub(r"[A-Za-z_]\w*", lambda name: f"({known[name[0]]})" if name[0] in known else name[0], text)
-        try:
-            values.append(str(evaluate(text, {})))
-        except BadSetting:
-            if not TYPE.fullmatch(plain := text.strip("() ")):
-                return ""
-            values.append(plain)
-    return f"<{', '.join(values)}>" if values else ""
+    values = [reduced(part, known).strip("() ") for part in parts(template.strip()[1:-1])] if template else []
+    return f"<{', '.join(values)}>" if values and all(map(TYPE.fullmatch, values)) else ""
 
 
 def _guessed(text: str, declared: Definition | None, name: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,13 @@ class Launch:
     wanted: Sequence[Any] = ()
     block: Any = 32
     grid: Any = (1,)
-    kinds: frozenset[str] = frozenset()
+    kinds: Sequence[str] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Compare the arguments of a launch with what is wanted."""
-        for found, right in zip(arguments[-len(self.wanted) :], self.wanted, strict=True):
+        for found, right in zip(arguments[len(arguments) - len(self.wanted) :], self.wanted, strict=True):
             if right is not None:
                 right = np.ravel(right)
                 np.testing.assert_array_equal(np.ravel(found)[: right.size], right)
@@ -72,10 +74,6 @@ def bugs(source: str) -> list[str]:
     return re.findall(r"\w+", listed[1]) if listed else []
 
 
-def zeros(count: int, type_: Any = np.int32) -> np.ndarray:
-    return np.zeros(count, type_)
-
-
 def warps(values: np.ndarray) -> np.ndarray:
     return np.reshape(values, (-1, 32))
 
@@ -85,6 +83,7 @@ def bit_sums(bits: np.ndarray, size: int) -> np.ndarray:
     return (bits << np.arange(bits.size) % 32).reshape(-1, size).sum(axis=1).repeat(size)
 
 
+zeros, words, floats = (partial(np.zeros, dtype=type_) for type_ in (np.int32, np.uint32, np.float32))
 RNG = np.random.default_rng(1)
 T32, T64, T128, T2560 = (np.arange(n) for n in (32, 64, 128, 64 * 40))
 V64, V128 = RNG.integers(0, 9, 64, np.int32), RNG.integers(0, 9, 128, np.int32)
@@ -167,13 +166,13 @@ def reduced() -> np.ndarray:
 
 
 BARRIERS = {
-    "two_in_branches": (buffers(), {"barrier-by-warp"}),
-    "producers_and_consumers": (consumed(), set()),
-    "pairs_of_warps": (paired(), set()),
-    "reductions": (reduced(), {"barrier-by-warp"}),
-    "lanes_apart": (np.where(T128 % 3 == 0, V128[::-1], -V128[::-1]), set()),
-    "half_warps": (V128.reshape(8, 16).sum(axis=1)[np.arange(8) ^ 1].repeat(16), set()),
-    "guarded": (np.concatenate([V128[63::-1], np.full(64, 5)]), set()),
+    "two_in_branches": (buffers(), ["barrier-by-warp"]),
+    "producers_and_consumers": (consumed(), []),
+    "pairs_of_warps": (paired(), []),
+    "reductions": (reduced(), ["barrier-by-warp"]),
+    "lanes_apart": (np.where(T128 % 3 == 0, V128[::-1], -V128[::-1]), []),
+    "half_warps": (V128.reshape(8, 16).sum(axis=1)[np.arange(8) ^ 1].repeat(16), []),
+    "guarded": (np.concatenate([V128[63::-1], np.full(64, 5)]), []),
 }
 # What becomes of c, d and flag, five blocks of 64 threads.
 HAND_OVERS = {
@@ -187,29 +186,61 @@ HAND_OVERS = {
 }
 
 
-def product(name: str) -> Launch:
-    """Of one of kernels/right; atomic_halves adds to C."""
-    a, b = integers(RNG, 32, 96), integers(RNG, 96, 48)
+def gemm(
+    m: int,
+    n: int,
+    k: int,
+    grid: Sequence[int],
+    block: Any,
+    *,
+    scaled: bool = False,
+    start: float = math.nan,
+    **more: Any,
+) -> Launch:
+    """C = A B of whole numbers. scaled: by alpha = 1, plus beta = 0 times C, which holds `start` before."""
+    a, b, c = integers(RNG, m, k), integers(RNG, k, n), np.full(m * n, start, np.float32)
+    return Launch([m, n, k, 1.0, a, b, 0.0, c] if scaled else [m, n, k, a, b, c], [a @ b], block, grid, **more)
+
+
+def right(name: str) -> Launch:
+    """One of kernels/right: atomic_halves adds to C."""
     options = {"shared_bytes": 2048} if "dynamic" in name else {}
-    return Launch([32, 48, 96, a, b, zeros(32 * 48, np.float32)], [a @ b], (16, 16), (3, 2), options=options)
+    return gemm(32, 48, 96, (3, 2), (16, 16), start=0 if "atomic" in name else math.nan, options=options)
 
 
-def copies() -> Launch:
-    """Of 2 blocks of 4 warps, in 6 steps one copy of A and one of B, of 16 bytes per thread."""
-    a, b = integers(RNG, 64, 96), integers(RNG, 96, 32)
-    counts = {"global_load.requests": 96, "global_load.sectors": 96 * 16, "global_load.bytes": 96 * 512}
-    arguments = [64, 32, 96, a, b, np.full(64 * 32, np.nan, np.float32)]
-    return Launch(arguments, [a @ b], 128, (1, 2), counts={**counts, "shared_store.requests": 0})
+# Of 2 blocks of 4 warps, in 6 steps one copy of A and one of B, of 16 bytes per thread.
+COPIED = {"requests": 96, "sectors": 96 * 16, "bytes": 96 * 512}
 
 
-def specialised() -> Launch:
-    a, b = integers(RNG, 64, 96), integers(RNG, 96, 64)
-    return Launch([64, 64, 96, 1.0, a, b, 0.0, np.full(64 * 64, np.nan, np.float32)], [a @ b], 160, (1, 1))
+def uniform() -> Launch:
+    """A product of 128 x 128 x 128 with full mantissas."""
+    a, b = (RNG.uniform(-1, 1, (128, 128)).astype(np.float32) for _ in "ab")
+    numbers = [np.int32(128)] * 3
+    return Launch(
+        [*numbers, np.float32(1), a, b, np.float32(0), np.full(128 * 128, np.nan, np.float32)], (), 128, (2, 2)
+    )
 
 
-def by_wgmma() -> Launch:
-    a, b = integers(RNG, 64, 64), integers(RNG, 64, 128)
-    return Launch([64, 128, 64, 1.0, a, b, 0.0, np.full(64 * 128, np.nan, np.float32)], [a @ b], 128, (2, 1))
+def mma_f16() -> Launch:
+    a, b = (integers(RNG, 16, columns).astype(np.float16) for columns in (16, 8))
+    return Launch([a, b, np.zeros(256, np.float16)], [[(a @ b).ravel(), (a @ b).T.ravel()]])
+
+
+def wmma() -> Launch:
+    """The counts are those of an ldmatrix; the other loads are from global memory, or from generic addresses."""
+    a, b = integers(RNG, 16, 24).astype(np.float16), integers(RNG, 16, 16).astype(np.float16)
+    old, x, y, own = integers(RNG, 5, 256), integers(RNG, 128), integers(RNG, 128), a[:, :16].astype(np.float32)
+    halves = np.stack([own @ b.T, (own.T @ b).T, own @ b]).reshape(3, 256)
+    singles = [x.reshape(16, 8) @ y.reshape(8, 16), x.reshape(8, 16).T @ y.reshape(16, 8).T]
+    counts = {"shared_load.requests": 1, "shared_load.wavefronts": 4}
+    wanted = [[*(halves + old[:3]), *(one.ravel() for one in singles)], halves, None, None]
+    return Launch([a, b, old, np.zeros(3 * 256, np.float16), x, y], wanted, counts=counts)
+
+
+def wmma_types() -> Launch:
+    a, b = RNG.integers(0, 4, 2048).astype(np.float16).view(np.uint8), RNG.integers(0, 256, 4096, np.uint8)
+    halves = RNG.integers(-4, 4, 3200).astype(np.float16)
+    return Launch([a, b, RNG.integers(-99, 99, 5632, np.int32), RNG.uniform(-1, 1, 256), halves])
 
 
 def tiles_of_warps(size: int) -> Launch:
@@ -221,14 +252,14 @@ def tiles_of_warps(size: int) -> Launch:
     by_tile = [flags, total, tiles.min(axis=1)]
     match = np.choose(rests, [bit_sums(rests == rest, size) for rest in range(3)])
     wanted = [bit_sums(values & 1, size), *(x.repeat(size) for x in by_tile), match, *[total.repeat(size)] * 2]
-    return Launch([values, size, zeros(448, np.uint32)], [wanted], 64)
+    return Launch([values, size, words(448)], [wanted], 64)
 
 
 def disjoint_masks() -> Launch:
     group = np.where(T32 % 2, 0, np.where(T32 < 20, 1, 2))
     mine = [T32[group == one] for one in group]
     ballots, greatest = [sum(1 << k for k in lanes if k % 3 == 0) for lanes in mine], [max(x * 7 % 32) for x in mine]
-    return Launch([zeros(96, np.uint32)], [[ballots, greatest, np.where(T32 % 2, 0xAAAAAAAA, 16)]])
+    return Launch([words(96)], [[ballots, greatest, np.where(T32 % 2, 0xAAAAAAAA, 16)]])
 
 
 def shuffles() -> Launch:
@@ -242,7 +273,7 @@ def match() -> Launch:
     """The other two are 0xffffffff + 1, and nothing."""
     values = T32.astype(np.int32) ** 2
     same = [sum(1 << k for k in range(32) if values[k] % 5 == rest) for rest in values % 5]
-    return Launch([values, zeros(128, np.uint32)], [[same, [0] * 32, [0] * 32, [0] * 7 + [701] + [700] * 24]])
+    return Launch([values, words(128)], [[same, [0] * 32, [0] * 32, [0] * 7 + [701] + [700] * 24]])
 
 
 def memories() -> Launch:
@@ -268,7 +299,7 @@ def batches() -> Launch:
 def bulk_copies() -> Launch:
     values, sums = np.arange(100, 356, dtype=np.uint32), 2 * 100 + 63
     wanted = [*values[:252], *values[:4], *[sums] * 64, *T64, *T64, *[0] * 64, *[1] * 128]
-    return Launch([values, zeros(640, np.uint32)], [wanted], 64)
+    return Launch([values, words(640)], [wanted], 64)
 
 
 def three_dimensions() -> Launch:
@@ -281,9 +312,7 @@ def in_order(way: int) -> Launch:
     expected = 0
     for block in reversed(range(34)):
         expected = (expected * 3 + block) % 2**32
-    return Launch(
-        [way, zeros(1), zeros(256, np.uint32)], [[34], [expected] * 256], 256, (34,), options={"count": False}
-    )
+    return Launch([way, zeros(1), words(256)], [[34], [expected] * 256], 256, (34,), options={"count": False})
 
 
 SQUARES, FLOATS = T2560.astype(np.int32) ** 2, np.arange(33, dtype=np.float32)
@@ -291,32 +320,36 @@ SQUARES, FLOATS = T2560.astype(np.int32) ** 2, np.arange(33, dtype=np.float32)
 KERNELS: dict[str, Launch] = {
     **{f"converging/{name}": Launch([V64, zeros(192)], [out], 64) for name, out in CONVERGING.items()},
     **{
-        f"barriers/{name}": Launch([V128, zeros(256)], [out], 128, kinds=frozenset(kinds))
+        f"barriers/{name}": Launch([V128, zeros(256)], [out], 128, kinds=kinds)
         for name, (out, kinds) in BARRIERS.items()
     },
     **{f"hand_over/{n}": Launch([zeros(1280) for _ in "cdf"], out, 64, (5,)) for n, out in HAND_OVERS.items()},
-    **{f"right/{path.stem}": product(path.stem) for path in sorted(Path(__file__).parent.glob("kernels/right/*.cu"))},
+    **{f"right/{path.stem}": right(path.stem) for path in sorted(Path(__file__).parent.glob("kernels/right/*.cu"))},
     **{f"tiles_of_warps {size}": tiles_of_warps(size) for size in (2, 4, 8, 16, 32)},
     **{f"blocks_in_order {way}": in_order(way) for way in range(5)},
-    "copies": copies(),
-    "warp_specialised": specialised(),
-    "wgmma_tf32": by_wgmma(),
-    "mbarriers": Launch([zeros(288, np.uint32)], [np.repeat([2, 1, 1, 0, 1, 0, 1, 0, 1], 32)]),
+    "copies": gemm(
+        *(64, 32, 96, (1, 2), 128),
+        counts={"shared_store.requests": 0, **{f"global_load.{what}": count for what, count in COPIED.items()}},
+    ),
+    "warp_specialised": gemm(64, 64, 96, (1, 1), 160, scaled=True, counts={"global_load.bytes": 2 * 64 * 96 * 4}),
+    "wgmma_tf32": gemm(64, 128, 64, (2, 1), 128, scaled=True),
+    "wgmma_tf32 uniform": uniform(),
+    "mma_tf32": uniform(),
+    "mma_f16": mma_f16(),
+    "wmma": wmma(),
+    "wmma_types": wmma_types(),
+    "mbarriers": Launch([words(288)], [np.repeat([2, 1, 1, 0, 1, 0, 1, 0, 1], 32)]),
     "bulk_copies": bulk_copies(),
     "disjoint_masks": disjoint_masks(),
-    "partial_warp": Launch([FLOATS[1:], zeros(32, np.float32)], [[sum(range(1, 21))]]),
-    "exited_lanes": Launch([zeros(40, np.uint32)], [[0xAAAAA] * 20 + [65] * 20], kinds=frozenset({"exited-in-mask"})),
-    "exited_lanes absent": Launch(
-        [zeros(40, np.uint32)], [[0xAAAAA] * 20 + [65] * 20], 20, kinds=frozenset({"exited-in-mask"})
-    ),
-    "short_copies": Launch(
-        [np.ones(121, np.float32), zeros(128, np.float32)], [np.arange(4) < ((31 - T32) % 5)[:, None]]
-    ),
+    "partial_warp": Launch([FLOATS[1:], floats(32)], [[sum(range(1, 21))]]),
+    "exited_lanes": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], kinds=["exited-in-mask"]),
+    "exited_lanes absent": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], 20, kinds=["exited-in-mask"]),
+    "short_copies": Launch([np.ones(121, np.float32), floats(128)], [np.arange(4) < ((31 - T32) % 5)[:, None]]),
     "exchange": Launch([T64.astype(np.int32), zeros(64)], [T64 ^ 3], 64),
     "same_value": Launch([zeros(64)], [[1] * 64], 64),
-    "warp_exits": Launch([zeros(64)], [[*T32, *[7] * 32]], 64, kinds=frozenset({"barrier-after-exit"})),
+    "warp_exits": Launch([zeros(64)], [[*T32, *[7] * 32]], 64, kinds=["barrier-after-exit"]),
     "votes_apart": Launch(
-        [zeros(64, np.uint32)],
+        [words(64)],
         [[sum(1 << t for t in range(32) if t % 3 == t // 16)] * 32 + [0] * 16 + [0xAAAA0000] * 16],
     ),
     "block_turns": Launch([zeros(1), zeros(640)], [[20], np.arange(20)[::-1].repeat(32)], grid=(20,)),
@@ -324,12 +357,12 @@ KERNELS: dict[str, Launch] = {
     "grid_barrier": Launch([SQUARES, zeros(5120)], [[np.roll(SQUARES, 4) + 6, np.roll(SQUARES, 5) + 10]], 64, (40,)),
     "locks 1": Launch([1, zeros(1), zeros(1), zeros(1)], [[48], [48]], 24, (2,)),
     "locks 0": Launch([0, zeros(1), zeros(1), zeros(1)], [[0], [24]], 24, (2,)),
-    "attempts": Launch([100, zeros(32, np.uint32)], [[100] * 32], kinds=frozenset({"no-time"})),
+    "attempts": Launch([100, words(32)], [[100] * 32], kinds=["no-time"]),
     "shuffles": shuffles(),
     "match": match(),
-    "cache_hints": Launch([FLOATS, zeros(32, np.float32)], [FLOATS[:-1] + FLOATS[1:]]),
+    "cache_hints": Launch([FLOATS, floats(32)], [FLOATS[:-1] + FLOATS[1:]]),
     "atomics": Launch(
-        [zeros(128), zeros(1, np.float32), zeros(1), zeros(1), zeros(6, np.float32)],
+        [zeros(128), floats(1), zeros(1), zeros(1), floats(6)],
         [[1] * 128, [128], [5], [1], [64, 63, 32] * 2],
         64,
         (2,),
@@ -337,29 +370,25 @@ KERNELS: dict[str, Launch] = {
     ),
     # The last of 16 odd threads of each block sees those before it.
     "float4_atomics": Launch(
-        [zeros(8, np.float32), zeros(2, np.float32)],
+        [floats(8), floats(2)],
         [[32, 64, 480, 16, 32, 64, 512, 16], [30, 62]],
         grid=(2,),
         counts={"atomic.bytes": 2 * 32 * 16},
     ),
     "memories": memories(),
     **{
-        f"generic_pointers {which}": Launch(
-            [np.full(32, 10, np.float32), which, zeros(33, np.float32)], [[0] + [10] * 32]
-        )
+        f"generic_pointers {which}": Launch([np.full(32, 10, np.float32), which, floats(33)], [[0] + [10] * 32])
         for which in (0, 2)
     },
     # Each thread does its own number of steps, with branches inside.
-    "diverged": Launch([150, zeros(150, np.uint32)], [[*map(collatz, range(1, 151))]], 40, (4,)),
+    "diverged": Launch([150, words(150)], [[*map(collatz, range(1, 151))]], 40, (4,)),
     "three_dimensions": three_dimensions(),
     "batches": batches(),
     "backwards": Launch([FLOATS.repeat(2)[:64]], [FLOATS.repeat(2)[63::-1]], 64),
     "variables": Launch(
-        [int.from_bytes((T32.astype(np.int32) ** 2).tobytes(), "little"), 0, zeros(36, np.float32)],
+        [int.from_bytes((T32.astype(np.int32) ** 2).tobytes(), "little"), 0, floats(36)],
         [[3, 2, 4, 1 + 4, *(T32 ^ 3) ** 2]],
         counts={"global_load.requests": 5},
     ),
-    "shared_sizes": Launch(
-        [zeros(6, np.uint32)], [[384, 384 + 1024, 300, 1024, 1024, 8]], 1, options={"shared_bytes": 300}
-    ),
+    "shared_sizes": Launch([words(6)], [[384, 384 + 1024, 300, 1024, 1024, 8]], 1, options={"shared_bytes": 300}),
 }

@@ -118,6 +118,8 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
         (("[64][32], b[64][32]", "[64][32], b[32][32]"), "shared-out-of-bounds: .*block's 12288 bytes"),
         (("descriptor(stage.a) + k", "descriptor(stage.a) + t % 2 + k"), "descriptor: .*differs from its warp's"),
     )),
+    ("mma_f16", ("#define A_LINE 24", "#define A_LINE 20"), "misaligned: .*not a multiple of 16"),
+    ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), "misaligned: .*multiples of 32 and 16 are needed"),
 ]  # fmt: skip
 # The same for rungs, launched with a few tiles, or with a shape that is not a multiple of a tile.
 RUNGS: list[tuple[str, tuple[str, str], tuple[int, int, int] | None, str]] = [

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.evaluate import evaluate
-from tests.emulator.helpers import compiled, cuda, edited, integers
+from tests.emulator.helpers import compiled
+from tests.emulator.launches import KERNELS, launched
 from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma, dot
-from worklog.emulator import Result, UnsupportedInstruction, launch
-
-TF32, F16 = cuda("mma_tf32"), cuda("mma_f16")
+from worklog.emulator import UnsupportedInstruction
 
 
 def kinds(case: Mma) -> list[str]:
@@ -77,94 +74,24 @@ def test_any_four_products_and_a_sum(factors: list[tuple[float, float]], sum_: f
     assert set(got.ravel().tolist()) == {dot(one.tolist(), other.tolist(), int(total[0]), "tf32", "f32")}
 
 
-def line_of(source: str, op: str) -> int:
-    """Of the first such instruction: NVRTC's choice among the lines of an asm statement."""
-    return next(i.line for i in compiled(source, "k").instructions if i.op.startswith(op))
-
-
-def products(source: str, n: int = 128) -> tuple[str, tuple[int, ...], int, list[Any]]:
-    rng = np.random.default_rng(0)
-    a, b = (rng.uniform(-1, 1, (n, n)).astype(np.float32) for _ in "ab")
-    c = np.full((n, n), np.nan, np.float32)
-    numbers = [np.int32(n)] * 3
-    return source, (n // 64, n // 64), 128, [*numbers, np.float32(1), a, b, np.float32(0), c]
-
-
-def halves() -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [*(integers(rng, 16, columns).astype(np.float16) for columns in (16, 8)), np.zeros(256, np.float16)]
-
-
-def wmma_arguments() -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    a, b = integers(rng, 16, 24).astype(np.float16), integers(rng, 16, 16).astype(np.float16)
-    return [a, b, integers(rng, 5, 256), np.zeros((3, 256), np.float16), integers(rng, 128), integers(rng, 128)]
-
-
-def wmma_types() -> list[np.ndarray]:
-    rng = np.random.default_rng(1)
-    a, b = rng.integers(0, 4, 2048).astype(np.float16).view(np.uint8), rng.integers(0, 256, 4096, np.uint8)
-    halves = rng.integers(-4, 4, 3200).astype(np.float16)
-    return [a, b, rng.integers(-99, 99, 5632, np.int32), rng.uniform(-1, 1, 256), halves]
-
-
-# Kernels without findings: source, grid, block and arguments.
-KERNELS: dict[str, tuple[str, tuple[int, ...], int, list[Any]]] = {
-    "tf32": products(TF32),
-    "3xtf32": products(TF32.replace("#define PARTS 1", "#define PARTS 3")),
-    "f16": (F16, (1,), 32, halves()),
-    "wmma": (cuda("wmma"), (1,), 32, wmma_arguments()),
-    "wmma of other types": (cuda("wmma_types"), (1,), 32, wmma_types()),
-    "wgmma": products(cuda("wgmma_tf32")),
-}
-
-
-def run_kernel(source: str, grid: tuple[int, ...], block: int, arguments: list[Any]) -> tuple[list[Any], Result]:
-    own = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
-    return own, launch(compiled(source, "k"), grid, block, own, source=source)
-
-
 def test_three_products_of_tf32_are_a_product_of_fp32() -> None:
-    (*_, a, b, _, c), result = run_kernel(*KERNELS["tf32"])
-    assert result.findings == () and 1e-4 < np.abs(c - a.astype(np.float64) @ b).max() < 1e-2
-    (*_, a, b, _, c), result = run_kernel(*KERNELS["3xtf32"])
-    assert result.findings == () and np.abs(c - a.astype(np.float64) @ b).max() < 8e-6
-    assert result.counts.instructions["tensor"] == 3 * 128**3 // (16 * 8 * 8)
+    for parts, least, most in ((1, 1e-4, 1e-2), (3, 0, 8e-6)):
+        (*_, a, b, _, c), result, _ = launched("mma_tf32", ("#define PARTS 1", f"#define PARTS {parts}"))
+        assert result.findings == () and least < np.abs(c.reshape(128, 128) - a.astype(np.float64) @ b).max() < most
+        assert result.counts.instructions["tensor"] == parts * 128**3 // (16 * 8 * 8)
 
 
 def test_ldmatrix_takes_a_wavefront_per_matrix_and_more_with_bank_conflicts() -> None:
     for line, wavefronts in ((36, 4), (32, 32)):
-        source, _ = edited(TF32, "#define LINE 36", f"#define LINE {line}")
-        counted = run_kernel(*products(source))[1].lines[line_of(source, "ldmatrix")].shared_load
+        _, result, source = launched("mma_tf32", ("#define LINE 36", f"#define LINE {line}"))
+        place = next(i.line for i in compiled(source, "k").instructions if i.op.startswith("ldmatrix"))
+        counted = result.lines[place].shared_load
         assert (counted.requests, counted.wavefronts) == (512, 512 * wavefronts)
 
 
-def test_matrices_move_between_shared_memory_and_fragments() -> None:
-    (a, b, d), result = run_kernel(*KERNELS["f16"])
-    assert result.findings == ()
-    np.testing.assert_array_equal(d[:128].reshape(16, 8), a @ b)
-    np.testing.assert_array_equal(d[128:].reshape(8, 16), (a @ b).T)
-
-
-def test_wmma_reads_and_writes_each_layout() -> None:
-    old = KERNELS["wmma"][3][2]
-    (a, b, c, d, x, y), result = run_kernel(*KERNELS["wmma"])
-    # An ldmatrix in the machine code; the other loads are from global memory, or from generic addresses.
-    assert (result.counts.shared_load.requests, result.counts.shared_load.wavefronts) == (1, 4)
-    assert result.findings == ()
-    own = a[:, :16].astype(np.float32)
-    wanted = [own @ b.T, (own.T @ b).T, own @ b]
-    for k, product in enumerate(wanted):
-        np.testing.assert_array_equal(d[k].reshape(16, 16), product)
-        np.testing.assert_array_equal(c[k] - old[k], product.ravel())
-    np.testing.assert_array_equal(c[3].reshape(16, 16), x.reshape(16, 8) @ y.reshape(8, 16))
-    np.testing.assert_array_equal(c[4].reshape(16, 16), x.reshape(8, 16).T @ y.reshape(16, 8).T)
-
-
 def test_wmma_multiplies_integers_bits_and_doubles_in_its_other_shapes() -> None:
-    _, _, old, before, short = KERNELS["wmma of other types"][3]
-    (a, b, c, d, e), result = run_kernel(*KERNELS["wmma of other types"])
-    assert result.findings == ()
+    _, _, old, before, short = KERNELS["wmma_types"].arguments
+    (a, b, c, d, e), _, _ = launched("wmma_types")
 
     def matrix(of: np.ndarray, rows: int, columns: int, line: int, by_rows: bool, start: int = 0) -> np.ndarray:
         lines = of[start : start + line * (rows if by_rows else columns)].reshape(-1, line)
@@ -189,27 +116,11 @@ def test_wmma_multiplies_integers_bits_and_doubles_in_its_other_shapes() -> None
     np.testing.assert_array_equal(c[5120:].reshape(-1, 32)[:8, :8], x @ y.T)
 
 
-def test_a_row_that_is_not_a_multiple_of_16_bytes_is_found() -> None:
-    source, _ = edited(F16, "#define A_LINE 24", "#define A_LINE 20")
-    (found,) = run_kernel(source, (1,), 32, halves())[1].findings
-    assert (found.kind, found.line, found.count) == ("misaligned", line_of(source, "ldmatrix"), 16)
-    assert "not a multiple of 16" in found.message
-
-
-def test_a_wmma_matrix_that_is_not_a_multiple_of_32_bytes_is_found() -> None:
-    source, _ = edited(cuda("wmma"), "(A, B, C + 512", "(A + 4, B, C + 512")
-    (found,) = run_kernel(source, (1,), 32, wmma_arguments())[1].findings
-    assert found.kind == "misaligned" and "multiples of 32 and 16 are needed" in found.message
-
-
-@pytest.mark.parametrize("how", ["diverged", "short block"])
-def test_an_mma_without_all_threads_of_its_warp_is_found(how: str) -> None:
-    source = F16
-    if how == "diverged":
-        source, _ = edited(F16, '  asm volatile("mma', '  if (lane != 5) asm volatile("mma')
-    line, result = line_of(source, "mma"), run_kernel(source, (1,), 31 if how == "short block" else 32, halves())[1]
-    found = [f for f in result.findings if f.kind == "divergent-warp" and f.line == line]
-    assert len(found) == 1 and not result.ok
+def test_an_mma_without_all_threads_of_its_warp_is_found() -> None:
+    for change, block in ((('  asm volatile("mma', '  if (lane != 5) asm volatile("mma'), 32), ("", 31)):
+        _, result, source = launched("mma_f16", change, block=block)
+        line = next(i.line for i in compiled(source, "k").instructions if i.op.startswith("mma"))
+        assert "divergent-warp" in [f.kind for f in result.findings if f.line == line] and not result.ok
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from tests.emulator.evaluate import evaluate
+from tests.emulator.launches import KERNELS, launched
 from tests.emulator.tensor_reference import KINDS, MMAS, Mma, random_words
-from tests.emulator.test_tensor import KERNELS, kinds
+from tests.emulator.test_tensor import kinds
 from tests.emulator.wgmma_reference import CASES, Case, wgmma
 from tests.gpu.test_gpu_instructions import on_gpu
-from worklog.emulator import launch
-from worklog.emulator import load as emulated
 from worklog.errors import CompileFailed
 from worklog.gpu.device import gpu, gpu_reason
 from worklog.kernel.device import Program
@@ -58,19 +57,23 @@ def test_a_wgmma_gives_the_gpus_bits(case: Case, kind: str) -> None:
         compare(*wgmma(case, *matrices, scaled))
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_kernel_gives_the_gpus_bits(name: str) -> None:
-    source, grid, block, arguments = KERNELS[name]
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((name, "") for name in ("mma_tf32", "mma_f16", "wmma", "wmma_types", "wgmma_tf32 uniform")),
+        ("mma_tf32", ("#define PARTS 1", "#define PARTS 3")),
+    ],
+)
+def test_a_kernel_gives_the_gpus_bits(name: str, change: str | tuple[str, str]) -> None:
     try:
-        out = compile_cuda(Program(f"{name}.cu", source, "k"), same_ptx.architecture())
+        here, _, source = launched(name, change, arch=same_ptx.architecture())
     except CompileFailed as error:
         if "cannot open source file" not in str(error):
             raise
         pytest.skip(f"without the wheels of [headers]: {error.args[0].splitlines()[0]}")
-    there = [same_ptx.cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
-    same_ptx.load(out, out.cubin).function(grid, (block,), tuple(there))
-    here = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
-    assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), grid, block, here).findings == ()
+    out, one = compile_cuda(Program("k.cu", source, "k"), same_ptx.architecture()), KERNELS[name]
+    there = [same_ptx.cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in one.arguments]
+    same_ptx.load(out, out.cubin).function(one.grid, (one.block,), tuple(there))
     for mine, theirs in zip(here, there, strict=True):
         if isinstance(mine, np.ndarray):
             bits = f"u{mine.itemsize}"

@@ -7,53 +7,44 @@ explained.json, beside the recorded tables, says why its results are the origina
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import astuple, fields
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import click
+import pandas as pd
 
+from tests import surveys
 from tests.mutants.edits import Edit, chosen, edits
 from tests.mutants.trial import EQUAL, NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, kernels, tried
-from worklog.emulator.device import ARCH, label
-from worklog.kernel.nvrtc import nvrtc_version
 from worklog.runs import documents
 from worklog.runs.tables import Table
 
-KIND, SCHEMA = "mutants", 1
+KIND = "mutants"
 FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / KIND
 EXPLAINED = "explained.json"
 
 
 def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[str, Any]:
     """The table as a document: a row per kernel with the number of mutants of each result, and each survivor."""
-    by_kernel: dict[str, list[Outcome]] = {}
-    for one in outcomes:
-        by_kernel.setdefault(one.kernel, []).append(one)
-    survivors = [one for one in outcomes if one.result == SURVIVED]
-    return {
-        "kind": KIND,
-        "schema": SCHEMA,
-        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "label": f"{label(ARCH, '')} · NVRTC {'.'.join(map(str, nvrtc_version()))}",
-        "rows": [
-            {"kernel": name, "mutants": len(ones), "results": dict(Counter(one.result for one in ones).most_common())}
-            for name, ones in sorted(by_kernel.items(), key=lambda row: [*kernels()].index(row[0]))
+    names = sorted({one.kernel for one in outcomes}, key=[*kernels()].index)
+    results = {name: Counter(one.result for one in outcomes if one.kernel == name) for name in names}
+    return surveys.document(
+        KIND,
+        [{"kernel": name, "mutants": of.total(), "results": dict(of.most_common())} for name, of in results.items()],
+        kinds=dict(Counter(one.kind for one in outcomes).most_common()),
+        survivors=[
+            {"mutant": one.name, "found": one.detail, "explained": explained.get(one.name, "")}
+            for one in outcomes
+            if one.result == SURVIVED
         ],
-        "kinds": dict(Counter(one.kind for one in outcomes).most_common()),
-        "survivors": [
-            {"mutant": one.name, "found": one.detail, "explained": explained.get(one.name, "")} for one in survivors
-        ],
-    }
+    )
 
 
 def table(document: Mapping[str, Any]) -> Table:
@@ -92,21 +83,11 @@ def _all(wanted: Sequence[tuple[str, Edit]], limit_s: float, jobs: int) -> Itera
 @click.option(
     "--keep", type=click.Path(exists=True, path_type=Path), help="--out of an earlier run: its other kernels."
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per mutant.")
-@click.option("--record", "recorded", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON.")
-def main(
-    names: Sequence[str],
-    each: int,
-    seed: int,
-    kinds: Sequence[str],
-    limit: float,
-    jobs: int,
-    keep: Path | None,
-    out: Path | None,
-    recorded: Path | None,
-) -> None:
+@surveys.OUT
+@surveys.RECORD
+def main(names: Sequence[str], each: int, seed: int, kinds: Sequence[str], keep: Path | None, **given: Any) -> None:
     """Check mutants of each KERNEL (default: of all). Exits with 1 where one survives that isn't explained."""
-    known = kernels()
+    known, out = kernels(), given["out"]
     if unknown := sorted(set(names) - known.keys()):
         raise click.UsageError(f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}")
     wanted: list[tuple[str, Edit]] = []
@@ -114,24 +95,21 @@ def main(
         every = [one for one in edits(known[name].source) if not kinds or one.kind in kinds]
         wanted += [(name, one) for one in chosen(every, each, seed + crc32(name.encode()))]
     outcomes: list[Outcome] = []
-    for done in _all(wanted, limit, jobs):
+    for done in _all(wanted, given["limit"], given["jobs"]):
         outcomes.append(done)
         print(f"\r{len(outcomes)} of {len(wanted)} mutants", end="", file=sys.stderr)
-        if out is not None:
-            with out.open("w" if len(outcomes) == 1 else "a", newline="", encoding="utf-8") as file:
-                lines = csv.writer(file)
-                if len(outcomes) == 1:
-                    lines.writerow(field.name for field in fields(Outcome))
-                lines.writerow(astuple(done))
+        if out is not None:  # at once, so that they are kept if the command is stopped
+            first = len(outcomes) == 1
+            surveys.frame([done]).to_csv(out, index=False, mode="w" if first else "a", header=first)
     print(file=sys.stderr)
     if keep is not None:
-        with keep.open(newline="", encoding="utf-8") as file:
-            rows = [{**row, "seconds": float(row["seconds"])} for row in csv.DictReader(file)]
-        outcomes += [Outcome(**row) for row in rows if row["kernel"] not in {one.kernel for one in outcomes}]
+        rows = pd.read_csv(keep, dtype=str, keep_default_na=False).astype({"seconds": float}).to_dict("records")
+        fresh = {one.kernel for one in outcomes}
+        outcomes += [Outcome(**row) for row in rows if row["kernel"] not in fresh]
     path = FOLDER / EXPLAINED
     document = record(outcomes, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
-    if recorded is not None:
-        documents.write_text(recorded, document)
+    if given["recorded"] is not None:
+        documents.write_text(given["recorded"], document)
     print(table(document))
     sys.exit(any(not one["explained"] for one in document["survivors"]))
 
