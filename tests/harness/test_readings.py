@@ -43,7 +43,7 @@ class Case:
     says: tuple[str, ...] = ()
     warm_up: int | None = None
     placements: int = 1
-    device_s: float = 100.0
+    device_s: float = 200.0
 
 
 def warm_up_of(word: str, launches: int) -> Case:
@@ -58,12 +58,16 @@ def few(samples: int) -> Case:
 
 CASES = {
     # settings, each biased alone, on a GPU that has what it is for
-    "a host clock reads the host's cost of a launch": Case({"enqueue_us": 6.5}, {"timer": "host"}, reads=6.5),
-    "without a queue the launch bubble is read": Case({"enqueue_us": 9.0}, {"queue": False}, reads=TRUE_US + 9.0),
+    "a host clock reads the host's cost of a launch": Case(
+        {"machine": Machine(enqueue_us=6.5)}, {"timer": "host"}, reads=6.5
+    ),
+    "without a queue the launch bubble is read": Case(
+        {"machine": Machine(enqueue_us=9.0)}, {"queue": False}, reads=TRUE_US + 9.0
+    ),
     "the event overhead may be kept": Case({"offset_us": 2.5}, {"offset": "kept"}, reads=TRUE_US + 2.5),
     "a warm L2 is faster": Case({"warm_speedup": 1.4}, {"l2": "warm"}, reads=TRUE_US / 1.4),
     "without a warm-up a module is loaded on an idle GPU": Case(
-        {"load_us": 1000.0, "ramp_us": 1e9, "idle_mhz": 500.0},
+        {"machine": Machine(host_now=1e8), "load_us": 1000.0, "ramp_us": 1e9, "idle_mhz": 500.0},
         {"warmup": "none", "statistic": "first"},
         reads=1000.0 + TRUE_US * FAST / 500.0 + 4.0,
     ),
@@ -76,6 +80,9 @@ CASES = {
         says=("MHz (not throttled); all were kept",),
     ),
     "throttling is named": Case({"mask": lambda now: 0x4}, says=("(software power cap); all were kept",)),
+    "and seen without a queue": Case(
+        {"mask": lambda now: 0x20}, {"queue": False}, reads=TRUE_US + 4.0, says=("thermal slowdown); all were kept",)
+    ),
     "idle and application clocks are not throttling": Case({"mask": lambda now: 0x1 | 0x2}),
     "what a warm-up saw while throttled doesn't count": Case(
         {"mask": lambda now: THROTTLING & 0x4 if now < 25_000.0 else 0}, says=("taken again",)
@@ -174,9 +181,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_reading_is_what_the_gpu_was_given_and_says_what_was_not_right(name: str) -> None:
     case = CASES[name]
-    gpu_has = {**case.gpu, "machine": Machine(enqueue_us=case.gpu.get("enqueue_us", 4.0))}
-    gpu_has.pop("enqueue_us", None)
-    gpu = VirtualGpu(**gpu_has)
+    gpu = VirtualGpu(**case.gpu)
     result = timed(gpu, Harness().but(**case.changes), us=case.us, size=4096)
     reading = result.reading
     said = reading.degradations

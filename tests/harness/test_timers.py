@@ -38,50 +38,44 @@ def middle(reading: Reading, which: str = "subject") -> float:
 # ---------------------------------------------------------------------------------------------------------- rotation
 
 
-@pytest.mark.parametrize(
-    ("set_bytes", "sets"), [(16 * MIB, 12), (64 * MIB, 3), (200 * MIB, 2), (65 * MIB, 3), (MIB, 192)]
-)
-def test_the_sets_are_three_times_the_cache_and_at_least_two(set_bytes: int, sets: int) -> None:
-    assert input_sets(set_bytes, 64 * MIB) == sets
+def test_the_sets_are_three_times_the_cache_and_at_least_two() -> None:
+    sets = {16 * MIB: 12, 64 * MIB: 3, 200 * MIB: 2, 65 * MIB: 3, MIB: 192}
+    assert {set_bytes: input_sets(set_bytes, 64 * MIB) for set_bytes in sets} == sets
+    with pytest.raises(BadSetting, match="without a byte"):
+        input_sets(0, 64 * MIB)
 
 
-def test_inputs_that_rotate_are_as_cold_as_after_a_flush_for_both_kernels() -> None:
+def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_is_refused() -> None:
     gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
     reading = read(gpu, ROTATE)
     assert (middle(reading), middle(reading, "baseline")) == (approx(50.0), approx(80.0))
     assert "flush" not in gpu.log
-
-
-def test_what_cannot_rotate_is_refused_and_would_have_been_warm() -> None:
-    gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
     with pytest.raises(BadSetting, match=r"3 sets of 16\.00 MiB .* L2 of 64 MiB: give 12"):
         read(gpu, ROTATE, sets=3)
-    assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4)
+    assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4), "it would have been warm"
     with pytest.raises(BadSetting, match="take l2 = flush"):
         time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), ROTATE)
-    with pytest.raises(BadSetting, match="without a byte"):
-        input_sets(0, 64 * MIB)
 
 
 # -------------------------------------------------------------------------------------------------------------- graph
 
 
 def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its_nodes() -> None:
-    assert middle(read(VirtualGpu(offset_us=3.6, machine=Machine(enqueue_us=9.0)), GRAPH)) == approx(50.0 + 0.36)
-    assert middle(read(VirtualGpu(offset_us=0.0, node_us=1.0), GRAPH)) == approx(51.0)
+    gpu = VirtualGpu(offset_us=3.6, node_us=1.0, machine=Machine(enqueue_us=9.0))
+    assert middle(read(gpu, GRAPH)) == approx(50.0 + 0.36 + 1.0)
+    cached = VirtualGpu(offset_us=0.0, warm_speedup=1.4)
+    assert middle(read(cached, GRAPH.but(l2="rotate"))) == approx(50.0), "cold in every node"
+    assert middle(read(cached, GRAPH, sets=1)) == approx(50.0 / 1.4)
+    slow = VirtualGpu()
+    assert middle(read(slow, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
+    assert slow.machine.host_now < 40e6, "a graph of slow kernels is short"
 
 
-def test_a_graph_with_rotating_inputs_is_cold_in_every_node() -> None:
-    gpu = VirtualGpu(offset_us=0.0, warm_speedup=1.4)
-    assert middle(read(gpu, GRAPH.but(l2="rotate"))) == approx(50.0)
-    assert middle(read(gpu, GRAPH, sets=1)) == approx(50.0 / 1.4)
-
-
-@pytest.mark.parametrize(("sets", "launches"), [(12, 12), (4, 12), (25, 25), (1, 10)])
-def test_a_graph_goes_whole_rounds(sets: int, launches: int) -> None:
+def test_a_graph_goes_whole_rounds() -> None:
+    launches = {12: 12, 4: 12, 25: 25, 1: 10}
     gpu = VirtualGpu()
-    (graph,) = as_graphs(gpu, [rotating(gpu, 50.0, sets)], "rotate", 10)
-    assert graph.launches == launches
+    graphs = {sets: as_graphs(gpu, [rotating(gpu, 50.0, sets)], "rotate", 10) for sets in launches}
+    assert {sets: graph.launches for sets, (graph,) in graphs.items()} == launches
 
 
 def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +84,6 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: p
     monkeypatch.setattr(gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1])
     time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), GRAPH, move=gpu.move)
     assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 8
-
-
-def test_a_graph_of_slow_kernels_is_short() -> None:
-    gpu = VirtualGpu()
-    assert middle(read(gpu, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
-    assert gpu.machine.host_now < 40e6
 
 
 def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
@@ -173,12 +161,9 @@ def test_witnesses_that_agree_have_nothing_to_say(us: float) -> None:
     assert found.others["graph"] == approx(us + 1.0, rel=2e-3)
 
 
-def test_an_offset_that_is_wrong_is_found_out_by_all() -> None:
+def test_a_wrong_offset_is_found_out_by_all_and_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     gpu = VirtualGpu(offset_us=9.0)
     assert len(check(gpu, gpu.kernel(50.0)).disagreements) == 3
-
-
-def test_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     gpu = VirtualGpu(Machine(enqueue_us=5.0))
     found = check(gpu, gpu.kernel(8.0))
     assert "launch of 5.0 µs" in found.absent["wall clock"]

@@ -95,10 +95,11 @@ class Machine:
         bytes_per_us: float = 16384.0,
         warm_speedup: float = 1.25,
         l2_bytes: int = 64 * 2**20,
+        host_now: float = 0.0,
     ) -> None:
         self.enqueue_us, self.flops_per_us, self.bytes_per_us = enqueue_us, flops_per_us, bytes_per_us
         self.warm_speedup, self.l2_bytes = warm_speedup, l2_bytes
-        self.host_now = self.device_now = 0.0
+        self.host_now, self.device_now = host_now, 0.0
         self.legacy = Stream("legacy")
         self.streams = [self.legacy]
         self.current = self.legacy
