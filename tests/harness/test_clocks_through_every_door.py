@@ -39,22 +39,21 @@ SHAPE = Shape.of(64)
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(bench, "run_child", in_this_process)
-    for name in ("worklog.runner.measure", "worklog.gpu.device", "worklog.runner.timing"):
-        monkeypatch.setattr(f"{name}.require_gpu", lambda: None, raising=False)
-    monkeypatch.setattr(bench, "gpu_reason", lambda: None)
-    monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=calibration()))
+    monkeypatch.chdir(tmp_path)
+    for name in ("runner.measure", "gpu.device", "runner.timing"):
+        monkeypatch.setattr(f"worklog.{name}.require_gpu", lambda: None, raising=False)
     for name in ("runner.session", "runner.check", "runner.sweep", "gpu.device"):
         monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: [Task(BASELINE, SHAPE)])
-    monkeypatch.setattr("worklog.plots.draw_all", lambda *_: Drawn())
+    for name, pretended in {
+        "runner.measure.run_child": in_this_process,
+        "runner.measure.gpu_reason": lambda: None,
+        "runner.session.Session": lambda: SimpleNamespace(calibration=calibration()),
+        "runner.tasks.article_tasks": lambda: [Task(BASELINE, SHAPE)],
+        "plots.draw_all": lambda *_: Drawn(),
+    }.items():
+        monkeypatch.setattr(f"worklog.{name}", pretended)
     with fake_nvml.pretended(tmp_path / "nvml.json"):
         yield
-
-
-def sm_mhz() -> float:
-    return float(fake_nvml.sm_mhz())
 
 
 class LockableSession(VirtualSession):
@@ -62,7 +61,7 @@ class LockableSession(VirtualSession):
 
     def __init__(self, brought: Mapping[str, Kernel]) -> None:
         super().__init__(Machine(), *brought.values())
-        self.timeline.clock_mhz = lambda start, stop: sm_mhz()  # type: ignore[method-assign]
+        self.timeline.clock = lambda now: fake_nvml.sm_mhz()  # type: ignore[attr-defined]
 
     def subject(self, name: str) -> Subject:
         return self.baselines["fp32"]
@@ -72,7 +71,7 @@ class LockableSession(VirtualSession):
 
 
 def calibration() -> Any:
-    return replace(CALIBRATION, sm_mhz=sm_mhz())
+    return replace(CALIBRATION, sm_mhz=fake_nvml.sm_mhz())
 
 
 def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: Any, **__: Any) -> SimpleNamespace:
@@ -97,35 +96,26 @@ def of_run(run: worklog.Run) -> Said:
     return run.measurements[-1].label, str([run.notes, run.measurements[-1].degradations])
 
 
-def command(*words: str) -> Any:
-    done = CliRunner().invoke(main, [*words, "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
 def of_command(*words: str) -> Door:
-    """A command that writes a run file."""
+    """A command that writes a run file, or prints what it measured."""
 
     def ask(clocks: str) -> Said:
-        document = command(*words, "--set", f"clocks={clocks}", *QUICK)
-        return of_run(worklog.open_run(Path(document["path"])))
+        quick = QUICK if words != ("calibrate",) else []
+        command = [*words, "--set", f"clocks={clocks}", *quick, "--json"]
+        done = CliRunner().invoke(main, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        document = json.loads(done.stdout)
+        if "path" in document:
+            return of_run(worklog.open_run(Path(document["path"])))
+        return document["label"], str(document["remarks"])
 
     return ask
-
-
-def results(clocks: str) -> Said:
-    return of_run(worklog.results([BASELINE], [64], clocks=clocks, **SHORT))
 
 
 def ablate(clocks: str) -> Said:
     found = worklog.ablate(BASELINE, [64], harness=Harness(clocks=clocks, **SHORT))
     assert any(m.changed.get("clocks") == "ignored" for m in found.measurements)
     return of_run(replace(found, measurements=found.measurements[:1]))
-
-
-def calibrate(clocks: str) -> Said:
-    document = command("calibrate", "--set", f"clocks={clocks}")
-    return document["label"], str(document["remarks"])
 
 
 def cell(clocks: str) -> Said:
@@ -142,48 +132,44 @@ def panel(clocks: str) -> Said:
 
 
 def time(clocks: str) -> Said:
-    virtual = VirtualGpu(clock=lambda now: sm_mhz())
+    virtual = VirtualGpu(clock=lambda now: fake_nvml.sm_mhz())
     with mock.patch.object(timing, "own_session", lambda: session_on(virtual, CALIBRATION)):
         found = worklog.time(virtual.kernel(50.0), harness=Harness(clocks=clocks))
     return found.label, str(found.degradations)
 
 
 DOORS: dict[str, Door] = {
-    "results": results,
+    "results": lambda clocks: of_run(worklog.results([BASELINE], [64], clocks=clocks, **SHORT)),
     "run": of_command("run", BASELINE, "--size", "64"),
     "ablate": ablate,
     "article": of_command("article", "--out", "drawn", "--readme", "none.md"),
     "sweep": of_command("sweep", "tiles_2d", "--axis", "BM=64", "--size", "128"),
-    "calibrate": calibrate,
+    "calibrate": of_command("calibrate"),
     "cell": cell,
     "panel": panel,
     "time": time,
 }
 
 
-def given_back() -> bool:
-    return fake_nvml.state()["sm"] is fake_nvml.state()["memory"] is None
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door: str) -> None:
-    label, _ = DOORS[door]("locked:1395")
-    assert "clocks locked at 1395 MHz" in label
-    assert "lock sm" in fake_nvml.state()["calls"] and given_back()
-
-
-@pytest.mark.parametrize("door", ["run", "calibrate"])
-def test_without_a_number_the_lock_is_at_a_clock_that_lasts(door: str) -> None:
-    label, _ = DOORS[door]("locked")
-    assert "clocks locked at 1770 MHz" in label and given_back()
-
-
-@pytest.mark.parametrize("door", ["run", "calibrate", "panel", "time"])
-def test_where_they_cannot_be_locked_the_label_does_not_say_so_and_the_reason_is_stated(door: str) -> None:
-    fake_nvml.write(refuses=["lock sm"])
-    label, degraded = DOORS[door]("locked")
-    assert "clocks as found" in label and "locked at" not in label
-    assert "run as root" in degraded and given_back()
+@pytest.mark.parametrize(
+    ("door", "clocks", "mhz"),
+    [
+        *((door, "locked:1395", 1395) for door in DOORS),
+        *((door, "locked", 1770) for door in ("run", "calibrate")),
+        *((door, "locked", None) for door in ("run", "calibrate", "panel", "time")),
+    ],
+)
+def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
+    door: str, clocks: str, mhz: int | None
+) -> None:
+    """Or why they can't be; without a number at a clock that lasts."""
+    fake_nvml.write(refuses=[] if mhz else ["lock sm"])
+    label, degraded = DOORS[door](clocks)
+    if mhz:
+        assert f"clocks locked at {mhz} MHz" in label and "lock sm" in fake_nvml.state()["calls"]
+    else:
+        assert "clocks as found" in label and "locked at" not in label and "run as root" in degraded
+    assert fake_nvml.state()["sm"] is fake_nvml.state()["memory"] is None, "they are given back"
 
 
 @pytest.mark.parametrize("words", [["ablate", "naive"], ["article"], ["calibrate"]])
