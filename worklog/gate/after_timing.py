@@ -1,35 +1,32 @@
 """Stages after timing: every timed launch was right, the time is possible, a second clock agrees, the GPU is idle.
 
-A kernel that is right while it is checked can do something else while it is timed: copy the result that it computed for
-these inputs before, leave out a tile of every second launch, work on another stream and finish late. So before each
-timed launch A and B get new contents and C a sentinel, and after the end event C is projected on a random vector of
-signs, drawn after the launch; all in the stream, with nothing between the two events.
+A kernel can be right while it is checked and do something else while it is timed: copy an earlier result, leave out a
+tile of every second launch, or work on another stream and finish late. So before each timed launch A and B get new
+contents and C a sentinel, and after the end event C is projected on a random vector of signs, drawn after the launch.
+All of it is in the stream, and nothing is between the two events.
 
-The contents are a hash of a random key and the index, so the check recomputes them, and finds out whether the kernel
-changed A or B. The projection C x is compared with alpha A (B x) in FP64, in units of u times the 2-norm of the row's
-products (worklog.gate.precision). A row with one wrong element exceeds the limit for FP32 unless that element is off by
-less than about 1e-5 of the row's norm. The rms over the rows of each launch has a limit too: a largest error alone
-would leave room for a whole format (TF32 below fp32-emulated, BF16 below TF32).
+The contents are a hash of a random key and the index, so the check recomputes them and sees whether the kernel changed
+A or B. The projection C x is compared with alpha A (B x) in FP64, in units of u times the 2-norm of the row's products
+(worklog.gate.precision). One wrong element exceeds the limit for FP32 unless it is off by less than about 1e-5 of the
+row's norm. The rms over the rows of each launch has a limit too, because a limit on the largest error alone leaves room
+for a whole format (TF32 below fp32-emulated, BF16 below TF32).
 
 The check evicts some of the kernel's code from the instruction caches. A kernel of about 10 µs reads a few percent
-longer, never shorter, and so does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much;
-notebook 09 shows the same kernel with and without). From 1024 on it is below a percent.
+longer, as does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much); from size 1024 on it is
+below a percent.
 
-2MNK operations cannot take less than 2MNK over the peak of the datapath that the kernel's code uses: for multiply-adds
-of FP32, SMs x FP32 lanes x 2 x the highest clock that the driver states. For FP32 on tensor cores, the peak of their
-operands' type over the least number of products that FP32 needs, and the FP32 lanes beside it. A shorter time has lost
-work, or a part of the time: the events were on another stream than the kernel, an algorithm with fewer operations was
-not declared, or the class is wrong. From 95 % of the peak on the stage says so; above 102 %, which leaves room for a
-clock that is stated too low, it fails. Only unbiased measurements are checked: a biased one is expected to be
-impossible.
+2MNK operations cannot take less than 2MNK over the peak of the datapath that the kernel's code uses: the FP32 lanes, or
+these and, for FP32 on tensor cores, the peak of the operands' type over the fewest products that FP32 needs. A shorter
+time has lost work or a part of the time: the events were on another stream, an algorithm with fewer operations wasn't
+declared, or the class is wrong. From 95 % of the peak on the stage says so; above 102 %, which leaves room for a clock
+that is stated too low, it fails. Biased measurements are expected to be impossible and aren't checked.
 
-The GPU's global timer is independent of events. It is read before the flush and after the end event, so it contains
-flush and launch; without the launch it must be the same for kernel and baseline, which are flushed alike. If it is more
-for the kernel, the events have missed a part of its work. A host function is allowed a few microseconds more: if it
-works on streams of its own and joins them, as it should, the GPU switches between queues outside the events too.
+The GPU's global timer is independent of events. It is read before the flush and after the end event. What it reads
+beside the launch must be the same for kernel and baseline; if it is more for the kernel, the events have missed a part
+of its work. A host function is allowed a few microseconds more, because the GPU may switch between its queues.
 
-A host function can also leave work on a stream that it doesn't join. The end event doesn't wait for that work. So the
-host waits for the harness's stream, then for the whole device: the second wait must return at once.
+A host function can also leave work on a stream that it doesn't join. The host waits for the harness's stream, then for
+the whole device: the second wait must return at once.
 """
 
 from __future__ import annotations

@@ -12,14 +12,12 @@ with integers that its format holds.
 
 A and B are multiplied by large or small powers of two, which rounds nothing: FP16 parts can have FP32's error on
 numbers around 1 and fail on 1e9 or 1e-9. Only the class fp16 is exempt. The factor is one for a whole matrix, because
-rows of different scales would fail Strassen's algorithm, whose error is bounded by norms. So a kernel that rescales by
-the matrix maximum passes here; worklog.gate.hard_data names it. The factors of the edge shapes are taken from a deck of
-equal ranges, so that no magnitude from 2^-40 to 2^40 is left out.
+Strassen's error is bounded by norms (worklog.gate.hard_data scales rows). The factors of the edge shapes come from a
+deck of equal ranges, so that no magnitude from 2^-40 to 2^40 is left out.
 
 A shortcut for special data can be wrong: the first zero of a row taken for its end, a matrix taken for the identity by
 its corner or its diagonal, one element taken for its row. So one operand of E1 is also made sparse, diagonal, the
-identity or nearly, and constant in rows or columns. Where it is nearly so, the exceptions are few and far from the
-corner.
+identity or nearly, and constant in rows or columns, with few exceptions far from the corner.
 """
 
 from __future__ import annotations

@@ -2,31 +2,28 @@
 
 FP32 hardware forms each product of two 24-bit significands exactly and rounds once. Two methods have FP32's error and
 do not: Strassen's algorithm multiplies sums of elements, and emulation on tensor cores assembles each product from
-several shorter ones without the smallest (3xTF32, BF16x3). Both pass and need not be declared, but the result is
-labelled, so that a reader can compare speeds.
+several shorter ones without the smallest (3xTF32, BF16x3). Both pass undeclared, but the result is labelled.
 
 Family E4: odd 12-bit integers in A, and in each column of B a single odd 12-bit integer among zeros. Every element of C
 is then one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator. Up to
 ROWS rows are compared, drawn anew each time: a kernel that shortens the products in a share s of the rows is missed
 with a probability of (1 - s)^ROWS.
 
-The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K
-products. In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a
-constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000 to 92000: two orders of magnitude apart, on any
-zero-mean data. The limits allow a factor of four on the rms of FP32 and of more than five on its largest error. Between
-FP32 and TF32 lie products assembled from several short ones, and accumulators that truncate, whose error grows with K
-and not with its root: the class fp32-emulated.
+The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K products.
+In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a constant of
+4400 (rounded) to 11500 (truncated), BF16 inputs 35000 to 92000, on any zero-mean data. The limits allow a factor of
+four on the rms of FP32 and of more than five on its largest error. Between FP32 and TF32 lies the class fp32-emulated:
+products assembled from short ones, and accumulators that truncate, whose error grows with K.
 
-A factor is not a format. Rounded operands leave an error that is uncorrelated with the result; truncated ones, and
-truncating accumulators, make the result smaller, and that factor explains up to 86 % of the squared error (on U(-1, 1),
-N(0, 1) and a grid of hundredths, K = 16 to 4096). Where a factor explains nearly all of the error, or makes the result
-larger, the kernel is wrong by that factor, whatever format its rms resembles: 1.001 resembles BF16. What a shrinking
-factor leaves unexplained is the same for a format that rounds and one that truncates, 4400 and 35000, and has a limit
-of its own: operands in 127 equal steps have an error as large as truncated BF16, 94000, without a factor in it.
+A factor is not a format. Rounded operands leave an error that is uncorrelated with the result. Truncation makes the
+result smaller, and that factor explains up to 86 % of the squared error (on U(-1, 1), N(0, 1) and a grid of hundredths,
+K = 16 to 4096). Where a factor explains nearly all of the error, or makes the result larger, the kernel is wrong by
+that factor, whatever format its rms resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained is the
+same for a format that rounds and one that truncates, 4400 and 35000, and has a limit of its own: operands in 127 equal
+steps have an error as large as truncated BF16, without a factor in it.
 
 Some rows are compared with an FP64 product, element by element: the first, the last and random ones. Every row is
-compared in one number, its projection on a random vector, in units of the 2-norm of the row's gauges: a row that is
-wrong by much more than rounding shows there, sampled or not.
+compared in one number, its projection on a random vector, so that a row that is wrong by much more than rounding shows.
 """
 
 from __future__ import annotations

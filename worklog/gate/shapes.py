@@ -2,32 +2,31 @@
 and the same bits when a launch is repeated.
 
 Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
-bound that is off by one, a row that no thread computes. So the edge shapes are shapes around warps and tiles, down to a
-single element, with M, N and K all different; for a kernel that takes only whole tiles, different numbers of them; and
-a few drawn at random: long ones, because a swizzle can be right up to some number of tiles, and a square.
+bound that is off by one. So the edge shapes are shapes around warps and tiles, down to a single element, with M, N and
+K all different; for a kernel that takes only whole tiles, different numbers of them; and a few drawn at random: long
+ones, because a swizzle can be right up to some number of tiles, and a square.
 
-Each shape runs with several alpha and beta, because a kernel that ignores one of them is right for the usual 1 and 0.
-They are drawn from halves up to 3.5, and 0 for alpha. The inputs alternate between the exact families
-(worklog.gate.exact), stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds
-and no tolerance is needed: each element is compared with the FP64 product, the guards around C must be intact, and A
-and B unchanged.
+Each shape runs with several alpha and beta, halves up to 3.5, because a kernel that ignores one of them is right for
+the usual 1 and 0. The inputs alternate between the exact families (worklog.gate.exact), stretched by powers of two, and
+C starts with even integers where beta is not 0, so nothing rounds: each element is compared with the FP64 product, the
+guards around C must be intact, and A and B unchanged.
 
 A kernel can be right on every small shape and wrong at the benchmark's: a library switches to tensor cores from some
-size on, a swizzle stops being a permutation, an index overflows. So the exact families run at the benchmark's shape
-too. A reference product at 4096 would take too long, so C, A and B are projected on random integer vectors instead
+size on, a swizzle stops being a permutation, an index overflows. So the exact families run there too. A reference
+product at 4096 would take too long, so C, A and B are projected on random integer vectors
 (worklog.gate.exact.Projection). Only if a row is wrong is the product computed, for the rows and columns that the
 projections name, to draw the error map. Here alpha is a power of two with a sign, and beta and the old C are odd
 integers of 12 and 11 bits, because a fast path for large shapes can forget or shorten either.
 
 The benchmark shape is mostly a multiple of every tile, so a kernel that chooses another path for large shapes could
-drop edges there unseen. So it also runs just below that size: with all sizes odd, with all of them 4 times an odd
-number, which loads of four elements take, and with only K or only N odd, beside whole tiles. Inputs are drawn and
-results projected on the device, as for every timed launch (worklog.gate.after_timing), which costs the host nothing.
+drop edges there. So it also runs just below that size: with all sizes odd, with all of them 4 times an odd number,
+which loads of four elements take, and with only K or only N odd. Inputs are drawn and results projected on the device,
+as for every timed launch (worklog.gate.after_timing).
 
-A race need not show in one launch. On the dense integers of family E1 every order of additions gives the same result,
-so two launches of a right kernel agree bit by bit, even with atomics. The repeated launches write a second C, filled
-with a sentinel before each, which is compared with the first on the device: at least 3 launches, and on a GPU 20 or as
-many as fit into half a second. A race that is rarer needs compute-sanitizer's racecheck or the emulator.
+A race need not show in one launch. On the dense integers of family E1 two launches of a right kernel agree bit by bit,
+even with atomics. The repeated launches write a second C, which is compared with the first on the device: at least 3
+launches, and on a GPU 20 or as many as fit into half a second. A race that is rarer needs compute-sanitizer's racecheck
+or the emulator.
 """
 
 from __future__ import annotations

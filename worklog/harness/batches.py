@@ -2,21 +2,21 @@
 
 An unbiased sample is: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
 kernel so that the GPU doesn't wait for the host between the events, and nothing queued behind it. A GPU fetches its
-commands from the host's memory a few at a time. If more samples waited in the queue, the fetch would fall between the
-events and make them read longer, by an amount that depends on the position in the queue's ring.
+commands from the host's memory a few at a time, and with more samples in the queue a fetch could fall between the
+events.
 
-The launch descriptors lie in a ring of a few places as well, and a short kernel takes longer from some places than
-from others. A regular loop would give the subject some places and the baseline others, and the ratio of a kernel to
-itself would not be 1. So a random number of empty kernels goes before each sample.
+The launch descriptors lie in a ring of a few places, and a short kernel takes longer from some places than from others.
+A regular loop would give the subject some places and the baseline others. So a random number of empty kernels goes
+before each sample.
 
 The buffers' addresses matter too (the pitfall `placement`): they move to a new random placement every few turns. The
 first launch in a placement counts like the others: the kernel that writes new inputs, or the copy that moves the old
-ones, has touched the same pages just before, and the flush evicts the same lines before every launch.
+ones, has touched the same pages just before.
 
 Launches in a row give the hot time, as NVBench's batch measurement, and the energy of one launch. They follow each
-other without a flush, so that they find in L2 what the one before left, and the end of one overlaps with the start of
-the next. NVML's energy counter is read before and after launches that last long enough for it, since it advances only
-every few tens of milliseconds.
+other without a flush, so they find in L2 what the one before left, and the end of one overlaps with the start of the
+next. NVML's energy counter advances only every few tens of milliseconds, so it is read around launches that last much
+longer.
 """
 
 from __future__ import annotations
