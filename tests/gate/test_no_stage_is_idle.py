@@ -49,7 +49,7 @@ NO_NAN: Off = {(NumpyDevice, "fill"): lambda self, buffer, value: fill(self, buf
 NO_SCALARS: Off = {(precision, "check_scalars"): always("scalars")}
 NOT_HARD: Off = {(checker, "check_hard_data"): always("hard data")}
 NOT_RAGGED: Off = {(shapes, "check_ragged"): always("ragged")}
-SAME_POWER: Off = {(shapes, "_power"): lambda rng: 2.0}
+SAME_POWER: Off = {(shapes, "POWERS"): (2.0,)}
 
 
 CASES: dict[str, tuple[Off, Function]] = {

@@ -47,7 +47,6 @@ from worklog.gate.exact import (
     HEADROOM,
     RANGE,
     STRUCTURES,
-    Decks,
     ExactProblem,
     Indices,
     Projection,
@@ -61,7 +60,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import ErrorMap, Stage, error_map, failed, if_rounded, passed
 from worklog.kernel import Program, Subject
-from worklog.problem import Domain, Float32, Shape
+from worklog.problem import Domain, Float32, Float64, Shape
 
 EDGE_SHAPES = "exact on edge shapes"
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
@@ -146,7 +145,10 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     decks = {name: (exponents(rng), exponents(rng)) for name in names}
 
     def of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
-        return _edge_problem(name, shape, scalars, memory, claimed, decks[name])
+        a, b = family(name, shape, rng, claimed, 0 if scalars == USUAL else HEADROOM)
+        of_a, of_b = stretch(a, b, rng, claimed, decks[name])
+        before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
+        return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
     found, launches = None, 0
     for name, case in zip(cycle(names), cases):
@@ -180,25 +182,12 @@ def _scalars(rng: np.random.Generator, index: int, most: int, domain: Domain) ->
     """Pairs for one shape: the usual one, alpha alone, beta alone or with the usual alpha, and both; of these, the ones
     that the kernel takes.
     """
-    pairs = _pairs(rng, index, most)
+    x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
+    pairs: tuple[Scalars, ...] = USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
+    if most < 4:  # the largest shapes take the longest
+        pairs = ((x, 0.0), (y, z))[:most]
     taken = ((alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs)
     return tuple(dict.fromkeys(taken))
-
-
-def _pairs(rng: np.random.Generator, index: int, most: int) -> tuple[Scalars, ...]:
-    x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
-    if most < 4:  # the largest shapes take the longest
-        return ((x, 0.0), (y, z))[:most]
-    return USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
-
-
-def _edge_problem(
-    name: str, shape: Shape, scalars: Scalars, memory: Memory, claimed: str, decks: Decks
-) -> ExactProblem:
-    a, b = family(name, shape, memory.rng, claimed, 0 if scalars == USUAL else HEADROOM)
-    of_a, of_b = stretch(a, b, memory.rng, claimed, decks)
-    before = _old(shape, memory.rng) * np.float32(of_a * of_b) if scalars[1] else None
-    return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
 
 def _old(shape: Shape, rng: np.random.Generator) -> Float32:
@@ -235,30 +224,35 @@ def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMa
         return None
     factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
     where = error_map(result.c, expected, result.sentinel, factors)
-    if mistake := problem.wrong_scalar(result.c, product):
-        return replace(where, guess=f"This is the result if {mistake}.")
+    guess = _guess(subject, memory, problem, result, product)
+    return replace(where, guess=guess) if guess else where
+
+
+def _guess(subject: Subject, memory: Memory, problem: ExactProblem, result: Result, product: Float64) -> str:
+    """The usual mistake that gives exactly this result, or ""."""
     transposed = problem.b.reshape(problem.b.shape[::-1]).T
     layouts = {
         "C is written transposed": product.T.reshape(product.shape),
         "B is read transposed": problem.a.astype(np.float64) @ transposed,
     }
-    for mistake, other in layouts.items():
-        if np.array_equal(result.c, (problem.alpha * other).astype(np.float32)):
-            return replace(where, guess=f"This is the result if {mistake}.")
+    mistake = problem.wrong_scalar(result.c, product) or next(
+        (words for words, other in layouts.items() if np.array_equal(result.c, np.float32(problem.alpha * other))), ""
+    )
+    if mistake:
+        return f"This is the result if {mistake}."
     if problem.before is None and (result.c == result.sentinel).all():
         # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
         again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
-        if np.array_equal(again.c, expected):
-            guess = "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
-            return replace(where, guess=guess)
+        if np.array_equal(again.c, problem.result(product, problem.alpha, problem.beta)):
+            return "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
     if problem.stretched != (1.0, 1.0) and _mistake(subject, memory, problem.around_1) is None:
-        guess = "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
-        return replace(where, guess=guess)
-    return where
+        return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
+    return ""
 
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
+POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
 MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
 RAGGED = "just below the benchmark shape"
 MOST_CUT = 16  # pairs of rows, columns or terms
@@ -282,18 +276,13 @@ def exact_problems(
         with_beta = index == 2 and takes[1]
         a, b = family(name, shape, rng, claimed, int(with_beta))
         of_a, of_b = stretch(a, b, rng, claimed)
-        alpha = _power(rng) if index and takes[0] else 1.0
+        alpha = float(rng.choice(POWERS)) if index and takes[0] else 1.0
         # Odd integers of 12 and of 11 bits: their product is as large as A B may be.
         beta = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
         old = float(2 * rng.integers(512, 1024) + 1) * abs(alpha) * of_a * of_b
         problem = ExactProblem(name, a, b, (of_a, of_b), alpha, beta, old if beta else None)
         found.append((problem, Projection.of(a, b, rng, alpha, beta * old, abs(alpha) * of_a * of_b)))
     return found
-
-
-def _power(rng: np.random.Generator) -> float:
-    """±1/4 to ±4, never 1."""
-    return float(rng.choice((-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)))
 
 
 def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Exact]) -> Stage:
