@@ -60,8 +60,6 @@ class Hosted(Product):
     def baseline(self, a, b):
         return np.zeros((2, 2))
 
-calls = 0
-
 def right(a, b, c, n):
     xp.gemm(1.0, a, b, 0.0, c)
 
@@ -73,13 +71,9 @@ def returns(a, b):
 def wrong(a, b, c, n):
     xp.gemm(2.0, a, b, 0.0, c)
 
-def lazy(a, b, c, n):
-    global calls
-    calls += 1
-    if calls <= 4:  # while it is checked
-        xp.gemm(1.0, a, b, 0.0, c)
-    else:
-        xp.gemm(1.0, a, b, 0.0, xp.empty(*a.shape))
+def lazy(a, b, c, n, calls=[]):
+    calls.append(n)
+    xp.gemm(1.0, a, b, 0.0, c if len(calls) <= 4 else xp.empty(*a.shape))  # right while it is checked
 """
 
 
