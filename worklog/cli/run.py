@@ -75,16 +75,19 @@ def run(
     from worklog.problem import Shape, drawn, shapes
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
-    from worklog.runner.tuned import SHAPES
 
     if selection.problem() is not None:
         others = {"size": sizes, "axis": axes, "shapes": count, "preview": preview, "against": against}
         output.finish(selection.run_solutions(kernels, harness, out, launch, **others), with_details=details)
         return
     of_sizes, of_templates = selection.both_axes(axes)
-    if count and (sizes or of_sizes):
-        raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
-    kinds = drawn(count, seed, SHAPES) if count else {}
+    kinds: dict[Shape, str] = {}
+    if count:
+        from worklog.runner.tuned import SHAPES
+
+        if sizes or of_sizes:
+            raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
+        kinds = drawn(count, seed, SHAPES)
     sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
     chosen = selection.kernels_of(kernels, of_templates, **launch) or None
     baselines = selection.baselines_of(against, **launch)
