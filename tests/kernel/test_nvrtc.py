@@ -260,6 +260,9 @@ def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_ti
     assert entries(cache) == [] and found[0] != found[1]
     within = replace(outside, options=(), headers=(("two.h", "#define TWO 2\n"),))
     assert another_process(within) == another_process(within) and len(entries(cache)) == 1
+    of_a_user = Kernel.from_source("__global__ void k(float* a) { a[0] = INFINITY; } int main() {}").program
+    another_process(of_a_user)
+    assert "-default-device" in of_a_user.options and of_a_user.headers and len(entries(cache)) == 2
     assert another_process(replace(within, headers=(("two.h", "#define TWO 3\n"),))).ptx == found[1]
 
 

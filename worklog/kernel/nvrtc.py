@@ -33,7 +33,9 @@ OWN = {"sm_90": r"\b(setmaxnreg|wgmma|\w*FEAT_SM90\w*)\b"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 # An option that makes NVRTC read no file.
-READS_NOTHING = re.compile(r"-std=|-[DU]|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b")
+READS_NOTHING = re.compile(
+    r"-std=|-[DU]|-(default-device|device-int128)$|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b"
+)
 VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
 
 
@@ -127,7 +129,8 @@ def _reads_files(program: Program) -> bool:
     """Whether NVRTC may read a file that is not part of the program. A comment about an #include counts, too."""
     own = {name for name, _ in program.headers}
     known = sum(name in own for name in included(program.whole))
-    return program.whole.count("include") > known or not all(map(READS_NOTHING.match, program.options))
+    options = (one for one in program.options if one.removeprefix("-include=") not in own)
+    return program.whole.count("include") > known or not all(map(READS_NOTHING.match, options))
 
 
 def needs_own_features(program: Program, arch: str) -> bool:
@@ -137,7 +140,7 @@ def needs_own_features(program: Program, arch: str) -> bool:
 
 def of_nvidia(program: Program) -> tuple[str, ...]:
     """Options with the folders of NVIDIA's headers, of wheels or of a toolkit, for a program that includes any."""
-    return _folders() if included(program.whole) or any("-include" in option for option in program.options) else ()
+    return _folders() if included(program.whole) else ()
 
 
 @cache

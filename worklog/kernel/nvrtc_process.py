@@ -61,6 +61,6 @@ def _texts(of: Iterable[str]) -> "ctypes.Array[ctypes.c_char_p]":
 
 
 if __name__ == "__main__":
-    answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing else may write into the answer
-    json.dump(compiled(*json.load(sys.stdin)), answer)
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)  # nothing else may write into the answer
+        json.dump(compiled(*json.load(sys.stdin)), answer)
