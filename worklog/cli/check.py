@@ -113,10 +113,11 @@ def check(
     on, tool = "emulated" if emulate else on, None
     at: Shape | str | None = shape
     how: dict[str, Any] = {"thorough_s": THOROUGH_S if thorough else 0.0, "limit_s": limit, "seed": seed}
-    if problem() is not None:
+    named = problem()
+    if named is not None:
         others = {"size": shape, "racecheck": racecheck, "thorough": thorough}
-        kernel: Any = solution_of(what, launch, others)
-        at, how = problem(), {"dtype": output.typed("dtype"), "seed": seed}
+        kernel: Kernel = solution_of(what, launch, others)
+        at, how = named, {"dtype": output.typed("dtype"), "seed": seed}
     else:
         kernel = kernel_of(what, launch)
         if shape is not None:
@@ -129,7 +130,7 @@ def check(
         checked = (checks.check_in_child if in_child else checks.check)(kernel, at, on=on, progress=progress, **how)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
-    prediction = predicted(kernel, shape) if isinstance(kernel, Kernel) and checked.verdict.accepted else None
+    prediction = predicted(kernel, shape) if named is None and checked.verdict.accepted else None
     document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
     output.show(document, f"{checked}\n\n{prediction}" if prediction else checked)
     if not checked.verdict.accepted:
