@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from grimp import build_graph
@@ -41,18 +40,6 @@ def imports() -> set[tuple[str, str]]:
     return {(module, target) for module in graph.modules for target in graph.find_modules_directly_imported_by(module)}
 
 
-def cycle() -> list[str]:
-    """Modules that import each other, the first one repeated at the end; empty if there are none."""
-    arrows: dict[str, set[str]] = {}
-    for source, target in imports():
-        arrows.setdefault(source, set()).add(target)
-    try:
-        TopologicalSorter(arrows).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
-
-
 def opened_by_run() -> list[str]:
     """Our files that `worklog run RUNG` opens: in the command's process and in the child that measures."""
     code = """
@@ -79,7 +66,6 @@ def table() -> list[tuple[str, int]]:
         ("test lines (Python)", lines("tests")),
         ("names in worklog/", len(names())),
         ("import layers", len(layers[0]["layers"])),
-        ("modules in an import cycle", len(cycle())),
         ("imports between modules", len(arrows)),
         ("imports between rooms", len({(a, b) for a, b in arrows if room(a) != room(b)})),
         ("longest file", max(len(path.read_text(encoding="utf-8").splitlines()) for path in sources("worklog"))),

