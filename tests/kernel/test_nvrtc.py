@@ -187,12 +187,27 @@ def test_a_missing_header_is_named_with_what_to_do(header: str, advice: str) -> 
     assert str(error).startswith("mine.cu:2: ") and header in str(error) and advice in str(error).splitlines()[0]
 
 
+GRID = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
+HALVES = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
+CUB = (
+    "__shared__ cub::BlockReduce<float, 32>::TempStorage s; C[0] = cub::BlockReduce<float, 32>(s).Sum(A[threadIdx.x]);"
+)
+
+
 @pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
-def test_kernels_with_nvidia_headers_and_types_of_the_host_compile() -> None:
-    includes = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
-    body = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
-    source = f"{includes}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
-    assert "cvt.rn.f16.f32" in compile_cuda(Kernel.from_source(source, grid="N", block=1).program).ptx
+@pytest.mark.parametrize(
+    ("preface", "body", "ptx"),
+    [
+        (GRID, HALVES, "cvt.rn.f16.f32"),
+        ("#include <cub/cub.cuh>\n", CUB, "shfl.sync.down"),
+        ("", "C[0] = std::max(A[0], 1.0f) + (float)((__int128)N * N >> 64);", "setp.lt.f32"),
+        ("typedef unsigned long uint64_t;\n#define FLT_MAX 2.0f\n", "uint64_t i = N; C[i] = FLT_MAX;", "1073741824"),
+        ("struct Host { std::vector<int> kept; } of_the_host;\n", "C[0] = INT_MAX;", "1325400064"),
+    ],
+)
+def test_kernels_with_nvidia_headers_and_types_of_the_host_compile(preface: str, body: str, ptx: str) -> None:
+    source = f"{preface}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
+    assert ptx in compile_cuda(Kernel.from_source(source, grid="N", block=1).program).ptx
 
 
 def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_program(tmp_path: Path) -> None:
