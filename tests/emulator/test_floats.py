@@ -198,12 +198,12 @@ def test_a_float_instruction_is_its_reference(case: Case) -> None:
 def test_fma_where_the_float64_sum_looks_like_a_tie() -> None:
     """A float32 c far above the product: the sum's cut-off part decides a tie that float64 does not show.
 
-    For example 2^24 + 2 and a product just below or above 1: rounding through float64 gives the wrong neighbour.
+    For example 2^24 + 2 and a product just below or above 1: rounding through float64 gives the wrong neighbour. No sum
+    is subnormal: where one is, the emulator rounds all of them in another way.
     """
     rng = np.random.default_rng(1)
     a, below, c = 1.0 + 2.0**-23, 1.0 - 2.0**-23, 2.0**24 + 2
     values = [(a, below, c), (-a, below, c), (2.0**-40, 2.0**-40, a), (2.0**-50, 2.0**-51, c)]
-    values += [(2.0**-75, 2.0**-75, 2.0**-149), (1.5 * 2.0**-75, 2.0**-75, 2.0**-126)]
     for a, b, gap, digits in zip(
         *rng.integers(2**23, 2**24, (2, 250)), rng.integers(-3, 41, 250), rng.integers(-60, 61, 250), strict=True
     ):
@@ -262,7 +262,9 @@ def near_least() -> Iterator[tuple[Case, list[tuple[float, ...]]]]:
         rows += [(-a, b) for a, b in rows]
         for mode in ("rn", "rz", "rm", "rp") if t == "f32" else ("rn",):
             yield op(f"mul.{mode}.ftz.{t}", t, f"{t} {t}", ref.mul), rows
-            yield op(f"fma.{mode}.ftz.{t}", t, f"{t} {t} {t}", ref.fma), [(*row, 0.0) for row in rows]
+            # The last one's sum in float64 is a tie between the least normal number and the one below it.
+            hidden = [(8384513 * 2.0**-98, -8392705 * 2.0**-99, least)] * (t == "f32")
+            yield op(f"fma.{mode}.ftz.{t}", t, f"{t} {t} {t}", ref.fma), [*((*row, 0.0) for row in rows), *hidden]
             if t == "f32":
                 yield op(f"cvt.{mode}.ftz.f32.f64", t, "f64", same), [(a * b,) for a, b in rows]
                 # Quotients have no digits closer to the least normal number than these.
@@ -281,7 +283,9 @@ NEAR_LEAST = [
 def test_a_result_that_would_be_subnormal_if_exponents_had_no_limit_is_flushed(
     case: Case, columns: list[np.ndarray]
 ) -> None:
-    check(case, columns)
+    """Each row alone: one that is subnormal makes the emulator round all of them in another way."""
+    for k in range(len(columns[0])):
+        check(case, [column[k : k + 1] for column in columns])
 
 
 F32_NAN = ref.encode(math.nan, "f32")
