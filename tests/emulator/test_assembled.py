@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,33 +64,7 @@ def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     assert "on sm_90 alone; on sm_80" in other and caveats(replace(kernel, assembled=True)) == ()
 
 
-LOOP = """.visible .entry k(.param .u64 p0) {{
-.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<3>;
-.shared .align 16 .b8 S[4096];
-ld.param.u64 %rd1, [p0];
-mov.u64 %rd2, S;
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd3, %r1, 4;
-add.s64 %rd4, %rd2, %rd3;
-add.s64 %rd5, %rd1, %rd3;
-cvt.rn.f32.u32 %f1, %r1;
-st.shared.f32 [%rd4], %f1;
-bar.sync 0;
-mov.f32 %f2, 0f00000000;
-mov.u32 %r2, {start};
-mov.u32 %r3, %r2;
-LOOP:
-{test}
-ld.shared.f32 %f3, [%rd2];
-fma.rn.f32 %f2, %f2, 0f40000000, %f3;
-add.s64 %rd2, %rd2, 4;
-add.s32 %r3, %r3, {step};
-{late}
-@{negated}%p1 bra LOOP;
-st.global.f32 [%rd5], %f2;
-ret;
-}}
-"""
+LOOP = (Path(__file__).parent / "kernels" / "loop.ptx").read_text(encoding="utf-8")
 
 
 def loop(rng: np.random.Generator) -> str:

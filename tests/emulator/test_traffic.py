@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, run, rung_kernel
 from tests.gpu.ncu_counts import emulated, with_replays
-from worklog.emulator import Access, Counts, NotPredictable, Pointer, launch
+from worklog.emulator import Counts, NotPredictable, Pointer, launch
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
 from worklog.errors import OutsideDomain
@@ -75,32 +74,13 @@ def test_sectors_and_lines_of_one_warp(addresses: np.ndarray, expected: int, lin
     assert sectors(addresses.astype(np.int64).reshape(1, 32), ALL) == (1, expected, lines)
 
 
-# Of 128 x 128 x 128 with beta 0, worked out by hand.
-TILES = 16 * 32 * 4  # shared: 16 blocks of 32 warps read 4 tiles of A and of B
-THEORY = {
-    "coalesced": {
-        "global_load.sectors": 512 * 128 * (1 + 4),  # A: one float for the warp; B: 128 bytes
-        "global_load.bytes": 512 * 128 * 2 * 32 * 4,
-        "global_store.requests": 131_584 - 512 * 128 * 2,
-        "global_sectors": 329_728,
-    },
-    "shared": {
-        "global_load.requests": 2 * TILES,
-        "global_load.sectors": 2 * TILES * 4,
-        # 32 floats of A are one row, which ptxas reads as 8 x 16 bytes; B is one float per lane.
-        "shared_load.requests": TILES * (8 + 32),
-        "shared_load.wavefronts": TILES * (8 * 2 + 32),
-        "shared_load.conflicts": 0,
-        "shared_store": Access(2 * TILES, 0, 2 * TILES, 0, 2 * TILES * 128),
-    },
-}
-
-
-@pytest.mark.parametrize("name", THEORY)
-def test_counts_are_those_of_theory(name: str) -> None:
-    record, kernel, _ = rung_kernel(name)
+def test_bytes_and_sums_are_those_of_theory() -> None:
+    """Of 128 x 128 x 128 with beta 0, worked out by hand; the other counts are held to a GPU's below."""
+    record, kernel, _ = rung_kernel("coalesced")
     counts = gemm(record, kernel, (128, 128, 128), races=False)[2].counts
-    assert {what: attrgetter(what)(counts) for what in THEORY[name]} == THEORY[name]
+    steps = 512 * 128  # of 512 warps along K: one float of A for the warp, 128 bytes of B
+    assert counts.global_load.bytes == steps * 2 * 32 * 4
+    assert counts.global_sectors == steps * (1 + 4) + 512 * 4
     assert counts.instructions["fma"] * 32 == counts.thread_fma
     assert counts.all_instructions == sum(counts.instructions.values())
 
