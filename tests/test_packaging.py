@@ -58,8 +58,8 @@ def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_wheel_from_the_sdist_holds_the_package_its_data_the_kernels_and_the_exploits(release: Path) -> None:
-    """Every file, also recordings, PTX and the charts' style; nothing else beside the package."""
+def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(release: Path) -> None:
+    """Every file, also recordings, PTX and the charts' style; in the wheel nothing else, in the sdist kernels/."""
     with zipfile.ZipFile(next(release.glob("*.whl"))) as archive:
         names = set(archive.namelist())
     package = {path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
@@ -70,13 +70,10 @@ def test_the_wheel_from_the_sdist_holds_the_package_its_data_the_kernels_and_the
     assert len(kernels) >= 8 and len(cheats) >= 50 and len(notebooks) >= 16
     info = {name for name in names if name.startswith(f"gemm_worklog-{__version__}.dist-info/")}
     assert names - info == {path.relative_to(ROOT).as_posix() for path in package} | cheats | kernels | notebooks
-
-
-def test_the_sdist_keeps_the_kernels_at_the_top(release: Path) -> None:
-    with tarfile.open(next(release.glob("*.tar.gz"))) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {f"kernels/{name}" for name in KERNELS} <= names
-    assert {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"} <= names
+    with tarfile.open(next(release.glob("*.tar.gz"))) as source:
+        names = {name.partition("/")[2] for name in source.getnames()}
+    top = {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"}
+    assert {f"kernels/{name}" for name in KERNELS} | top <= names
     assert not any(name.startswith("worklog/_kernels") for name in names)
 
 
@@ -120,20 +117,23 @@ def test_on_an_index_code_stays_and_a_picture_is_a_sentence() -> None:
     assert for_index('<a href="#d">e</a>', "https://o/r") == '<a href="https://o/r#d">e</a>'
 
 
-def test_the_installed_wheel_finds_its_kernels_and_its_recording_from_another_folder(
+WHERE = (
+    "import worklog, worklog.kernel as k; print(worklog.__file__, k.kernels_dir(), worklog.open_run().label, sep='\\n')"
+)
+
+
+def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(
     installed: Path, tmp_path: Path
 ) -> None:
-    code = """
-import worklog, worklog.kernel as k
-print(worklog.__file__, k.kernels_dir(), worklog.open_run().label, sep="\\n")
-"""
-    said = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")
-    module, kernels, label = said.splitlines()
-    assert Path(module) == installed / "worklog/__init__.py"
-    assert Path(kernels) == installed / "worklog/_kernels"
-    assert label.startswith("recorded · NVIDIA H200")
+    for package, kernels, path in ((installed, "worklog/_kernels", str(installed)), (ROOT, "kernels", "")):
+        of_package = {"PYTHONPATH": path, "WORKLOG_SOURCE": "recorded"} if path else {"WORKLOG_SOURCE": "recorded"}
+        module, folder, label = run(sys.executable, "-c", WHERE, cwd=tmp_path, **of_package).splitlines()
+        assert Path(module).resolve() == package / "worklog/__init__.py"
+        assert Path(folder).resolve() == package / kernels
+        assert label.startswith("recorded · NVIDIA H200")
     assert run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)).strip()
     assert not list(tmp_path.iterdir()), "doctor leaves no file"
+    assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
 
 
 def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed: Path, tmp_path: Path) -> None:
@@ -163,12 +163,6 @@ def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed: Path, re
         assert f"Would install gemm-worklog-{__version__}" in said
 
 
-def test_the_checkouts_kernels_and_its_command_are_found_from_another_folder(tmp_path: Path) -> None:
-    code = "import worklog.kernel as k; print(k.kernels_dir())"
-    assert Path(run(sys.executable, "-c", code, cwd=tmp_path).strip()).resolve() == ROOT / "kernels"
-    assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
-
-
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys, worklog, worklog.kernel.nvrtc, worklog.emulator;"
@@ -178,20 +172,14 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     assert run(sys.executable, "-c", code, cwd=tmp_path).split() == []
 
 
-def pins() -> dict[str, str]:
+def test_every_dependency_is_pinned_inside_its_range_to_a_plain_public_version() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
-    return {canonicalize_name(name): version for name, version in pairs}
-
-
-@pytest.mark.parametrize("requirement", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
-def test_every_dependency_is_pinned_inside_its_range(requirement: str) -> None:
-    wanted = Requirement(requirement)
-    assert wanted.specifier.contains(pins()[canonicalize_name(wanted.name)])
-
-
-def test_a_pin_is_a_plain_public_version() -> None:
-    assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)*(\.post[0-9]+)?", version) for version in pins().values())
+    pins = {
+        canonicalize_name(name): version for name, version in (line.split("==") for line in lines if line[:1] != "#")
+    }
+    assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)*(\.post[0-9]+)?", version) for version in pins.values())
+    for wanted in map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]):
+        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
 
 
 def test_make_alone_names_every_target() -> None:

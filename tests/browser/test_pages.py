@@ -207,15 +207,6 @@ def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
     until(lambda: side_by_side(shown.get_by_role("table").first, shown.get_by_role("img")))
 
 
-def test_the_ablation_follows_rung_and_size(page: Page) -> None:
-    shown = cell(page, 4)
-    expect(shown.get_by_role("row", name="3 L2 stays warm")).to_contain_text("+31.0 %")
-    shown.get_by_role("combobox", name="rung").select_option("naive")
-    shown.get_by_role("slider", name="size").press("End")
-    expect(shown.get_by_role("table", name="naive at 4096")).to_be_visible()
-    expect(shown.get_by_role("img")).to_be_visible()
-
-
 def test_controls_have_names_and_pictures_and_words_follow_a_dark_page(page: Page, panel: Locator) -> None:
     panel.get_by_role("button", name=OTHERS).click()
     assert page.locator(".worklog :is(input, select, button)").count() > 2 * 2 * len(PITFALLS)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from IPython import get_ipython
@@ -108,14 +107,6 @@ def try_kernel(
     *,
     grid: str | None = None,
     block: str | int | Sequence[int] | None = None,
-    entry: str | None = None,
-    args: str = "",
-    include: Sequence[str | Path] = (),
-    define: Sequence[str] = (),
-    shared: int = 0,
-    constant: Sequence[str] = (),
-    domain: str = "any",
-    claimed: str = "fp32",
     sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
     time: bool = True,
     beside: Iterable[str] | None = None,
@@ -124,26 +115,25 @@ def try_kernel(
     file: str = "source",
     harness: Harness | None = None,
     progress: Progress = silent,
+    **words: Any,
 ) -> Trial:
     """Compile a kernel, check it, and time it beside cuBLAS and the rungs.
 
     source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
-    the entry's). grid, block, args: as for `worklog check`; where the source states no launch, one thread per element
-    of C, in blocks of 32 x 32. include, define, shared, constant: as for Kernel.from_source.
-    domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
-    1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
-    the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
-    call the source. limit_s: as for worklog.runner.check.check. harness: for the times (default: the unbiased one).
+    the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
+    in blocks of 32 x 32. sizes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
+    rungs to measure with it (default: all that take the sizes, once per session). on: "gpu" or "emulated" (default: the
+    GPU where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
+    for the times (default: the unbiased one). words: entry, args, domain (the shapes that the kernel takes), claimed
+    (the precision class that it must reach), include, define, shared, constant, as for Kernel.from_source.
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
-    how: dict[str, Any] = {"entry": entry, "args": args, "name": name, "domain": domain, "claimed": claimed}
-    how |= {"include": include, "define": define, "shared": shared, "constant": constant}
     if grid is not None or block is not None:
-        how |= dict(zip(("grid", "block"), launch(grid, block), strict=True))
-    kernel = Kernel.from_source(source, file=file, **how)
+        words["grid"], words["block"] = launch(grid, block)
+    kernel = Kernel.from_source(source, file=file, name=name, **words)
     if kernel.arguments and not kernel.grid:
         grid, block = launch(None, None)
         said = f"launch: grid {grid}; block {block}; the default, as the source states none"
