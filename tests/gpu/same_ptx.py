@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cupy as cupy
+import cupy
 import numpy as np
 
 from worklog.gpu.cuda import CudaDevice, CudaKernel
 from worklog.gpu.device import gpu
+from worklog.kernel.device import Program
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.problem.gemm import Shape
@@ -31,6 +32,14 @@ def architecture() -> str:
 def load(out: Compiled, image: bytes) -> CudaKernel:
     """Load a cubin, or PTX that the driver then assembles itself."""
     return CudaKernel.of_image(out.program, out.symbol, image)
+
+
+def launched(source: str, arguments: Sequence[Any], grid: Any = (1,), block: Any = (32,), shared: int = 0) -> list[Any]:
+    """The arguments after a launch of a source's kernel k, arrays as NumPy's."""
+    own = [cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
+    kernel = CudaKernel.by_nvrtc(Program("k.cu", source, "k"), architecture())
+    kernel.launch(grid, block, tuple(own), shared_mem=shared)
+    return [cupy.asnumpy(x) if isinstance(x, cupy.ndarray) else x for x in own]
 
 
 def arguments(shape: Shape, alpha: float, beta: float, buffers: Sequence[Any]) -> list[Any]:

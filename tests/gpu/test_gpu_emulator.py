@@ -18,7 +18,6 @@ from worklog.emulator import load as emulated
 from worklog.gate import Checker
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
-from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
@@ -52,15 +51,9 @@ def test_every_bit_is_the_gpus(name: str, least: Shape, alpha: float, beta: floa
         assert differing == 0, f"{differing} of {c.size} elements differ"
 
 
-@pytest.mark.parametrize(
-    ("source", "stage"),
-    [
-        (cuda("counts_launches"), "exact on edge shapes"),
-        (cuda("counts_launches").replace("RIGHT = 1", "RIGHT = 4"), "bit-equal when repeated"),
-    ],
-    ids=["wrong from launch 2 on", "wrong from launch 5 on"],
-)
-def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str) -> None:
+@pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (4, "bit-equal when repeated")])
+def test_what_outlives_a_launch_gives_the_same_verdict(right: int, stage: str) -> None:
+    source = cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     for device in (same_ptx.CudaDevice(), EmulatedDevice()):
         verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
         assert [s.name for s in verdict.stages if not s.passed] == [stage], verdict.reason
@@ -68,30 +61,24 @@ def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str) 
 
 WAIT = [
     *(name for name in KERNELS if name.startswith(("converging/", "barriers/")) and name != "barriers/lanes_apart"),
-    *("mbarriers", "bulk_copies"),
+    *("mbarriers", "bulk_copies", "grid_barrier"),
 ]
 
 
 @pytest.mark.parametrize("name", WAIT)
 def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
-    out = compile_cuda(Program(f"{name}.cu", cuda(name), "k"), same_ptx.architecture())
-    there = [same_ptx.cupy.asarray(array) for array in KERNELS[name].arguments]
-    same_ptx.load(out, out.cubin).function((1,), (KERNELS[name].block,), tuple(there))
-    KERNELS[name].check([same_ptx.cupy.asnumpy(array) for array in there])
+    one = KERNELS[name]
+    one.check(same_ptx.launched(cuda(name), one.arguments, one.grid, (one.block,)))
 
 
 APART = """
 import sys
+import numpy as np
 from tests.emulator.helpers import cuda
 from tests.gpu import same_ptx
-from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import compile_cuda
 first, second = sys.argv[1:]
 source = cuda("barriers/lanes_apart").replace("barrier.sync 0", first).replace("barrier.cta.sync 0", second)
-out = compile_cuda(Program("apart.cu", source, "k"), same_ptx.architecture())
-values, there = same_ptx.cupy.arange(128, dtype="i4"), same_ptx.cupy.zeros(256, "i4")
-same_ptx.load(out, out.cubin).function((1,), (128,), (values, there))
-print(*same_ptx.cupy.asnumpy(there)[:128])
+print(*same_ptx.launched(source, [np.arange(128, dtype="i4"), np.zeros(256, "i4")], block=(128,))[1][:128])
 """
 
 
@@ -152,13 +139,11 @@ def driver_map(array: Any, case: Box) -> np.void:
 
 
 def run_box(case: Box, bug: str = "NONE") -> None:
-    compiled = compile_cuda(Program("tensor_boxes.cu", SOURCE, "k"), same_ptx.architecture())
-    here, cupy = same_ptx.cupy.asarray(tensor(case)), same_ptx.cupy
-    there, (middle, out) = cupy.zeros_like(here), arguments(case, bug)
-    on_gpu, maps = cupy.asarray(out), [driver_map(array, case) for array in (here, there)]
-    function = same_ptx.load(compiled, compiled.cubin).function
-    function((1,), (64,), (*maps, *map(np.int32, middle), on_gpu), shared_mem=out.nbytes)
-    check(case, cupy.asnumpy(on_gpu), cupy.asnumpy(there))
+    cupy, (middle, out) = same_ptx.cupy, arguments(case, bug)
+    here, there = cupy.asarray(tensor(case)), cupy.zeros_like(cupy.asarray(tensor(case)))
+    maps = [driver_map(array, case) for array in (here, there)]
+    found = same_ptx.launched(SOURCE, [*maps, *map(np.int32, middle), out], block=(64,), shared=out.nbytes)
+    check(case, found[-1], cupy.asnumpy(there))
 
 
 EACH_BOX = """
@@ -184,10 +169,3 @@ def test_tensor_maps_move_the_same_bytes_on_the_gpu() -> None:
     expected = {case for case in BOXES if begins_before(case)}
     found = {case for case, error in wrong.items() if "illegal instruction" in error}
     assert found == expected == {*wrong}, "\n".join(f"{case}: {error}" for case, error in wrong.items())
-
-
-def test_a_cooperative_launch_synchronises_its_grid_as_on_the_gpu() -> None:
-    out = compile_cuda(Program("grid_barrier.cu", cuda("grid_barrier"), "k"), same_ptx.architecture())
-    there = [same_ptx.cupy.asarray(array) for array in KERNELS["grid_barrier"].arguments]
-    same_ptx.load(out, out.cubin).launch(KERNELS["grid_barrier"].grid, (KERNELS["grid_barrier"].block,), tuple(there))
-    KERNELS["grid_barrier"].check([same_ptx.cupy.asnumpy(array) for array in there])

@@ -16,8 +16,6 @@ from tests.emulator.wgmma_reference import CASES, Case, wgmma
 from tests.gpu.test_gpu_instructions import on_gpu
 from worklog.errors import CompileFailed
 from worklog.gpu.device import gpu, gpu_reason
-from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import compile_cuda
 
 if gpu_reason() is None:
     from tests.gpu import same_ptx
@@ -71,10 +69,9 @@ def test_a_kernel_gives_the_gpus_bits(name: str, change: str | tuple[str, str]) 
         if "cannot open source file" not in str(error):
             raise
         pytest.skip(f"without the wheels of [headers]: {error.args[0].splitlines()[0]}")
-    out, one = compile_cuda(Program("k.cu", source, "k"), same_ptx.architecture()), KERNELS[name]
-    there = [same_ptx.cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in one.arguments]
-    same_ptx.load(out, out.cubin).function(one.grid, (one.block,), tuple(there))
+    one = KERNELS[name]
+    there = same_ptx.launched(source, one.arguments, one.grid, (one.block,))
     for mine, theirs in zip(here, there, strict=True):
         if isinstance(mine, np.ndarray):
             bits = f"u{mine.itemsize}"
-            np.testing.assert_array_equal(mine.view(bits), same_ptx.cupy.asnumpy(theirs).view(bits))
+            np.testing.assert_array_equal(mine.view(bits), theirs.view(bits))
