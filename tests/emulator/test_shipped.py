@@ -40,17 +40,13 @@ def require_same_nvrtc() -> None:
         pytest.skip(f"compiled with NVRTC {kept()['nvrtc']}; this is {here}, whose PTX may differ")
 
 
-def test_it_belongs_to_the_sources_in_kernels() -> None:
+def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once() -> None:
     there = [(entry["ptx"], entry["sha256"]) for entry in kept()["programs"]]
     assert there == [(f"{name}.ptx", program.sha256) for name, program in ship.programs()], AGAIN
-    assert {path.name for path in device.FOLDER.glob("*.ptx")} == {name for name, _ in there}, AGAIN
-
-
-def test_it_is_what_the_compiler_makes_of_them_and_each_module_is_there_once() -> None:
-    require_same_nvrtc()
     files = {path.name: path.read_text(encoding="utf-8") for path in device.FOLDER.glob("*.ptx")}
+    assert files.keys() == {name for name, _ in there} and len(set(files.values())) == len(files), AGAIN
+    require_same_nvrtc()
     assert kept() == ship.index() and files == ship.modules(), AGAIN
-    assert len(set(files.values())) == len(files)
 
 
 def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None, few_shapes: None) -> None:
@@ -64,18 +60,17 @@ def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None, few_shapes: N
     assert resources.registers > 64 and resources.local_bytes == 0 and resources.shared_bytes == 16640
 
 
-def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
+def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(
+    no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
     program = rung("naive").program
     with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):
         device.build(replace(program, source=program.source + "\n"))
     with pytest.raises(NvrtcMissing, match="for sm_80 is not among them"):
         device.build(program, "sm_80")
-
-
-def test_a_missing_file(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(device, "FOLDER", tmp_path)
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
-        device.build(rung("naive").program)
+        device.build(program)
 
 
 def test_the_shipped_memory_counts_are_counted_from_it() -> None:
