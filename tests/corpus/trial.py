@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,7 +86,7 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
         if found.guessed:
             return Tried(*name, "unknown template arguments")
         return Tried(*name, error=str(error).split("\n")[0])
-    if missing := forms_missing(compiled):
+    if missing := forms_missing(compiled.ptx, compiled.symbol):
         return Tried(*name, missing=missing)
     return Tried(*name) if found.guessed or not found.is_gemm else _checked(kernel, name)
 
@@ -113,18 +112,18 @@ def _compiled(found: Found, include: tuple[Path, ...], define: tuple[str, ...]) 
             include, define = (*include, *filter(None, more[:1])), (*define, *filter(None, more[1:]))
 
 
-def forms_missing(compiled: Compiled) -> tuple[str, ...]:
-    """The instruction forms of a compiled kernel that the emulator lacks: the first one of each block."""
+def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
+    """The instruction forms of a kernel that the emulator lacks: the first one of each block."""
+    missing: dict[str, None] = {}
     try:
-        program = _program(load(compiled.ptx, compiled.symbol), 0)
+        program = _program(load(ptx, symbol), 0)
     except UnsupportedInstruction as error:
         return (_form(error),)
-    missing: Counter[str] = Counter()
     for block in range(len(program.flow.blocks)):
         try:
             program.function(block, True)
         except UnsupportedInstruction as error:
-            missing[_form(error)] += 1
+            missing[_form(error)] = None
     return tuple(missing)
 
 

@@ -96,6 +96,8 @@ def test_a_mask_that_does_not_fit_the_lanes_is_found(call: str, mask: str) -> No
 USE = "  if (t >= 8) return;\n  int x = __shfl_xor_sync(0xffu, t, DISTANCE + flag[0]);\n  "
 VOTE = "  if (t < 16) c[1 + t] = __any_sync(~0u, t == 3);\n  else { ELSEWHERE }\n  atomicExch(c, 1);\n  c[1 + t] += 1;"
 DIVERGED = "divergent-warp: thread 16 .* but does not execute the instruction .16 times."
+UNDEFINED = "k:5: undefined-shuffle: .*line 6 uses the value .8 times"
+ABSENT = ["k:5: exited-in-mask: .*16 times", "k:5: undefined-shuffle: .*16 times"]
 ENDS = "\n  __syncthreads();\n  c[t + 1000] = 1;"
 TWICE = """  __shared__ float tile[64];
   float sum = 0.0f;
@@ -121,81 +123,57 @@ CLOCKS = """  long long start = clock64(); unsigned before = clock();
   while (clock64() - start < 20000) __nanosleep(10);
   unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   if (!(clock64() > start && clock() > before && now > 0)) __trap();"""
-# Body, blocks, threads, and the findings.
-FOUND: dict[str, tuple[str, int, int, list[str]]] = {
-    "one store": (
-        "  c[t / 2] = t;",
-        1,
-        64,
-        ["k:4: global-race: thread 0 .* thread 1 .*different values with one store"],
-    ),
-    "a warp's barrier": (
-        *("  c[t] = t;\n  __syncwarp();\n  d[t] = c[t ^ 1];\n  flag[t] = c[t ^ 32];", 1, 64),
-        ["k:7: global-race: .*line 4"],
-    ),
-    "repeated accesses": (TWICE, 1, 64, [r"k:11: shared-race: .*\(line 10\)"]),
-    "shared memory of the block before": (
-        "  __shared__ int tile[32];\n  if (b == 0) tile[t] = 5;\n  __syncthreads();\n  c[32 * b + t] = tile[31 - t];",
-        *(2, 32, [r"k:7: uninitialised-shared: thread 0 of block \(1, 0, 0\)"]),
-    ),
-    "different barriers": (APART, 1, 64, ["k:7: divergent-barrier: .*while 24 threads of its block wait at line 10"]),
-    "a barrier above the last": (
-        *('  asm volatile("bar.sync %0, 64;" ::"r"(16 + *c));', 1, 64),
-        ["k:4: barrier-count: .*names barrier 16 for 64 threads"],
-    ),
-    **{
-        f"a barrier for {count} threads": (
-            *(f'  asm volatile("bar.sync 1, %0;" ::"r"({count} + *c));', 1, 64),
-            [f"k:4: barrier-count: .*names barrier 1 for {count} threads"],
+SHUFFLE = "__shfl_xor_sync(0xfu << t / 4 * 4, t, {})"
+WAITS = """  if (t == 0) while (atomicAdd(c, 0) == 0) {}
+  if (t == 1) while (atomicAdd(c, 0) != 2) {}
+  __syncwarp();
+  atomicExch(c, 1);"""
+# Threads, body, and the findings.
+FOUND: list[tuple[int, str, list[str]]] = [
+    (64, "  c[t / 2] = t;", ["k:4: global-race: thread 0 .* thread 1 .*different values with one store"]),
+    (64, "  c[t] = t;\n  __syncwarp();\n  d[t] = c[t ^ 1];\n  flag[t] = c[t ^ 32];", ["k:7: global-race: .*line 4"]),
+    (64, TWICE, [r"k:11: shared-race: .*\(line 10\)"]),
+    (64, APART, ["k:7: divergent-barrier: .*while 24 threads of its block wait at line 10"]),
+    *(
+        (
+            64,
+            f'  asm volatile("bar.sync %0, %1;" ::"r"({number} + *c), "r"({count} + *c));',
+            [f"k:4: barrier-count: {says}"],
         )
-        for count in (48, 0, 128)
-    },
-    "a shuffle from absent lanes": (
-        *("  if (t < 16)\n    c[t] = __shfl_xor_sync(0xffffffffu, t, 16);", 1, 32),
-        ["k:5: exited-in-mask: .*16 times", "k:5: undefined-shuffle: .*16 times"],
+        for number, count in ((16, 64), (1, 48), (1, 0), (1, 128))
+        for says in [f".*names barrier {number} for {count} threads"]
     ),
-    **{
-        f"{use} {distance}": (
-            *(USE.replace("DISTANCE", str(distance)) + use, 1, 32),
-            ["k:5: undefined-shuffle: .*line 6 uses the value .8 times"] * (distance == 8),
-        )
+    (32, f"  if (t < 16)\n    c[t] = {SHUFFLE.replace('0xfu << t / 4 * 4', '~0u').format(16)};", ABSENT),
+    *(
+        (32, USE.replace("DISTANCE", str(distance)) + use, [UNDEFINED] * (distance == 8))
         for use in ("c[x & 31] = 1;", "c[t] = d[x & 31];", "if (x > 7) c[t] = 1;", "atomicAdd(c, x);")
         for distance in (1, 8)
-    },
+    ),
     # Both tiles execute the instruction, so that a GPU may well give the value that was meant.
-    "another tile's lane": (
-        *("  c[t] = __shfl_xor_sync(0xfu << t / 4 * 4, t, 4);", 1, 32),
-        ["k:4: undefined-shuffle: .*32 times"],
-    ),
-    "a lane of its tile": ("  c[t] = __shfl_xor_sync(0xfu << t / 4 * 4, t, 3);", 1, 32, []),
-    "diverged lanes": (
-        *("  if (t < 16)\n    c[t] = __any_sync(~0u, t == 3);\n  c[t] += c[t];", 1, 32),
-        [f"k:5: {DIVERGED}"],
-    ),
+    (32, f"  c[t] = {SHUFFLE.format(4)};", ["k:4: undefined-shuffle: .*32 times"]),
+    (32, f"  c[t] = {SHUFFLE.format(3)};", []),
+    (32, "  if (t < 16)\n    c[t] = __any_sync(~0u, t == 3);\n  c[t] += c[t];", [f"k:5: {DIVERGED}"]),
     # A GPU would wait forever.
-    "lanes at a barrier": (
-        *(VOTE.replace("ELSEWHERE", "__syncthreads();"), 1, 32),
-        [f"k:4: {DIVERGED}", "k:5: barrier-after-exit"],
-    ),
-    "lanes in a loop": (VOTE.replace("ELSEWHERE", "while (*(volatile int*)c == 0) {}"), 1, 32, [f"k:4: {DIVERGED}"]),
-    "a lane that waits for one of its vote": (
-        "  if (t == 0) while (atomicAdd(c, 0) == 0) {}\n  if (t == 1) while (atomicAdd(c, 0) != 2) {}\n"
-        "  __syncwarp();\n  atomicExch(c, 1);",
-        *(1, 32, ["k:5: deadlock: thread 1 ", "k:6: divergent-warp", "k:6: exited-in-mask"]),
-    ),
-    "assert": (f"  assert(t < 20);{ENDS}", 1, 32, [r"k:4: assertion: thread 20 .* fails assert\(t < 20\)"]),
-    "trap": (f"  if (t == 9) __trap();{ENDS}", 1, 32, ["k:4: trap: thread 9 .* executes a trap instruction"]),
-    "brkpt": (f"  if (t == 9) __brkpt();{ENDS}", 1, 32, ["k:4: trap: thread 9 .* executes a brkpt instruction"]),
-    "clocks": (CLOCKS, 1, 1, [f"k:{line}: no-time: .*the emulator has no time" for line in (4, 5, 6, 7)]),
-}
+    (32, VOTE.replace("ELSEWHERE", "__syncthreads();"), [f"k:4: {DIVERGED}", "k:5: barrier-after-exit"]),
+    (32, VOTE.replace("ELSEWHERE", "while (*(volatile int*)c == 0) {}"), [f"k:4: {DIVERGED}"]),
+    (32, WAITS, ["k:5: deadlock: thread 1 ", "k:6: divergent-warp", "k:6: exited-in-mask"]),
+    (32, f"  assert(t < 20);{ENDS}", [r"k:4: assertion: thread 20 .* fails assert\(t < 20\)"]),
+    (32, f"  if (t == 9) __trap();{ENDS}", ["k:4: trap: thread 9 .* executes a trap instruction"]),
+    (32, f"  if (t == 9) __brkpt();{ENDS}", ["k:4: trap: thread 9 .* executes a brkpt instruction"]),
+    (1, CLOCKS, [f"k:{line}: no-time: .*the emulator has no time" for line in (4, 5, 6, 7)]),
+]
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_what_is_found(name: str) -> None:
-    body, blocks, block, found = FOUND[name]
-    result = result_of(body, blocks, block, lanes=block)
+@pytest.mark.parametrize(("block", "body", "found"), FOUND)
+def test_what_is_found(block: int, body: str, found: list[str]) -> None:
+    result = result_of(body, block=block)
     check(result, found)
-    assert result.ok == (not found or name == "clocks")
+    assert result.ok == (not found or body == CLOCKS)
+
+
+def test_shared_memory_of_the_block_before_is_not_initialised() -> None:
+    body = "  __shared__ int tile[32];\n  if (b == 0) tile[t] = 5;\n  __syncthreads();\n  c[32 * b + t] = tile[31 - t];"
+    check(result_of(body, 2, 32, lanes=32), [r"k:7: uninitialised-shared: thread 0 of block \(1, 0, 0\)"])
 
 
 TOO_FEW = '  if (t < 32) asm volatile("bar.sync 1, 64;");\n  c[t] = 1;'
