@@ -212,7 +212,7 @@ class BulkCopies:
     def store(self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *which: Array) -> None:
         """Copies to global memory; what is outside of a tensor is not written."""
         for box, operands in self._boxes(site, mask, tensor, near, far, *which, self.group):
-            if (order := self.machine.barriers.order) is not None:
+            if (order := self.machine.shared.order) is not None:
                 order.drain(site, box.lanes, box.starts, box.layout.bytes)
             self.stores.append((box, int(operands[-1])))
 
@@ -239,7 +239,7 @@ class BulkCopies:
             self._complete(box)
 
     def _complete(self, box: Box) -> None:
-        shared, order, size = self.machine.shared, self.machine.barriers.order, box.layout.bytes
+        shared, order, size = self.machine.shared, self.machine.shared.order, box.layout.bytes
         first = shared.lane_base[box.lanes] + box.starts
         if shared.values:
             box.write(shared.bytes[first[:, None] + np.arange(size)])

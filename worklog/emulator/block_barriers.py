@@ -177,8 +177,8 @@ class BlockBarriers:
 
     def _order(self, number: int, arrived: Array, released: Array) -> None:
         """What these lanes did comes before what the released ones do next."""
-        machine, shared = self.machine, self.machine.shared
-        if not shared.checking:
+        machine, order = self.machine, self.machine.shared.order
+        if order is None:
             return
         size = machine.batch.block_lanes
         if machine.memory.checks is not None:
@@ -186,11 +186,11 @@ class BlockBarriers:
         whole = self._by_block(released) & ~self._by_block(machine.live & ~released)
         some = np.repeat(self._by_block(arrived) & ~whole, size)
         if some.any():
-            shared.interval.synchronise_blocks(number, arrived & some, released & some)
+            order.synchronise_blocks(number, arrived & some, released & some)
         if whole.any():
             # With the accesses of threads that have exited: they came before the barrier, too.
-            lanes = None if (whole | ~self._by_block(machine.live)).all() else np.repeat(whole, size)
-            shared.interval.close(lanes, machine.copies.in_flight())
+            everyone = (whole | ~self._by_block(machine.live)).all()
+            order.synchronise_all(None if everyone else np.repeat(whole, size))
 
     def end(self) -> None:
         """Raises BudgetExceeded for lanes that wait forever."""

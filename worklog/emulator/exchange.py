@@ -267,9 +267,9 @@ class Exchange:
                 own = wrong & (lanes | ~active) if number == first else wrong & lanes
                 if own.any():
                     self.machine.batch.tell(kind, place[number], own, what)
-        if place[first].parts[0] == "bar" and self.machine.shared.checking:
+        if place[first].parts[0] == "bar" and (order := self.machine.shared.order) is not None:
             for group in self.parts:
-                self.machine.shared.interval.synchronise_warps(group)
+                order.synchronise_warps(group)
                 if self.machine.memory.checks is not None:
                     self.machine.memory.checks.synchronise_warps(group)
 

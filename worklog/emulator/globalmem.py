@@ -58,10 +58,6 @@ class Copies:
         self.flying: list[Copy] = []
         self.group: Array = np.zeros(machine.batch.lanes, np.int64)
 
-    def in_flight(self) -> list[tuple[Visit, Array]]:
-        """What is still being written when an interval begins, with the lanes."""
-        return [(copy.visit, copy.lanes) for copy in self.flying]
-
     def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
         """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
         if mask is False or site.source is None:
@@ -120,8 +116,8 @@ class Copies:
         shared = self.machine.shared
         whole = copy.visit.mask is None and bool(landing.all())
         shared.put(copy.visit, copy.data, None if whole else landing)
-        if shared.pending is not None:
-            shared.interval.add(copy.visit, landing)
+        if shared.pending is not None and shared.order is not None:
+            shared.order.add(copy.visit, landing)
             for cell, _ in copy.visit.cells(landing):
                 shared.pending[cell] = 0
         copy.lanes = copy.lanes & ~landing

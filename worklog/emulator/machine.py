@@ -58,8 +58,8 @@ class Machine:
         self.groups, self.steps = {0: self.live}, 0
         if self.memory.checks is not None:
             self.memory.checks.start()
-        self.shared.start()
-        self.local_memory.start()
+        self.shared.start(self.program)
+        self.local_memory.start(self.program)
         self.copies, self.exchange, self.wgmma = Copies(self), Exchange(self), Wgmma(self)
         self.barriers, self.bulk, self.block = Barriers(self), BulkCopies(self), BlockBarriers(self)
         self.spinning = Waiting(self)
@@ -70,7 +70,8 @@ class Machine:
             self._loop(self.registers)
         self.bulk.finish()
         self._check_registers()
-        self.shared.interval.close(None, ())
+        if self.shared.order is not None:
+            self.shared.order.synchronise_all(None)
 
     def _loop(self, registers: dict[str, Array]) -> None:
         last, exchange, meetings = 0, self.exchange, self.program.flow.meetings
@@ -254,8 +255,8 @@ class Machine:
     def fence(self, mask: Mask, wide: bool) -> None:
         """A fence between threads. wide: of more than the block."""
         lanes = self.lanes_of(mask)
-        if self.barriers.order is not None:
-            self.barriers.order.between_threads(lanes)
+        if self.shared.order is not None:
+            self.shared.order.between_threads(lanes)
         if self.memory.checks is not None:
             self.memory.checks.fence(lanes, wide)
 

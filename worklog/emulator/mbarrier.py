@@ -15,11 +15,9 @@ import numpy as np
 
 from worklog.emulator.findings import Aborted, Array, Mask
 from worklog.emulator.globalmem import Copy, Flight
-from worklog.emulator.ordering import Ordering, latest, padded
-from worklog.emulator.waiting import polling
+from worklog.emulator.ordering import latest, padded
 
 if TYPE_CHECKING:
-    from worklog.emulator.codegen import Program
     from worklog.emulator.machine import Machine
 
 MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
@@ -69,10 +67,8 @@ class Barriers:
     """What generated code calls, as `S.barriers`."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.code, shared = machine, machine.program.kernel.instructions, machine.shared
-        self.order = Ordering(shared) if shared.checking and _ordered(machine.program) else None
-        if self.order is not None:
-            shared.interval = self.order
+        self.machine, self.code = machine, machine.program.kernel.instructions
+        self.order = machine.shared.order
         self.known: dict[tuple[int, int], Barrier] = {}  # by block in the batch and address
         self.made: dict[int, int] = defaultdict(int)  # mbarriers of a block so far
         self.refused: Array = np.zeros(machine.batch.lanes, bool)  # lanes whose last wait did not succeed
@@ -349,7 +345,7 @@ class Barriers:
         elif (
             self.order is not None
             and lane != barrier.owner
-            and self.order.known[lane, barrier.owner % size] < barrier.clock
+            and not self.order.knows(lane, barrier.owner, barrier.clock)
         ):
             what = f"uses {_at(start)} with no __syncthreads() after its mbarrier.init"
             self._tell("mbarrier-misuse", pc, lane, what, barrier.pc)
@@ -368,13 +364,6 @@ class Barriers:
 
     def _tell(self, kind: str, pc: int, lane: int, what: str, other: int | None = None) -> None:
         self.machine.batch.tell(kind, self.code[pc], lane, what, None if other is None else self.code[other])
-
-
-def _ordered(program: Program) -> bool:
-    """Whether more than barriers of blocks and warps may order accesses to shared memory."""
-    code = program.kernel.instructions
-    asynchronous = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
-    return asynchronous or bool(polling(program, "global"))
 
 
 def _at(start: int) -> str:

@@ -1,4 +1,4 @@
-"""Which accesses to shared memory happen before which, where threads hand data over with mbarriers, locks or flags.
+"""Which accesses to shared memory happen before which: races, and copies that threads do not wait for.
 
 Each thread has a vector clock (Mattern, "Virtual Time and Global States", 1989): for each thread of its block the time
 up to which its accesses happened before, and for each mbarrier the phases that the thread has seen complete. A cell of
@@ -9,17 +9,21 @@ Asynchronous copies write on behalf of an mbarrier: what a phase brought is know
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from worklog.emulator.counts import Site
 from worklog.emulator.findings import Array, called
+from worklog.emulator.waiting import polling
 
 if TYPE_CHECKING:
+    from worklog.emulator.codegen import Program
     from worklog.emulator.shared import SharedMemory, Visit
 
-KEPT = 512  # visits whose cells are kept
+KEPT_VISITS = 512  # whose cells are kept
+KEPT_INTERVALS = 4096
 PROXY = "fence.proxy.async"
 
 
@@ -34,16 +38,21 @@ class Race(NamedTuple):
 
 
 class Ordering:
-    """The accesses of a batch, whose memory has its size. replayed: these are of one
-    interval of an Interval; else the kernel has mbarriers, bulk copies or loops that wait for a shared flag, and each
-    access is checked when it runs. Of a block with n threads, number i < n is thread i, and n + k its mbarrier k.
+    """The accesses of a batch. Of a block with n threads, number i < n is thread i, and n + k its mbarrier k.
+
+    Where only barriers order threads, accesses are logged and checked at the next barrier. Most intervals between two
+    barriers of all blocks are not checked at all: one with the same accesses at the same addresses as an earlier one
+    without races (the next iteration of a loop) has none either. eager: each access is checked when it runs.
     """
 
-    def __init__(self, shared: SharedMemory, replayed: bool = False) -> None:
-        self.batch, self.shared, self.replayed = shared.batch, shared, replayed
+    def __init__(self, shared: SharedMemory, program: Program) -> None:
+        self.batch, self.shared, self.eager = shared.batch, shared, _eager(program)
+        # Accesses since the last barrier, each once; whole: they are all since a barrier of all blocks.
+        self.log: dict[tuple[int, bytes | None], tuple[Visit, Array | None]] = {}
+        self.whole = True
         lanes, self.size = self.batch.lanes, self.batch.block_lanes
         cells, self.warps = len(shared.bytes) // shared.grain, self.size // 32
-        self.known: Array = np.zeros((lanes, self.size + 8), np.int32)
+        self.known: Array = np.zeros((lanes, self.size), np.int32)
         self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int16)
         self.written = np.zeros(cells, np.int32)
         shape = (cells, self.warps)
@@ -56,7 +65,7 @@ class Ordering:
         self.flags: dict[int, Array] = {}
         self.shown: dict[int, Array] = {}
         self.fences, self.fenced = np.zeros((2, lanes), np.int32)  # the latter: fence.proxy.async
-        self.clock = 1
+        self.clock, self.barrier = 1, 0  # the latter: of all blocks, before which everything is ordered
         self.sites: list[Site] = []
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
         self.repeated: set[int] = set()
@@ -70,25 +79,38 @@ class Ordering:
 
     # What orders accesses.
 
-    def close(self, lanes: Array | None, flying: Sequence[tuple[Visit, Array]]) -> None:
-        """__syncthreads of all blocks (lanes None) or of the blocks of these lanes."""
+    def synchronise_all(self, lanes: Array | None) -> None:
+        """A barrier of all blocks (lanes None), or of the blocks of these lanes."""
+        key, clean = tuple(self.log) if lanes is None and self.whole else None, self.shared.clean
+        if key is None or (key not in clean and any(visit.site.writes for visit, _ in self.log.values())):
+            self._check_log()
+            if not self.report() and key:
+                if len(clean) > KEPT_INTERVALS:
+                    clean.clear()
+                clean.add(key)
+        self.log.clear()
+        self.whole = lanes is None
         rows = self.known.reshape(-1, self.size, self.known.shape[1])
         blocks = np.arange(len(rows)) if lanes is None else np.flatnonzero(lanes.reshape(-1, self.size).any(axis=1))
-        joined = rows[blocks].max(axis=1)
-        joined[:, : self.size] = self.clock
-        rows[blocks] = joined[:, None]
+        rows[blocks, :, self.size :] = rows[blocks, :, self.size :].max(axis=1, keepdims=True)
+        if lanes is None:
+            self.barrier = self.clock
+        else:
+            rows[blocks, :, : self.size] = self.clock
         self.tick()
 
     def synchronise_warps(self, lanes: Array) -> None:
         """__syncwarp of these lanes."""
-        groups = lanes.reshape(-1, 32)
-        for warp in np.flatnonzero(groups.any(axis=1)):
-            own = warp * 32 + np.flatnonzero(groups[warp])
-            self.known[own] = self.joined(own)
+        self._check_log()
+        own = np.flatnonzero(lanes)
+        rows = np.where(lanes[:, None], self.known, 0).reshape(-1, 32, self.known.shape[1]).max(axis=1)
+        rows[own // 32, own % self.size] = self.clock
+        self.known[own] = rows[own // 32]
         self.tick()
 
     def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
         """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
+        self._check_log()
         for block in np.flatnonzero(arrived.reshape(-1, self.size).any(axis=1)).tolist():
             lanes, before = slice(block * self.size, (block + 1) * self.size), self.named.get((block, number))
             row = self.joined(block * self.size + np.flatnonzero(arrived[lanes]))
@@ -101,6 +123,10 @@ class Ordering:
         row: Array = self.known[lanes].max(axis=0)
         row[lanes % self.size] = self.clock
         return row
+
+    def knows(self, lane: int, other: int, time: int) -> bool:
+        """Whether what another thread of the lane's block did at a time is ordered before what the lane does now."""
+        return bool(time <= max(self.known[lane, other % self.size], self.barrier))
 
     def acquire(self, lanes: Array, row: Array) -> None:
         """These lanes know what a phase of an mbarrier collected."""
@@ -121,6 +147,19 @@ class Ordering:
 
     def add(self, visit: Visit, lanes: Array | None) -> None:
         """An access of these lanes."""
+        if self.eager:
+            self._access(visit, lanes)
+        else:
+            self.log[id(visit), None if lanes is None or lanes is visit.mask else lanes.tobytes()] = visit, lanes
+
+    def _check_log(self) -> None:
+        """Check the accesses so far, before something else than a barrier of all blocks orders threads."""
+        for visit, lanes in self.log.values():
+            self._access(visit, lanes)
+        self.log.clear()
+        self.whole = False
+
+    def _access(self, visit: Visit, lanes: Array | None) -> None:
         if id(visit) in self.repeated and lanes is visit.mask and not visit.site.strong:
             return
         known = self.pairs.get(id(visit))
@@ -138,7 +177,7 @@ class Ordering:
         else:
             self._check_read(site, cells, lane)
             self._write(cells, lane % self.size, self.clock, number)
-        if self.races and not self.replayed:
+        if self.races and self.eager:
             self.report()
         if site.strong:
             words = len(cells) * visit.grain // site.width
@@ -167,6 +206,7 @@ class Ordering:
 
     def between_threads(self, lanes: Array) -> None:
         """A fence of these lanes."""
+        self._check_log()
         self.fences[lanes] = self.clock
         for lane in [*self.shown]:
             if lanes[lane]:
@@ -184,7 +224,7 @@ class Ordering:
         np.bitwise_or.at(bits, inverse, np.uint32(1) << (lane % 32).astype(np.uint32))
         out = (visit, cells, lane, unique, bits)
         if lanes is visit.mask:
-            if len(self.pairs) > KEPT:
+            if len(self.pairs) > KEPT_VISITS:
                 self.pairs.clear()
                 self.repeated.clear()
             self.pairs[id(visit)] = out  # which keeps the visit, so that no other one gets its identity
@@ -256,7 +296,9 @@ class Ordering:
     def _check_written(self, site: Site, cells: Array, lane: Array) -> None:
         """Whether the last write of each cell happened before."""
         writer = self.writer[cells]
-        bad = (writer >= 0) & (writer != lane % self.size) & (self.known[lane, writer] < self.written[cells])
+        time = self.written[cells]
+        bad = (writer >= self.size) | ((writer >= 0) & (writer != lane % self.size) & (time > self.barrier))
+        bad &= self.known[lane, writer] < time
         if site.strong and bad.any():
             bad &= ~self._strong()[self.write_site[cells]]
         for number in np.unique(self.write_site[cells[bad]]) if bad.any() else ():
@@ -286,11 +328,11 @@ class Ordering:
             what += f"be reading: use {wait}, and then a barrier, first"
             self.batch.tell("early-overwrite", site, int(lane[k]), what, first, int(busy.sum()))
         read = self.read[cells]
-        if not read.any():
+        if not (read > self.barrier).any():
             return
         lanes, place = np.unique(lane, return_inverse=True)
         least = self.known[lanes, : self.size].reshape(-1, self.warps, 32).min(axis=2)
-        rows, warps = np.nonzero(read > least[place])
+        rows, warps = np.nonzero(read > np.maximum(least[place], self.barrier))
         readers = warps[:, None] * 32 + np.arange(32)
         writer = lane[rows][:, None]
         bad = (self.readers[cells[rows], warps][:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
@@ -306,7 +348,7 @@ class Ordering:
             k, bit = divmod(int((foreign if foreign.any() else own).argmax()), 32)
             number = int(lane[rows[k]])
             reader = number - number % self.size + int(warps[k]) * 32 + bit
-            if self.replayed or site.op != "cp":
+            if not self.eager or site.op != "cp":
                 self.races.append(Race(first, site, reader, number, int(own.sum())))
                 continue
             thread = self.batch.locate(reader)[1]
@@ -324,7 +366,7 @@ class Ordering:
         # A __syncthreads() that one pair needs orders the other pairs of the interval too.
         apart = any(race.one // 32 != race.two // 32 for race in races)
         kind, fix = ("shared-race", "__syncthreads()") if apart else ("missing-syncwarp", "__syncwarp()")
-        fix = f"no {fix}" if self.replayed or not apart else f"neither an mbarrier nor {fix}"
+        fix = f"no {fix}" if not self.eager or not apart else f"neither an mbarrier nor {fix}"
         for first, second, one, two, count in races:
             callers = tuple(filter(None, (second.caller, first.caller)))
             if ("missing-wait", second.line, first.line, callers) not in self.batch.found:
@@ -336,6 +378,14 @@ class Ordering:
         """A cell, for messages."""
         byte = int(cell) * self.shared.grain - int(self.shared.lane_base[lane])
         return f"shared byte {byte}"
+
+
+@lru_cache(maxsize=16)
+def _eager(program: Program) -> bool:
+    """Whether more than barriers of blocks and warps may order accesses."""
+    code = program.kernel.instructions
+    asynchronous = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
+    return asynchronous or bool(polling(program, "global"))
 
 
 def latest(one: Array, other: Array) -> Array:

@@ -17,7 +17,6 @@ from worklog.emulator.codegen import Program
 from worklog.emulator.counts import WARP, Site, wavefronts
 from worklog.emulator.findings import ONE_STORE, Array, Batch, Mask, called, plain_name
 from worklog.emulator.flow import Block, defined, reads
-from worklog.emulator.intervals import Interval
 from worklog.emulator.ordering import Ordering
 from worklog.emulator.ptx import Instruction
 
@@ -75,7 +74,8 @@ class SharedMemory:
         self.counting, self.values, self.checking = batch.counting, batch.values, batch.races and batch.values
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)
-        self.interval: Interval | Ordering = Interval(self)
+        self.order: Ordering | None = None  # of the running batch's accesses
+        self.clean: set[tuple[Any, ...]] = set()  # intervals without races: see Ordering
         self.by_identity: dict[tuple[int, int], tuple[Array, Mask, Places]] = {}
         self.by_content: dict[tuple[bytes, bytes], Places] = {}
         self.lane_base: Array = np.zeros(0, np.int64)
@@ -84,10 +84,9 @@ class SharedMemory:
         self.pending: Array | None = None
         self.copies: list[Site] = []
 
-    def start(self) -> None:
+    def start(self, program: Program) -> None:
         """Clear the memory for a new batch."""
-        if isinstance(self.interval, Interval):
-            self.interval.start()
+        self.order = None
         self.land()
         if len(self.lane_base) != self.batch.lanes:
             self.settle()
@@ -101,6 +100,8 @@ class SharedMemory:
         for places in self.by_content.values():
             for visit in places.visits.values():
                 visit.ready = False
+        if self.checking:
+            self.order = Ordering(self, program)
 
     def _bases(self) -> Array:
         """Where each lane's memory starts."""
@@ -113,8 +114,7 @@ class SharedMemory:
                 visit.site.costs += visit.hits * np.array(visit.costs)
         self.by_content.clear()
         self.by_identity.clear()
-        if isinstance(self.interval, Interval):
-            self.interval.clean.clear()
+        self.clean.clear()
 
     # Accesses.
 
@@ -144,8 +144,8 @@ class SharedMemory:
         """Count and check an access."""
         visit = self.visit(site, base, mask)
         visit.hits += 1
-        if self.checking:
-            self.interval.add(visit, visit.mask)
+        if self.order is not None:
+            self.order.add(visit, visit.mask)
             if self.pending is not None:
                 self._check_pending(visit)
             if site.op != "st" and not visit.ready:
@@ -158,7 +158,7 @@ class SharedMemory:
         for window, value in zip(visit.windows, values, strict=True):
             whole = np.broadcast_to(value, visit.index.shape)
             window[index] = whole if mask is None else whole[mask]
-        if not self.checking:
+        if self.order is None:
             return
         if not visit.ready or mask is not visit.mask:
             for cell, _ in visit.cells(mask):
@@ -170,9 +170,11 @@ class SharedMemory:
 
     def fly(self, visit: Visit, lanes: Array) -> None:
         """An asynchronous copy starts writing."""
-        if not self.checking:
+        if self.order is None:
             return
-        self.interval.add(visit, visit.mask)
+        if self.pending is not None:
+            self._check_pending(visit)
+        self.order.add(visit, visit.mask)
         if self.pending is None:
             self.pending = np.zeros(len(self.bytes), np.int32)
         self.copies.append(visit.site)
@@ -202,7 +204,8 @@ class SharedMemory:
         content = (base.tobytes() + bytes([base.itemsize]), b"" if mask is None else mask.tobytes())
         places = self.by_content.get(content)
         if places is None:
-            if len(self.by_content) > KEPT_PLACES and not getattr(self.interval, "log", ()) and self.pending is None:
+            logged = self.order is not None and self.order.log
+            if len(self.by_content) > KEPT_PLACES and not logged and self.pending is None:
                 self.settle()
             lanes = len(self.lane_base)
             active = np.ones(lanes, bool) if mask is None else mask

@@ -76,7 +76,7 @@ class Wgmma:
         done = np.where(self.machine.lanes_of(mask), self.group - 1 - count, 0)
         left_over = {name: (by, np.where(number <= done, 0, number)) for name, (by, number) in self.marked.items()}
         self.marked = {name: known for name, known in left_over.items() if known[1].any()}
-        order = self.machine.barriers.order
+        order = self.machine.shared.order
         reading, self.reading = self.reading, []
         for site, lanes, lines, groups in reading:
             ended = groups <= done[lanes]
@@ -156,7 +156,7 @@ class Wgmma:
             self.machine.batch.tell("shared-out-of-bounds", site, int(warps[warp]) * 32, what)
         lines = np.where(outside[:, None, None], 0, lines)
         index = (lines + shared.lane_base[warps * 32][:, None, None]) // LINE
-        if shared.checking:
+        if shared.order is not None:
             self._account(site, warps[~outside], lines[~outside], index[~outside])
         words = shared.bytes.view(np.uint32).reshape(-1, 4)[index]
         words = words.reshape(*words.shape[:2], -1)
@@ -172,6 +172,6 @@ class Wgmma:
             what = "multiplies shared memory that no thread has written"
             self.machine.batch.tell("uninitialised-shared", site, warp * 32, what)
         lanes, starts = np.repeat(warps * 32, lines[:1].size), lines.ravel()
-        if (order := self.machine.barriers.order) is not None:
+        if (order := self.machine.shared.order) is not None:
             order.drain(site, lanes, starts, LINE)
         self.reading.append((site, lanes, starts, self.group[lanes]))
