@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -179,11 +180,10 @@ class _Body:
 
     def __init__(self, head: str, body: str, arch: str) -> None:
         self.head, self.body, self.arch = head, _SEQUENCE.sub(_as_instruction, body), arch
-        self.scopes: list[dict[str, Reg]] = [{}]
-        self.ranges: dict[str, str] = {}
+        self.registers: ChainMap[str, Reg] = ChainMap()
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
-        # Suffixes of the names of labels, one per open block of inline assembly; branches, with those that are open.
+        # Suffixes of the names of registers and labels, one per open block; branches, with those that are open.
         self.blocks = [""]
         self.branches: list[tuple[int, tuple[str, ...]]] = []
         self.variables: list[Variable] = []
@@ -235,11 +235,11 @@ class _Body:
         elif match["label"]:
             self.labels[match["label"].rstrip(": \t\n") + self.blocks[-1]] = len(self.instructions)
         elif match["open"]:
-            self.scopes.append({})
+            self.registers = self.registers.new_child()
             self.scope_count += 1
             self.blocks.append(f"@{self.scope_count}")
         elif match["close"]:
-            self.scopes.pop()
+            self.registers = self.registers.parents
             self.blocks.pop()
         elif match["statement"]:
             self._statement(match["statement"][:-1].strip())
@@ -279,13 +279,9 @@ class _Body:
         match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL)
         if match is None or match[1].startswith("v"):
             raise UnsupportedInstruction(f"the emulator doesn't support this register declaration: {text}")
-        for name in re.split(r"\s*,\s*", match[2].strip()):
-            counted = re.fullmatch(r"([%\w$]+)<(\d+)>", name)
-            if counted:
-                self.ranges[counted[1]] = match[1]
-            else:
-                unique = name if len(self.scopes) == 1 else f"{name}@{self.scope_count}"
-                self.scopes[-1][name] = Reg(unique, match[1])
+        for prefix, number in re.findall(r"([%\w$]+)(?:<(\d+)>)?", match[2]):
+            for name in [f"{prefix}{k}" for k in range(int(number))] if number else [prefix]:
+                self.registers[name] = Reg(name + self.blocks[-1], match[1])
 
     def _instruction(self, text: str) -> None:
         match = re.match(
@@ -295,10 +291,9 @@ class _Body:
             raise PtxError(f"line {self.line}: cannot read this instruction: {text!r}")
         guard = None
         if match["guard"]:
-            register = self._register(match["guard"])
-            if register is None:
+            if match["guard"] not in self.registers:
                 raise PtxError(f"line {self.line}: {match['guard']} in {text!r} is not a register")
-            guard = (register, bool(match["not"]))
+            guard = (self.registers[match["guard"]], bool(match["not"]))
         shown = re.sub(r"\s+", " ", text)
         rest = _COORDINATES.sub(r"[\1], \2", match["rest"])
         items = filter(None, map(str.strip, _OPERAND.findall(rest)))
@@ -307,15 +302,6 @@ class _Body:
         if match["op"].startswith("bra"):
             self.branches.append((number, tuple(self.blocks)))
         self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
-
-    def _register(self, name: str) -> Reg | None:
-        for scope in reversed(self.scopes):
-            if name in scope:
-                return scope[name]
-        numbered = re.fullmatch(r"([%A-Za-z_$][\w$]*?)(\d+)", name)
-        if numbered and numbered[1] in self.ranges:
-            return Reg(name, self.ranges[numbered[1]])
-        return None
 
     def _negated(self, text: str, statement: str) -> Reg:
         """A predicate operand such as !%p1, as a new register that an instruction before sets."""
@@ -335,10 +321,8 @@ class _Body:
             return self._address(text[1:-1].strip(), statement)
         if text in SPECIALS:
             return Special(text)
-        register = self._register(text)
-        literal = None if register else _literal(text)
-        if register or literal:
-            return register or literal  # type: ignore[return-value]
+        if known := self.registers.get(text) or _literal(text):
+            return known
         if text.startswith("%"):
             raise self._unsupported(
                 f"the emulator doesn't support the special register {text} in {statement!r}: check this kernel on a GPU"
@@ -360,7 +344,7 @@ class _Body:
             raise ValueError(offset)
         if literal:
             return Mem(None, offset)
-        return Mem(self._register(match["base"]) or Sym(match["base"]), offset)
+        return Mem(self.registers.get(match["base"]) or Sym(match["base"]), offset)
 
 
 def _params(text: str) -> Iterator[Param]:
