@@ -23,7 +23,7 @@ RECORD = click.option(
 
 def document(kind: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
     """A table as a document, with the time and what made it."""
-    made = f"{label(ARCH, '')} · NVRTC {'.'.join(map(str, nvrtc_version()))}"
+    made = f"{label(ARCH)} · NVRTC {'.'.join(map(str, nvrtc_version()))}"
     utc = datetime.now(UTC).isoformat(timespec="seconds")
     return {"kind": kind, "schema": SCHEMA, "utc": utc, "label": made, "rows": rows, **more}
 

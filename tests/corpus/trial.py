@@ -101,7 +101,7 @@ def _compiled(found: Found, include: tuple[Path, ...], define: tuple[str, ...]) 
                 raise failed
             if (known := COMPILED.get(file)) and (symbol := found.symbol(known.ptx)):
                 return kernel, replace(known, symbol=symbol)
-            COMPILED[file] = build(kernel.program).compiled
+            COMPILED[file] = build(kernel.program)[0]
             return kernel, COMPILED[file]
         except CompileFailed as error:
             if "<" not in found.entry and not isinstance(error, UnknownEntry):

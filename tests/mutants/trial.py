@@ -128,7 +128,7 @@ def _result(name: str, kernel: Kernel, mutant: Kernel) -> tuple[str, str]:
 
 
 def _compiled(kernel: Kernel) -> list[Compiled]:
-    return [build(one.program).compiled for one in kernel.passes]
+    return [build(one.program)[0] for one in kernel.passes]
 
 
 def _same(one: Compiled, other: Compiled) -> bool:

@@ -122,20 +122,21 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
         kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")  # of several, what all can run
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
-    main = next((b for b in built if b.compiled.arch == ARCH), built[0])
-    sass, note, conflicts = _sass([b.compiled for b in built])
-    found = Inspection(tuple(b.compiled for b in built), main.compiled, threads, main.label, sass, note, conflicts)
+    compiled = tuple(out for out, _ in built)
+    main, label = next((pair for pair in built if pair[0].arch == ARCH), built[0])
+    sass, note, conflicts = _sass(compiled)
+    found = Inspection(compiled, main, threads, label, sass, note, conflicts)
     if not kernel.grid:
         return found
     own = kernel.text is not None
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     found = replace(found, shape=shape)
     try:
-        parsed = load(main.compiled.ptx, main.compiled.symbol, main.compiled.shared_accesses)
+        parsed = load(main.ptx, main.symbol, main.shared_accesses)
         if own and max(shape.m, shape.n, shape.k) <= WHOLE:
-            lines, findings = _run(kernel, shape, main.compiled.arch)
+            lines, findings = _run(kernel, shape, main.arch)
             return replace(found, lines=lines, findings=findings, caveats=caveats(parsed))
-        findings, confirmed = _confirmed(kernel, parsed, main.compiled.arch) if own else ((), "")
+        findings, confirmed = _confirmed(kernel, parsed, main.arch) if own else ((), "")
         predicted = predict(parsed, kernel, shape)
     except (UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):

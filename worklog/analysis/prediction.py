@@ -113,16 +113,16 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     if own is not None and own.sha256 == kernel.program.sha256 and _of_whole_tiles(kernel, shape):
         counts = own.at(shape, counted.shape)
         return Bound(kernel.name, shape, gpu.name, counted.label, _limits(kernel, shape, gpu, counts), counts)
-    built = build(kernel.program, gpu.arch)
+    built, label = build(kernel.program, gpu.arch)
     with naming(kernel.program):
-        parsed = load(built.compiled.ptx, built.compiled.symbol, built.compiled.shared_accesses)
+        parsed = load(built.ptx, built.symbol, built.shared_accesses)
         _require_alike(kernel, parsed, shape)
         counts = summed(kernel.program, predict(parsed, kernel, shape).counts)
         first = summed(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
     limits = _limits(kernel, shape, gpu, counts, first)
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]
-    return Bound(kernel.name, shape, gpu.name, built.label, limits, counts, caveats(parsed))
+    return Bound(kernel.name, shape, gpu.name, label, limits, counts, caveats(parsed))
 
 
 def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:

@@ -42,18 +42,6 @@ class BlockBarriers:
         self.waiting: list[Arrival] = []
         self.arrived: dict[int, Array] = {}  # how often each warp did without waiting: (blocks, warps)
 
-    # Called by generated code.
-
-    def sync(self, mask: Mask, pc: int, follow: int) -> int:
-        """__syncthreads: continue at once if all live lanes are here, else wait."""
-        machine, lanes = self.machine, self.machine.lanes_of(mask)
-        everyone = machine.census(lanes)[1] == machine.census(machine.live)[1]
-        if not everyone or 0 in self.arrived:
-            return self.arrive(mask, mask, pc, follow, np.zeros(1, np.uint32))
-        self._check_exited(lanes, pc)
-        self._order(0, lanes, lanes)
-        return follow
-
     def arrive(
         self,
         mask: Mask,
@@ -64,8 +52,15 @@ class BlockBarriers:
         count: Array | None = None,
         predicate: Array | None = None,
     ) -> int:
-        """Any other form. executing: the lanes of the mask whose guard is true. predicate: of bar.red."""
+        """Called by generated code: bar in any form. executing: the lanes of the mask whose guard is true. predicate:
+        of bar.red. Returns the next block of code for __syncthreads() that all live lanes reach, else -1.
+        """
         machine, lanes = self.machine, self.machine.lanes_of(executing)
+        plain = len(number) == 1 and number[0] == 0 and count is None and predicate is None
+        if plain and 0 not in self.arrived and machine.census(lanes)[1] == machine.census(machine.live)[1]:
+            self._check_exited(lanes, pc)
+            self._order(0, lanes, lanes)
+            return follow
         if (others := machine.lanes_of(mask) & ~lanes).any():
             machine.push(follow, others)
         wanted = np.zeros(1, np.uint32) if count is None else count

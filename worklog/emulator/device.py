@@ -31,40 +31,25 @@ ARCH = "sm_90"
 RESOURCES = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
 
 
-@dataclass(frozen=True)
-class Built:
-    """A compiled program. shipped: the version of NVRTC that made the package's PTX, without cubin and log; empty if
-    compiled here.
-    """
-
-    compiled: Compiled
-    shipped: str = ""
-
-    @property
-    def label(self) -> str:
-        """The source of its results."""
-        return label(self.compiled.arch, self.shipped)
+def label(arch: str) -> str:
+    """The source of results of PTX that is compiled here."""
+    return f"emulated · {arch} PTX"
 
 
-def label(arch: str, shipped: str) -> str:
-    """The source of results; shipped as in Built."""
-    origin = f" from the package (NVRTC {shipped})" if shipped else ""
-    return f"emulated · {arch} PTX{origin}"
-
-
-def build(program: Program, arch: str = ARCH) -> Built:
-    """Compile; without NVRTC, take the shipped PTX of the same source.
+def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
+    """Compile; without NVRTC, take the shipped PTX of the same source, without cubin and log. Returns also the label
+    of its results.
 
     Raises CompileFailed, BadSetting, and NvrtcMissing if that is not shipped; WorklogError if a file of the
     package is missing.
     """
     try:
-        return Built(compile_cuda(program, arch))
+        return compile_cuda(program, arch), label(arch)
     except NvrtcMissing as missing:
         index = json.loads(_read(FOLDER / INDEX))
         for entry in index["programs"]:
             if entry["sha256"] == program.sha256 and arch == index["arch"]:
-                return Built(_shipped(program, entry, arch), index["nvrtc"])
+                return _shipped(program, entry, arch), f"{label(arch)} from the package (NVRTC {index['nvrtc']})"
         raise NvrtcMissing(
             f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
             f"{program.name} for {arch} is not among them)"
@@ -133,26 +118,21 @@ class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes the blocks in
     another order (see worklog.emulator.launch), so that a result that depends on the order differs.
 
-    arch: to compile for. races, count: as for worklog.emulator.launch. last: the latest launch's result; findings: of
-    all launches; printed: by the first launch that prints.
+    arch: to compile for. races, count: as for worklog.emulator.launch. label: the source of all results; names the
+    package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed: by
+    the first launch that prints.
     """
 
     source = "emulated"
 
     def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False) -> None:
-        self.arch = arch
+        self.arch, self.label = arch, label(arch)
         self.races, self.count = races, count
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
         self._launches: Counter[tuple[Kernel, tuple[int, ...]]] = Counter()
-        self._shipped = ""
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
-
-    @property
-    def label(self) -> str:
-        """The source of all results; names the package's PTX if any kernel is from there."""
-        return label(self.arch, self._shipped)
 
     def compile(self, program: Program) -> EmulatedKernel:
         """Compile for the architecture, or take shipped PTX. As a CUDA module is loaded, each call sets the kernel's
@@ -160,9 +140,8 @@ class EmulatedDevice:
 
         Raises CompileFailed, NvrtcMissing, UnsupportedInstruction.
         """
-        built = build(program, self.arch)
-        self._shipped = self._shipped or built.shipped
-        out = built.compiled
+        out, origin = build(program, self.arch)
+        self.label = max(self.label, origin, key=len)
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         with naming(program):
             kernel = load(out.ptx, out.symbol, out.shared_accesses)

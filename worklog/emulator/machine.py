@@ -23,7 +23,7 @@ from worklog.emulator.form_classes import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
 from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
-from worklog.emulator.shared import LocalMemory, SharedMemory, Unwritten
+from worklog.emulator.shared import LocalMemory, Marks, SharedMemory
 from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 from worklog.emulator.wgmma import Wgmma
@@ -63,7 +63,7 @@ class Machine:
         self.copies, self.exchange, self.wgmma = Copies(self), Exchange(self), Wgmma(self)
         self.barriers, self.bulk, self.block = Barriers(self), BulkCopies(self), BlockBarriers(self)
         self.spinning = Waiting(self)
-        self.shared.unwritten = self.unwritten = Unwritten(self.program, batch)
+        self.shared.marks = self.marks = Marks(self.program, batch)
         self.held: dict[int, Array] = {}
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self.registers: dict[str, Array] = dict(self.program.initial_registers)
@@ -120,10 +120,8 @@ class Machine:
             raise TooLarge("no memory for the launch: run fewer lanes at a time") from error
         except UNEXPECTED as error:
             raise failed(self.program.kernel, block, error) from error
-        if self.unwritten.marked or self.unwritten.fresh:
-            self.unwritten.follow(block, lanes)
-        if self.wgmma.marked:
-            self.wgmma.follow(block, lanes)
+        if self.marks.marked or self.marks.fresh:
+            self.marks.follow(block, lanes)
         return follow
 
     def census(self, lanes: Array) -> tuple[int, int]:

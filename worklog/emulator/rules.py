@@ -142,7 +142,8 @@ def _barrier(w: Writer, i: Instruction) -> bool:
     operands, predicate = list(i.operands), "None"
     if kind == "cluster":
         # The cluster is the block: arrivals are counted with the waits, of which there is one each.
-        w.leaving = str(w.follow) if rest[0] == "arrive" else f"S.block.sync(m, {i.pc}, {w.follow})"
+        number = w.constant(0, "u4")
+        w.leaving = str(w.follow) if rest[0] == "arrive" else f"S.block.arrive(m, m, {i.pc}, {w.follow}, {number})"
         return i.guard is None and w.follow >= 0 and rest[0] in ("arrive", "wait")
     if kind == "red":
         target, *operands = operands
@@ -153,9 +154,6 @@ def _barrier(w: Writer, i: Instruction) -> bool:
     forms = (["popc", "u32"], ["and", "pred"], ["or", "pred"]) if kind == "red" else ([],)
     if kind not in ("sync", "arrive", "red") or rest not in forms or not (kind == "arrive") < len(operands) < 3:
         return False
-    if kind == "sync" and i.guard is None and operands == [Imm(0, 0, "int")]:
-        w.leaving = f"S.block.sync(m, {i.pc}, {w.follow})"
-        return True
     number, *count = (w.source(operand, "u32") for operand in operands)
     given = f"{w.mask}, {i.pc}, {w.follow}, {number}, {count[0] if count else None}, {predicate}"
     w.leaving = f"S.block.arrive(m, {given})"

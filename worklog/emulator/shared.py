@@ -7,7 +7,7 @@ found again by the identity of the register's array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class SharedMemory:
     """Shared memory of a batch, block beside block. size: bytes per block; grain: bytes of the smallest access."""
 
     space, owner, initial = "shared", "block", 0
-    unwritten: Unwritten
+    marks: Marks
 
     def __init__(self, batch: Batch, size: int, grain: int) -> None:
         self.batch, self.size, self.stride, self.grain = batch, size, max(16, -(-size // 16) * 16), grain
@@ -282,7 +282,7 @@ class SharedMemory:
         for cell, lane in visit.cells(visit.mask):
             missing[lane] |= ~self.written[cell]
         if missing.any():
-            self.unwritten.fresh[visit.site.pc] = (visit.site, missing.astype(np.int32))
+            self.marks.fresh[visit.site.pc] = (visit.site, missing.astype(np.int32))
         else:
             visit.ready = True
 
@@ -333,60 +333,59 @@ class LocalMemory(SharedMemory):
         return np.arange(self.batch.lanes) * self.stride
 
 
-Mark = tuple[Any, Array]  # what marked a register, and a number for each lane, 0 for none
+Mark = tuple[Site, Array]  # what marked a register, and a number for each lane, 0 for none
 
 
-def follow(
-    code: Iterable[Instruction],
-    marks: dict[str, Mark],
-    lanes: Array,
-    given: Callable[[Instruction], tuple[Mark | None, Collection[str]]],
-    used: Callable[[Instruction, Any, Array], None],
-) -> None:
-    """Follow marks through code that these lanes ran. given: the mark of an instruction's results, and the registers
-    whose marks it leaves alone. used: called where an instruction uses a marked register, which then loses its mark; a
-    copy of one is marked, too.
-    """
-    for instruction in code:
-        mark, kept = given(instruction)
-        for register in reads(instruction):
-            known = marks.get(register.name)
-            if known is None or register.name in kept or not known[1][lanes].any():
-                continue
-            if instruction.parts[0] == "mov":
-                mark = known
-            else:
-                used(instruction, known[0], lanes & (known[1] > 0))
-                del marks[register.name]
-        for register in defined(instruction):
-            if register.name not in kept and (mark or register.name in marks):
-                cause, old = marks.pop(register.name, (None, np.zeros(1, np.int32)))
-                new = np.where(lanes, mark[1] if mark else 0, old)
-                if new.any():
-                    marks[register.name] = mark[0] if mark else cause, new
+class Marks:
+    """Registers of the running batch that no instruction may use: loaded from shared memory before it was written, or
+    sums of a wgmma, with the number of its group, that has not been waited for.
 
-
-class Unwritten:
-    """Registers of the running batch that were loaded from shared memory before it was written.
-
-    Loading such a value and discarding it is harmless, and prefetching loops do so in their last iteration. So a load
-    only marks its registers; it is a finding when a marked one is an operand of anything but a register copy.
+    Loading an unwritten value and discarding it is harmless, and prefetching loops do so in their last iteration. So a
+    load only marks its registers; it is a finding when a marked one is an operand of anything but a register copy.
     """
 
     def __init__(self, program: Program, batch: Batch) -> None:
         self.program, self.batch = program, batch
-        self.marked: dict[str, Mark] = {}  # by register: the load's site
-        self.fresh: dict[int, Mark] = {}  # by pc: loads of unwritten words in the block that is running
+        self.marked: dict[str, Mark] = {}
+        self.fresh: dict[int, Mark] = {}  # by pc: of the results of instructions in the block that is running
+
+    def complete(self, groups: Array) -> None:
+        """The lanes have waited for their groups of wgmma up to these numbers."""
+        for name, (site, number) in self.marked.items():
+            if site.op == "wgmma":
+                self.marked[name] = site, np.where(number <= groups, 0, number)
 
     def follow(self, block: Block, lanes: Array) -> None:
-        """Follow marked registers through the block that just ran."""
-        code = self.program.kernel.instructions[block.start : block.stop]
-        follow(code, self.marked, lanes, lambda i: (self.fresh.get(i.pc), ()), self._report)
+        """Follow marked registers through the block of code that these lanes just ran."""
+        for instruction in self.program.kernel.instructions[block.start : block.stop]:
+            mark, results = self.fresh.get(instruction.pc), defined(instruction)
+            adds = instruction.parts[0] == "wgmma"  # to the sums of the one before
+            for register in reads(instruction):
+                known = self.marked.get(register.name)
+                if known is None or (adds and register in results) or not known[1][lanes].any():
+                    continue
+                if instruction.parts[0] == "mov":
+                    mark = known
+                else:
+                    self._report(instruction, known[0], lanes & (known[1] > 0))
+                    del self.marked[register.name]
+            for register in results:
+                old = self.marked.pop(register.name, None)
+                if mark or old:
+                    before = old[1] if old else np.zeros(1, np.int32)
+                    new = np.where(lanes, mark[1] if mark else 0, before)
+                    self.marked[register.name] = (mark or old)[0], new
         self.fresh = {}
         live = self.program.flow.live_out[block.index]
-        self.marked = {name: known for name, known in self.marked.items() if name in live or known[1][~lanes].any()}
+        for name, (_, number) in [*self.marked.items()]:
+            if not (number.any() if name in live else number[~lanes].any()):
+                del self.marked[name]
 
     def _report(self, instruction: Instruction, site: Site, lanes: Array) -> None:
+        if site.op == "wgmma":
+            what = f"uses a result of the wgmma of line {site.line} before wgmma.wait_group"
+            self.batch.tell("missing-wait", instruction, lanes, what)
+            return
         array = plain_name(site.array.name) if site.array else "shared memory"
         what = f"reads {array} before any thread writes there, and line {instruction.line} uses the value"
         self.batch.tell("uninitialised-shared", site, lanes, what)

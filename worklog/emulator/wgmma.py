@@ -13,14 +13,11 @@ import numpy as np
 
 from worklog.emulator.findings import Mask, UnsupportedInstruction
 from worklog.emulator.floats import Array
-from worklog.emulator.flow import Block, defined, registers
-from worklog.emulator.shared import follow
 from worklog.emulator.tensor import Form, accumulator, left, numbers, registers_of
 
 if TYPE_CHECKING:
     from worklog.emulator.counts import Site
     from worklog.emulator.machine import Machine
-    from worklog.emulator.ptx import Instruction
 
 LINE = 16  # bytes that lie together in every layout
 # Bytes per line of a swizzled pattern, by bits 62 and 63 of a descriptor; 0: no swizzle.
@@ -53,11 +50,9 @@ class Wgmma:
     """What generated code calls, as `S.wgmma`."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.code, lanes = machine, machine.program.kernel.instructions, machine.batch.lanes
+        self.machine, lanes = machine, machine.batch.lanes
         self.group: Array = np.ones(lanes, np.int32)  # the number of each lane's open group
         self.fenced: Array = np.zeros(lanes, bool)
-        # Registers that an instruction may still write: the instruction, and by lane its group, 0 for none.
-        self.marked: dict[str, tuple[Instruction, Array]] = {}
         # Of shared memory: site, and by line its first byte, a lane that reads it, and the lane's group.
         self.reading: list[tuple[Site, Array, Array, Array]] = []
 
@@ -74,8 +69,7 @@ class Wgmma:
     def wait(self, mask: Mask, count: int) -> None:
         """wgmma.wait_group: all groups but the `count` newest are complete."""
         done = np.where(self.machine.lanes_of(mask), self.group - 1 - count, 0)
-        left_over = {name: (by, np.where(number <= done, 0, number)) for name, (by, number) in self.marked.items()}
-        self.marked = {name: known for name, known in left_over.items() if known[1].any()}
+        self.machine.marks.complete(done)
         order = self.machine.shared.order
         reading, self.reading = self.reading, []
         for site, lanes, lines, groups in reading:
@@ -92,9 +86,7 @@ class Wgmma:
         tensor, lanes = self.machine.tensor, self.machine.lanes_of(mask)
         warps = tensor.whole(site.pc, mask)
         self._check(site, lanes, warps, [b] if isinstance(a, tuple) else [a, b])
-        for register in defined(self.code[site.pc]):
-            old = self.marked.get(register.name)
-            self.marked[register.name] = self.code[site.pc], np.where(lanes, self.group, old[1] if old else 0)
+        self.machine.marks.fresh[site.pc] = site, np.where(lanes, self.group, 0)
         if not self.machine.batch.values or not len(warps):
             return (np.zeros(1, np.uint32),) * len(c)
         if isinstance(a, tuple):
@@ -106,19 +98,6 @@ class Wgmma:
         adding = np.broadcast_to(scaled, lanes.shape)[warps * 32][:, None, None]
         sums = form.sums(x * form.signs[0], y * form.signs[1], np.where(adding, old, 0.0))
         return tensor.spread(registers_of(sums, form.sum_type, form.how), warps)
-
-    def follow(self, block: Block, lanes: Array) -> None:
-        """Report what the block of code that just ran used before wgmma.wait_group; sums may be added to again."""
-
-        def given(i: Instruction) -> tuple[None, set[str]]:
-            adds = i.parts[:2] == ("wgmma", "mma_async")
-            return None, {reg.name for reg in registers(i.operands[0])} if adds else set()
-
-        def used(i: Instruction, by: Instruction, lanes: Array) -> None:
-            what = f"uses a result of the wgmma of line {by.line} before wgmma.wait_group"
-            self.machine.batch.tell("missing-wait", i, lanes, what)
-
-        follow(self.code[block.start : block.stop], self.marked, lanes, given, used)
 
     # Registers and memory.
 

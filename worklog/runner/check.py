@@ -302,7 +302,7 @@ def _built(kernel: Kernel, live: bool) -> list[tuple[Compiled, str]]:
     """Each pass, compiled for the GPU or the emulator, and the label of that machine."""
     if live:
         return [(compile_cuda(one.program, gpu().arch), f"live · {gpu().name}") for one in kernel.passes]
-    return [(built.compiled, built.label) for built in (build(one.program) for one in kernel.passes)]
+    return [build(one.program) for one in kernel.passes]
 
 
 def uses_tensor_cores(kernel: Kernel, shape: Shape, live: bool) -> bool | None:
