@@ -1,7 +1,8 @@
 """The table of PTX instruction forms that are one expression over NumPy arrays.
 
 To support another instruction, add a row. A word in capitals, in an opcode or an expression, is a class of CLASSES: the
-row stands for each of the class's members.
+row stands for each of the class's members. So is a list such as (lo=0|hi=16) in an opcode; the first one's meaning
+(the word itself where none is given) takes the place of each @ in the expression.
 """
 
 from __future__ import annotations
@@ -38,33 +39,30 @@ _TABLE = (
     ("mul.wide.NARROW", "t t", "mul_wide({0}, {1})", "w"),
     ("mad.PART.INTEGER", "t t t", "PART + {2}", "t"),
     ("mad.wide.NARROW", "t t w", "mul_wide({0}, {1}) + {2}", "w"),
-    ("div.INTEGER", "t t", "divide({0}, {1})[0]", "t"),
-    ("rem.INTEGER", "t t", "divide({0}, {1})[1]", "t"),
+    ("(div=0|rem=1).INTEGER", "t t", "divide({0}, {1})[@]", "t"),
     ("LEAST.INTEGER", "t t", "LEAST({0}, {1})", "t"),
-    ("abs.SIGNED", "t", "np.abs({0})", "t"),
-    ("neg.SIGNED", "t", "-{0}", "t"),
+    ("(abs=np.abs|neg=-).SIGNED", "t", "@({0})", "t"),
     ("sad.INTEGER", "t t t", "{2} + np.where({0} < {1}, {1} - {0}, {0} - {1})", "t"),
     ("dp4a.u32.u32", "u32 u32 u32", "dot({0}, {1}, {2}, 8)", "u32"),
     ("dp4a.MIXED", "t s s32", "dot({0}, {1}, {2}, 8)", "s32"),
-    ("dp2a.SIDE.u32.u32", "u32 u32 u32", "dot({0}, {1}, {2}, 16, SIDE)", "u32"),
-    ("dp2a.SIDE.MIXED", "t s s32", "dot({0}, {1}, {2}, 16, SIDE)", "s32"),
+    ("dp2a.(lo=0|hi=2).u32.u32", "u32 u32 u32", "dot({0}, {1}, {2}, 16, @)", "u32"),
+    ("dp2a.(lo=0|hi=2).MIXED", "t s s32", "dot({0}, {1}, {2}, 16, @)", "s32"),
     ("SUM.sat.s32", "t t", "clamp_integer({0}.astype('i8') SUM {1}, np.dtype('i4'))", "t"),
     ("mad.hi.sat.s32", "t t t", "clamp_integer(mul_hi({0}, {1}).astype('i8') + {2}, np.dtype('i4'))", "t"),
-    ("MAD.PART.cc.CARRIED", "t t CARRIED", "add_carry((PART).view({2}.dtype), {2}, MAD)", "CARRIED carry"),
+    ("(mad=False|madc={carry}).PART.cc.CARRIED", "t t CARRIED", "add_carry((PART).view({2}.dtype), {2}, @)",
+     "CARRIED carry"),
     ("madc.PART.CARRIED", "t t CARRIED", "add_carry((PART).view({2}.dtype), {2}, {carry})[0]", "CARRIED"),
     ("mul24.MIDDLE.THIRTYTWO", "t t", "mul24({0}, {1}, MIDDLE)", "t"),
     ("mad24.MIDDLE.THIRTYTWO", "t t t", "mul24({0}, {1}, MIDDLE) + {2}", "t"),
     ("mad24.hi.sat.s32", "t t t", "clamp_integer(mul24({0}, {1}, 16).astype('i8') + {2}, np.dtype('i4'))", "t"),
     ("add.PAIR", "t t", "{0} + {1}", "t"),
     ("LEAST.PAIR", "t t", "LEAST({0}, {1})", "t"),
-    ("LEAST.relu.s16x2", "t t", "relu(LEAST({0}, {1}))", "t"),
-    ("LEAST.relu.s32", "t t", "relu(LEAST({0}, {1}))", "t"),
+    ("LEAST.relu.(s16x2|s32)", "t t", "relu(LEAST({0}, {1}))", "t"),
     # Bits.
     ("BITWISE.LOGIC", "t t", "{0} BITWISE {1}", "t"),
     ("not.LOGIC", "t", "~{0}", "t"),
     ("lop3.b32", "t t t t", "lop3({0}, {1}, {2}, {3})", "t"),
-    ("shl.SHIFTED", "t u32", "shl({0}, {1})", "t"),
-    ("shr.SHIFTED", "t u32", "shr({0}, {1})", "t"),
+    ("(shl|shr).SHIFTED", "t u32", "@({0}, {1})", "t"),
     ("shf.l.CLAMPED.b32", "t t t", "(joined({0}, {1}) << limited({2}, CLAMPED) >> np.uint64(32)).astype('u4')", "t"),
     ("shf.r.CLAMPED.b32", "t t t", "(joined({0}, {1}) >> limited({2}, CLAMPED)).astype('u4')", "t"),
     ("bfe.BITS32", "t u32 u32", "bfe({0}, {1}, {2})", "t"),
@@ -72,22 +70,20 @@ _TABLE = (
     ("brev.BITS32", "t", "brev({0})", "t"),
     ("popc.BITS32", "t", "np.bitwise_count({0}).astype('u4')", "u32"),
     ("clz.BITS32", "t", "clz({0})", "u32"),
-    ("bfind.INTEGER32", "t", "bfind({0}, False)", "u32"),
-    ("bfind.shiftamt.INTEGER32", "t", "bfind({0}, True)", "u32"),
+    ("bfind.(=False|shiftamt=True).INTEGER32", "t", "bfind({0}, @)", "u32"),
     ("prmt.b32", "t t t", "prmt({0}, {1}, {2})", "t"),
     ("prmt.b32.PERMUTED", "t t t", "prmt({0}, {1}, np.array(PERMUTED, 'u4')[{2} & np.uint32(3)])", "t"),
-    ("lop3.EITHER.b32", "t t t t pred", "tested(lop3({0}, {1}, {2}, {3}), EITHER, {4})", "t pred"),
-    ("cnot.BITS", "t", "({0} == 0).astype(DTYPE)", "t"),
+    ("lop3.(and|or).b32", "t t t t pred", "tested(lop3({0}, {1}, {2}, {3}), np.logical_@, {4})", "t pred"),
+    ("cnot.(b16|b32|b64)", "t", "({0} == 0).astype(DTYPE)", "t"),
     ("bmsk.CLAMPED.b32", "u32 u32", "shl(mask(limited({1}, CLAMPED), np.dtype('u4')), limited({0}, CLAMPED))", "u32"),
     ("szext.CLAMPED.THIRTYTWO", "t u32", "bfe({0}, np.uint32([0]), limited({1}, CLAMPED))", "t"),
     # Moves, selections, comparisons.
     ("mov.ANY", "t", "{0}", "t"),
     ("selp.ANY", "t t pred", "np.where({2}, {0}, {1})", "t"),
-    ("slct.ANY.s32", "t t s32", "np.where({2} >= 0, {0}, {1})", "t"),
-    ("slct.ANY.f32", "t t f32", "np.where({2} >= 0, {0}, {1})", "t"),
+    ("slct.ANY.(s32|f32)", "t t s", "np.where({2} >= 0, {0}, {1})", "t"),
     ("slct.ftz.ANY.f32", "t t f32", "np.where(flush({2}) >= 0, {0}, {1})", "t"),
     ("setp.COMPARE.COMBINE.SHIFTED", "t t pred?", "both({0} COMPARE {1} COMBINE)", "pred pred"),
-    ("setp.COMPAREF.COMBINE.FTZ.SCALAR", "t t pred?", "both(COMPAREF COMBINE)", "pred pred"),
+    ("setp.COMPAREF.COMBINE.FTZ.(f32|f64|f16|bf16)", "t t pred?", "both(COMPAREF COMBINE)", "pred pred"),
     ("setp.COMPAREF.COMBINE.FTZ.DOUBLE", "t t pred?", "combined(COMPAREF COMBINE).T", "pred pred"),
     ("set.COMPARE.COMBINE.YES.SHIFTED", "s s pred?", "np.where(combined({0} COMPARE {1} COMBINE), YES, YES * 0)", "t"),
     ("set.COMPAREF.COMBINE.FTZ.YES.FLOAT", "s s pred?", "np.where(combined(COMPAREF COMBINE), YES, YES * 0)", "t"),
@@ -97,24 +93,19 @@ _TABLE = (
     ("set.COMPAREF.COMBINE.FTZ.REDUCED.DOUBLE", "s s pred?",
      "paired(combined(COMPAREF COMBINE) * np.uint16(0xFFFF))", "u32"),
     ("testp.TESTED.FLOAT", "t", "TESTED", "pred"),
-    ("cvta.WINDOW.u64", "t", "{0} + np.uint64(WINDOW)", "t"),
-    ("cvta.to.WINDOW.u64", "t", "{0} - np.uint64(WINDOW)", "t"),
-    ("isspacep.shared", "b64", f"{{0}} >> np.uint64(60) == {SHARED_WINDOW >> 60}", "pred"),
-    ("isspacep.local", "b64", f"{{0}} >> np.uint64(60) == {LOCAL_WINDOW >> 60}", "pred"),
+    ("cvta.(=+|to=-).WINDOW.u64", "t", "{0} @ np.uint64(WINDOW)", "t"),
+    (f"isspacep.(shared={SHARED_WINDOW >> 60}|local={LOCAL_WINDOW >> 60})", "b64", "{0} >> np.uint64(60) == @", "pred"),
     # Floats.
     ("SUM.RN.FTZ.SAT.FLOAT", "t t", "{0} SUM {1}", "t"),
     # In float64, the product of two float32 values is exact, and a quotient or a root is near enough to be rounded
     # again. The rows below take the place of those without .ftz.
     ("mul.ROUNDING.FTZ.SAT.f32", "double double", "rounded({0} * {1}, 'ROUNDING'FTZ)", "t"),
     ("div.MODE.FTZ.f32", "double double", "rounded(quiet(np.divide, {0}, {1}), 'MODE'FTZ)", "t"),
-    ("rcp.MODE.FTZ.f32", "double", "rounded(quiet(np.reciprocal, {0}), 'MODE'FTZ)", "t"),
-    ("sqrt.MODE.FTZ.f32", "double", "rounded(np.sqrt({0}), 'MODE'FTZ)", "t"),
+    ("(rcp=np.reciprocal|sqrt=np.sqrt).MODE.FTZ.f32", "double", "rounded(quiet(@, {0}), 'MODE'FTZ)", "t"),
     ("mul.RN.SAT.FLOAT", "t t", "quiet(np.multiply, {0}, {1})", "t"),
     ("div.rn.FLOAT", "t t", "quiet(np.divide, {0}, {1})", "t"),
-    ("rcp.rn.FLOAT", "t", "quiet(np.reciprocal, {0})", "t"),
-    ("sqrt.rn.FLOAT", "t", "np.sqrt({0})", "t"),
-    ("abs.FTZ.NUMBER", "t", "np.abs({0})", "t"),
-    ("neg.FTZ.NUMBER", "t", "-{0}", "t"),
+    ("(rcp=np.reciprocal|sqrt=np.sqrt).rn.FLOAT", "t", "quiet(@, {0})", "t"),
+    ("(abs=np.abs|neg=-).FTZ.NUMBER", "t", "@({0})", "t"),
     ("copysign.FLOAT", "t t", "np.copysign({1}, {0})", "t"),
     ("FMA.rn.FTZ.SAT.f32", "double double double", "fma_f32({0}, {1}, {2}FTZ)", "t"),
     ("FMA.rn.FTZ.SAT.f64", "t t t", "fma_f64({0}, {1}, {2})", "t"),
@@ -133,17 +124,17 @@ _TABLE = (
     ("fma.rn.FTZ.SAT.SIXTEEN", "t t t", "quiet(round_to_odd, {0} * {1}, {2})", "t"),
     ("fma.rn.FTZ.relu.SIXTEEN", "t t t", "relu(quiet(round_to_odd, {0} * {1}, {2}))", "t"),
     ("APPROXIMATE.approx.FTZ.f32", "t", "nearest(APPROXIMATE, {0})", "t"),
-    ("div.QUOTIENT.FTZ.f32", "t t", "nearest(np.divide, {0}, {1})", "t"),
+    ("div.(approx|full).FTZ.f32", "t t", "nearest(np.divide, {0}, {1})", "t"),
     # Conversions.
     ("cvt.TO.FROM", "s", "{0}.astype(DTYPE)", "t"),
     ("cvt.sat.TO.FROM", "s", "clamp_integer({0}, np.dtype(DTYPE))", "t"),
     ("cvt.INTEGRAL.FTZ.SAT.TO.FLOAT", "s", "to_integer({0}, np.dtype(DTYPE), INTEGRAL)", "t"),
     ("cvt.rn.FTZ.SAT.FLOAT.FROM", "s", "{0}.astype(DTYPE)", "t"),
-    ("cvt.ROUNDED.FTZ.SAT.ONE", "t", "ROUNDED({0})", "t"),
+    ("cvt.ROUNDED.FTZ.SAT.(f32.f32|f64.f64)", "t", "ROUNDED({0})", "t"),
     ("cvt.FTZ.SAT.f64.f32", "s", "{0}.astype(DTYPE)", "t"),
     ("cvt.MODE.FTZ.SAT.f32.f64", "s", "rounded({0}, 'MODE'FTZ)", "t"),
     ("cvt.DIRECTED.SAT.f32.FROM", "s", "rounded(from_integer({0}), 'DIRECTED')", "t"),
-    ("cvt.f32.HALF", "b16", "HALF({0})", "f32"),
+    ("cvt.f32.(f16=half|bf16=bfloat)", "b16", "from_@({0})", "f32"),
     ("cvt.ftz.f32.SINGLE", "s", "flush({0}.astype('f4'))", "f32"),
     ("cvt.FTZ.sat.f32.f16", "s", "saturate({0}.astype('f4'))", "f32"),
     ("cvt.SAT.f64.SINGLE", "s", "{0}", "f64"),
@@ -151,42 +142,42 @@ _TABLE = (
     # For sm_90, ptxas makes F2F.FTZ of .ftz with bf16. With f16 an H200 flushes neither the operand nor the result.
     ("cvt.MODE.ftz.bf16.f32", "f32", "to_bfloat(flush({0}), 'MODE')", "b16"),
     ("cvt.MODE.ftz.f16.f32", "f32", "to_half({0}.astype('f8'), 'MODE')", "b16"),
-    ("cvt.MODE.UNFLUSHED.sat.f16.f32", "f32", "to_half(saturate({0}.astype('f8')), 'MODE')", "b16"),
+    ("cvt.MODE.(|ftz).sat.f16.f32", "f32", "to_half(saturate({0}.astype('f8')), 'MODE')", "b16"),
     ("cvt.MODE.NARROWED.f64", "f64", "NARROWED({0}, 'MODE')", "b16"),
     ("cvt.MODE.sat.NARROWED.f64", "f64", "NARROWED(saturate({0}), 'MODE')", "b16"),
-    ("cvt.MODE2.RELU.HALVES.f32", "double double", "joined(HALVES(RELU({1}), 'MODE2'), HALVES(RELU({0}), 'MODE2'))",
-     "b32"),
+    ("cvt.MODE2.RELU.(f16x2=to_half|bf16x2=to_bfloat).f32", "double double",
+     "joined(@(RELU({1}), 'MODE2'), @(RELU({0}), 'MODE2'))", "b32"),
     ("cvt.rn.RELU.f16x2.EIGHT", "u16", "RELU(from_eight({0}, EIGHT))", "f16x2"),
     ("cvt.rn.RELU.satfinite.EIGHT.f32", "double double",
      "to_eight(RELU(np.stack(np.broadcast_arrays({1}, {0}), -1)), EIGHT)", "b16"),
     ("cvt.rn.RELU.satfinite.EIGHT.f16x2", "f16x2", "to_eight(RELU({0}), EIGHT)", "b16"),
     ("cvt.MODE.NARROWED.FROM", "s", "NARROWED(from_integer({0}), 'MODE')", "b16"),
     ("cvt.INTEGRAL.SAT.TO.SINGLE", "s", "to_integer({0}.astype('f4'), np.dtype(DTYPE), INTEGRAL)", "t"),
-    ("cvt.ROUNDED.SAT.SAME_SINGLE", "t", "ROUNDED({0})", "t"),
+    ("cvt.ROUNDED.SAT.(f16.f16|bf16.bf16)", "t", "ROUNDED({0})", "t"),
     ("cvt.MODE.NARROWED.SINGLE", "s", "NARROWED({0}, 'MODE')", "b16"),
-    ("cvt.TF32.tf32.f32", "f32", "to_tf32({0}, 'TF32')", "b32"),
+    ("cvt.(rna|rn|rz).tf32.f32", "f32", "to_tf32({0}, '@')", "b32"),
     ("cvt.MODE2.relu.tf32.f32", "f32", "to_tf32(relu({0}), 'MODE2')", "b32"),
-    ("cvt.pack.sat.HALFWORD.s32", "s s", "cvt_pack({0}, {1}, DTYPE)", "b32"),
-    ("cvt.pack.sat.BYTE.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, DTYPE) | {2} << np.uint32(16)", "b32"),
+    ("cvt.pack.sat.(s16|u16).s32", "s s", "cvt_pack({0}, {1}, DTYPE)", "b32"),
+    ("cvt.pack.sat.(s8|u8).s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, DTYPE) | {2} << np.uint32(16)", "b32"),
     # Warps.
     ("activemask.b32", "", "vote('ballot', S.lanes_of({mask}), S.lanes_of({mask}))", "u32"),
-    ("vote.sync.VOTE.pred", "pred b32", "S.exchange.between(vote, ('VOTE',), {0})", "pred"),
+    ("vote.sync.(any|all|uni).pred", "pred b32", "S.exchange.between(vote, ('@',), {0})", "pred"),
     ("vote.sync.ballot.b32", "pred b32", "S.exchange.between(vote, ('ballot',), {0})", "u32"),
-    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.exchange.between(reduced, ('REDUCTION',), {0})", "t"),
-    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.exchange.shuffle({pc}, 'SHUFFLE', {0}, {1}, {2})", "u32 pred"),
-    ("match.MATCH.sync.WORD", "t b32", "S.exchange.between(match, ('MATCH',), {0})", "u32 pred"),
+    ("redux.sync.(add|min|max|and|or|xor).REDUCED", "t b32", "S.exchange.between(reduced, ('@',), {0})", "t"),
+    ("shfl.sync.(up|down|bfly|idx).b32", "b32 b32 b32 b32", "S.exchange.shuffle({pc}, '@', {0}, {1}, {2})", "u32 pred"),
+    ("match.(any|all).sync.(b32|b64)", "t b32", "S.exchange.between(match, ('@',), {0})", "u32 pred"),
     ("elect.sync", "b32", "S.exchange.between(elect, ())", "u32 pred"),
     ("bar.warp.sync", "b32", "None", ""),
     ("movmatrix.sync.aligned.m8n8.trans.b16", "b32", "S.tensor.transpose({pc}, {mask}, {0})", "b32"),
     ("wgmma.fence.sync.aligned", "", "S.wgmma.fence({mask})", ""),
     ("wgmma.commit_group.sync.aligned", "", "S.wgmma.commit({mask})", ""),
     ("wgmma.wait_group.sync.aligned", "number", "S.wgmma.wait({mask}, {0})", ""),
-    ("setmaxnreg.GROW.sync.aligned.u32", "u32", "S.set_registers({pc}, {mask}, {0})", ""),
+    ("setmaxnreg.(inc|dec).sync.aligned.u32", "u32", "S.set_registers({pc}, {mask}, {0})", ""),
     # Fences change no value: lanes run in lockstep. What they order is checked.
-    ("fence.ORDER.SCOPE", "", "S.fence({mask}, SCOPE)", ""),
-    ("membar.LEVEL", "", "S.fence({mask}, LEVEL)", ""),
-    ("FENCE.proxy.alias", "", "None", ""),
-    ("FENCE.proxy.async.SIDES", "", "S.barriers.fence({mask}, False)", ""),
+    ("fence.ORDER.(cta=False|cluster=True|gpu=True|sys=True)", "", "S.fence({mask}, @)", ""),
+    ("membar.(cta=False|gl=True|sys=True)", "", "S.fence({mask}, @)", ""),
+    ("(fence|membar).proxy.alias", "", "None", ""),
+    ("(fence|membar).proxy.async.(|global|shared::cta|shared::cluster)", "", "S.barriers.fence({mask}, False)", ""),
     ("fence.mbarrier_init.release.cluster", "", "S.fence({mask}, True), S.barriers.fence({mask}, True)", ""),
     # Copies and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy" and "Parallel
     # Synchronization and Communication Instructions: mbarrier".
@@ -194,15 +185,16 @@ _TABLE = (
     ("cp.async.wait_all", "", "S.copies.wait({mask}, -1)", ""),
     ("cp.async.wait_group", "number", "S.copies.wait({mask}, {0})", ""),
     ("cp.async.bulk.commit_group", "", "S.bulk.commit({mask})", ""),
-    ("cp.async.bulk.wait_group.READ", "number", "S.bulk.wait({mask}, {0})", ""),
-    ("cp.async.mbarrier.arrive.NOINC.PLACE.b64", "PLACE", "S.barriers.track({pc}, {0}, {mask}, NOINC)", ""),
+    ("cp.async.bulk.wait_group.(|read)", "number", "S.bulk.wait({mask}, {0})", ""),
+    ("cp.async.mbarrier.arrive.(=False|noinc=True).PLACE.b64", "PLACE", "S.barriers.track({pc}, {0}, {mask}, @)", ""),
     ("mbarrier.init.PLACE.b64", "PLACE u32", "S.barriers.init({pc}, {0}, {mask}, {1})", ""),
     ("mbarrier.inval.PLACE.b64", "PLACE", "S.barriers.inval({pc}, {0}, {mask})", ""),
-    ("mbarrier.TX.ORDER.NEAR.PLACE.b64", "PLACE u32", "S.barriers.expect({pc}, {0}, {mask}, {1}, TX)", ""),
+    ("mbarrier.(expect_tx=1|complete_tx=-1).ORDER.NEAR.PLACE.b64", "PLACE u32",
+     "S.barriers.expect({pc}, {0}, {mask}, {1}, @)", ""),
     ("mbarrier.ARRIVE.ORDER.NEAR.PLACE.b64", "PLACE",
      "S.barriers.arrive({pc}, {0}, {mask}, np.ones(1, 'u4'), None, 'ARRIVE ORDER')", "b64"),
-    ("mbarrier.ARRIVE.KEPT.ORDER.NEAR.PLACE.b64", "PLACE u32",
-     "S.barriers.arrive({pc}, {0}, {mask}, {1}, None, 'ARRIVE KEPT ORDER')", "b64"),
+    ("mbarrier.ARRIVE.(|noComplete).ORDER.NEAR.PLACE.b64", "PLACE u32",
+     "S.barriers.arrive({pc}, {0}, {mask}, {1}, None, 'ARRIVE @ ORDER')", "b64"),
     ("mbarrier.ARRIVE.expect_tx.ORDER.NEAR.PLACE.b64", "PLACE u32",
      "S.barriers.arrive({pc}, {0}, {mask}, np.ones(1, 'u4'), {1}, 'ARRIVE ORDER')", "b64"),
     *((f"mbarrier.WAIT.{parity}.ORDER.NEAR.PLACE.b64", f"PLACE {type_}{hint}",
@@ -210,22 +202,29 @@ _TABLE = (
       for parity, type_ in (("", "b64"), ("parity", "u32")) for hint in ("", " u32")),
     ("mbarrier.pending_count.b64", "b64", "({0} & np.uint64(0xFFFFF)).astype('u4')", "u32"),
     # A cluster has one block, which has each of its addresses.
-    ("mapa.CLUSTER.u32", "u32 u32", "S.barriers.rank({pc}, {0}, {1}, {mask})", "u32"),
-    ("mapa.CLUSTER.u64", "u64 u32", "S.barriers.rank({pc}, {0}, {1}, {mask})", "u64"),
-    ("getctarank.CLUSTER.u32", "u32", "np.zeros(1, 'u4')", "u32"),
-    ("getctarank.CLUSTER.u64", "u64", "np.zeros(1, 'u4')", "u32"),
+    ("mapa.CLUSTER.(u32|u64)", "t u32", "S.barriers.rank({pc}, {0}, {1}, {mask})", "t"),
+    ("getctarank.CLUSTER.(u32|u64)", "t", "np.zeros(1, 'u4')", "u32"),
     # Calls: vprintf has the addresses of the format and of the arguments; __assertfail has message, file, line,
     # function and size of a character.
     ("call.vprintf", "u64 u64", "S.printed.call(S.lanes_of({mask}), {0}, {1})", "u32"),
-    ("STOP", "", "S.abort({pc}, {mask})", ""),
+    ("(trap|brkpt)", "", "S.abort({pc}, {mask})", ""),
     ("trap.assert", "u64 u64 u32 u64 u64", "S.abort({pc}, {mask}, {0})", ""),
 )  # fmt: skip
-_CLASS = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(sorted(CLASSES, key=len, reverse=True))})(?![A-Z0-9_])")
+_CLASS = rf"(?<![A-Za-z0-9])(?:{'|'.join(sorted(CLASSES, key=len, reverse=True))})(?![A-Z0-9_])"
+
+_NAME, _MEANING = re.compile(rf"{_CLASS}|\([^)]*\)"), re.compile(rf"{_CLASS}|@")
 
 
-def _with(members: dict[str, str], text: str) -> str:
-    """The text with a member in place of each class."""
-    return _CLASS.sub(lambda match: members[match[0]], text)
+def _members(name: str) -> dict[str, str]:
+    """Of a class or of a list: the words, with what they become in the expression."""
+    if name in CLASSES:
+        return CLASSES[name]
+    pairs = (word.partition("=") for word in name[1:-1].split("|"))
+    return {word: meaning if sign else word for word, sign, meaning in pairs}
+
+
+def _replaced(pattern: re.Pattern[str], words: dict[str, str], text: str) -> str:
+    return pattern.sub(lambda name: words[name[0]], text)
 
 
 # Arguments of the flush of an operand of a type that .ftz applies to.
@@ -234,14 +233,15 @@ _FLUSHED = {"f32": "", "double": "", "f16": ", 2.0**-14", "f16x2": ", 2.0**-14"}
 
 def _forms(*row: str) -> dict[tuple[str, int], Form]:
     """The forms of one row, by opcode and number of operands."""
-    names = _CLASS.findall(row[0])
+    names = _NAME.findall(row[0])
     out = {}
-    for members in product(*(CLASSES[name].items() for name in names)):
+    for members in product(*(_members(name).items() for name in names)):
         parts, words = ({n: member[k] for n, member in zip(names, members, strict=True)} for k in (0, 1))
-        opcode = re.sub(r"\.+", ".", _with(parts, row[0])).strip(".")
+        words["@"] = next((words[name] for name in names if name[0] == "("), "")
+        opcode = re.sub(r"\.+", ".", _replaced(_NAME, parts, row[0])).strip(".")
         if words.get("FTZ") and {"f32", "f16", "f16x2"}.isdisjoint(opcode.split(".")):
             continue
-        sources, text, results = (_with(words, cell) for cell in row[1:])
+        sources, text, results = (_replaced(_MEANING, words, cell) for cell in row[1:])
         types = [part for part in opcode.split(".") if part in DTYPES or part in UNPACKED] or [""]
         meant = {"t": types[0], "s": types[-1], "w": WIDER.get(types[0], "")}
         cells = (sources.replace("pred?", "pred" if words.get("COMBINE") else ""), results)
