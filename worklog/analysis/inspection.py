@@ -143,7 +143,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
             raise
         return replace(found, caveats=(f"memory requests not counted: {error}",))
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
-    label = f"{main.label} · predicted from {blocks}{confirmed}"
+    label = f"{label} · predicted from {blocks}{confirmed}"
     return replace(found, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
 
 

@@ -371,10 +371,9 @@ class Marks:
                     del self.marked[register.name]
             for register in results:
                 old = self.marked.pop(register.name, None)
-                if mark or old:
-                    before = old[1] if old else np.zeros(1, np.int32)
-                    new = np.where(lanes, mark[1] if mark else 0, before)
-                    self.marked[register.name] = (mark or old)[0], new
+                if latest := mark or old:
+                    number = np.where(lanes, mark[1] if mark else 0, old[1] if old else 0)
+                    self.marked[register.name] = latest[0], number
         self.fresh = {}
         live = self.program.flow.live_out[block.index]
         for name, (_, number) in [*self.marked.items()]:
