@@ -11,7 +11,7 @@ import numpy as np
 
 from worklog.emulator import Kernel, Result, launch, load
 from worklog.kernel import Kernel as Record
-from worklog.kernel.device import Program
+from worklog.kernel.device import Program, Subject
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
@@ -67,6 +67,18 @@ def gemm(
     right = alpha * (a.astype(np.float64) @ b) + (beta * c.astype(np.float64) if beta else 0.0)
     result = launch(kernel, record.blocks(Shape(m, n, k)), record.threads, [m, n, k, alpha, a, b, beta, c], **options)
     return c, right.astype(np.float32), result
+
+
+def product(
+    device: Any, subject: Subject, a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None
+) -> np.ndarray:
+    """C of one launch on a device. c: what it holds before; None: NaN."""
+    shape = Shape(a.shape[0], b.shape[1], a.shape[1])
+    old = np.full((shape.m, shape.n), np.nan, np.float32) if c is None else c
+    of_a, of_b, of_c = (device.upload(x) for x in (a, b, old))
+    subject.enqueue(shape, alpha, of_a, of_b, beta, of_c)
+    found: np.ndarray = device.download(of_c).reshape(shape.m, shape.n)
+    return found
 
 
 def run(

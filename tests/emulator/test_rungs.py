@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import gemm, integers, rung_kernel, smallest
+from tests.emulator.helpers import gemm, integers, product, rung_kernel, smallest
 from worklog.emulator import EmulatedDevice
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
@@ -43,12 +43,9 @@ def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel) -> None:
     device, tile = EmulatedDevice(), record.template
     subject = record.load(device)
     for tiles in (1, 17):
-        shape = Shape(tile["BM"], tile["BN"], tiles * tile["BK"])
-        rng = np.random.default_rng(tiles)
-        a, b = integers(rng, shape.m, shape.k), integers(rng, shape.k, shape.n)
-        buffers = [device.upload(x) for x in (a, b, np.full((shape.m, shape.n), np.nan, np.float32))]
-        subject.enqueue(shape, 2.0, *buffers[:2], 0.0, buffers[2])
-        np.testing.assert_array_equal(device.download(buffers[2]).reshape(shape.m, shape.n), 2 * (a @ b))
+        rng, k = np.random.default_rng(tiles), tiles * tile["BK"]
+        a, b = integers(rng, tile["BM"], k), integers(rng, k, tile["BN"])
+        np.testing.assert_array_equal(product(device, subject, a, b, 2.0), 2 * (a @ b))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +69,8 @@ def test_ragged_takes_any_shape(shape: tuple[int, int, int], blocks: int, alpha:
     subject.use_workspace(device.upload(np.full(subject.workspace_elements(Shape(*shape)), np.nan, np.float32)))
     a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
     given = [x if factor else np.full_like(x, np.nan) for x, factor in ((a, alpha), (b, alpha), (c, beta))]
-    buffers = [device.upload(x) for x in given]
-    subject.enqueue(Shape(*shape), alpha, *buffers[:2], beta, buffers[2])
-    np.testing.assert_array_equal(device.download(buffers[2]).reshape(m, n), alpha * (a @ b) + beta * c)
+    found = product(device, subject, *given[:2], alpha, beta, given[2])
+    np.testing.assert_array_equal(found, alpha * (a @ b) + beta * c)
     assert device.findings == []
 
 

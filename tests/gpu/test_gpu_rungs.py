@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.emulator.helpers import product
 from worklog.emulator import EmulatedDevice
 from worklog.kernel import Kernel
 from worklog.kernel.best import kernel_of
 from worklog.kernel.ladder import TENSOR
 from worklog.kernel.rungs import FP32, SPLIT_TILES, split
-from worklog.problem.gemm import Float32, Shape, random_inputs
+from worklog.problem.gemm import Shape, random_inputs
 from worklog.runner import tuned
 
 LAUNCHES = 1000
@@ -34,15 +35,6 @@ def gpu() -> Any:
     return CudaDevice()
 
 
-def product(device: Any, record: Kernel, a: Float32, b: Float32) -> Float32:
-    """C, with NaN in it before."""
-    shape, subject = Shape(a.shape[0], b.shape[1], a.shape[1]), record.load(device)
-    of_a, of_b, c = (device.upload(x) for x in (a, b, np.full((shape.m, shape.n), np.nan, np.float32)))
-    subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
-    found: Float32 = device.download(c)
-    return found
-
-
 @each
 def test_every_bit_is_the_gpus(record: Kernel) -> None:
     """Also of rows with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
@@ -53,7 +45,8 @@ def test_every_bit_is_the_gpus(record: Kernel) -> None:
         a[1, 1:] *= np.float32(2.0**-60)
         a[2] *= np.float32(2.0**-140)
         a[3, 5], a[4, 5] = np.inf, np.nan
-    np.testing.assert_array_equal(product(gpu(), record, a, b), product(EmulatedDevice(), record, a, b))
+    there, here = (product(device, record.load(device), a, b) for device in (gpu(), EmulatedDevice()))
+    np.testing.assert_array_equal(there, here)
 
 
 @pytest.mark.parametrize("record", HANDED_OVER, ids=lambda record: record.entry)
