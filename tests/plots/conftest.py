@@ -3,10 +3,11 @@ comparison of harnesses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers import measured
@@ -29,6 +30,8 @@ TIMES_MS = {
     "warptiled": 2.648,
     "cuBLAS": 2.663,
 }
+SIZE = (4096, 4096, 4096)
+CEILING = 66.0
 CALIBRATION: dict[str, Any] = {
     "offset_us": 3.45,
     "offset_by_length_us": {"1": 3.5, "10": 3.44, "1000": 3.41},
@@ -40,8 +43,10 @@ CALIBRATION: dict[str, Any] = {
     "warm_cycles": 270.0,
     "cold_cycles": 690.0,
     "still_cached": 0.0,
+    "fp32_tflops": CEILING,
+    "copy_gbs": 4244.6,
+    "l2_gbs": 7824.2,
 }
-CEILING = 66.0
 PRECISE = 187.4, 1296.0, "class fp32: rms 19.3 u·D (fp32 up to 80.8), largest 187 (up to 1296)"
 STAGES = [
     {"name": name, "passed": True, "measured": measured, "limit": limit, "detail": detail}
@@ -104,7 +109,7 @@ def empty_run() -> Run:
         },
         harness=Harness().as_dict(),
         created="2026-11-21T03:12:44+00:00",
-        calibration=CALIBRATION | {"fp32_tflops": CEILING, "copy_gbs": 4244.6, "l2_gbs": 7824.2},
+        calibration={**CALIBRATION},
         kernels={rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
         complete=True,
         origin="recorded",
@@ -178,12 +183,6 @@ def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
     )
 
 
-@pytest.fixture
-def h200() -> Run:
-    """A full run, to be changed at will."""
-    return full_run()
-
-
 def tall_run(count: int) -> Run:
     """A run of that many rungs: the ladder's own, then made-up ones with tiles between theirs."""
     run = ladder_run()
@@ -194,3 +193,113 @@ def tall_run(count: int) -> Run:
         run.measurements.append(measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index)))
     run.measurements = [*run.measurements[:count], baseline]
     return run
+
+
+def of(*found: Measurement, **changes: Any) -> Run:
+    """These measurements, on the device and with the calibration of the full run."""
+    return replace(empty_run(), measurements=[*found], **changes)
+
+
+def below(size: int) -> Run:
+    """The full run's sizes below this one."""
+    run = full_run()
+    return replace(run, measurements=[m for m in run.measurements if m.shape and m.shape[0] < size])
+
+
+def single_settings() -> Run:
+    """The full run without its combined readings."""
+    run = full_run()
+    return replace(run, measurements=[m for m in run.measurements if len(m.changed) < 2])
+
+
+def calibrated(device: dict[str, Any] | None = None, **changes: Any) -> Run:
+    """The ladder with another calibration, where None takes a part away, and device."""
+    run = ladder_run()
+    calibration = {name: value for name, value in (CALIBRATION | changes).items() if value is not None}
+    return replace(run, calibration=calibration, device=device or run.device)
+
+
+REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"
+
+
+def failed() -> Run:
+    """The ladder where vectorized failed the gate, naive's interval is too wide, and two kernels, one of which failed,
+    are a user's and come first."""
+    run = ladder_run()
+    found = {m.kernel: replace(m, converged=m.kernel != "naive") for m in run.measurements}
+    mine = replace(found["tiles_1d"], kernel="mine", ratio=0.5, tflops=25.0)
+    for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
+        found[name] = Measurement(name, SIZE, "refused", reason=reason)
+    users = {name: {"user": "kernel"} for name in ("mine", "wrong")}
+    return of(mine, *found.values(), kernels=run.kernels | users)
+
+
+def both() -> Run:
+    """Both ladders at 4096; tf32 has neither the class nor the error of FP32, split ran at a lower clock, and best on
+    another day."""
+    found = {
+        name: replace(measured(name, 4096, us, 2663 / us), verdict={"precision": "fp32", "stages": [stage(rms)]})
+        for name, us, rms in (
+            ("naive", 270_000, 19.3),
+            ("best", 2500, 19.3),
+            ("tf32", 600, 4400.0),
+            ("split", 700, 7.2),
+            ("cuBLAS", 2663, 19.3),
+        )
+    }
+    found["tf32"] = replace(found["tf32"], verdict={"precision": "tf32", "stages": [stage(4400.0)]})
+    found["best"] = replace(found["best"], label="another day")
+    found["split"] = replace(found["split"], sm_mhz=1650.0)
+    return of(*found.values(), device=empty_run().device | {"sm_clock_mhz": 1980.0})
+
+
+def stage(rms: float) -> dict[str, str]:
+    """What the gate's stage for precision says of a kernel with this error."""
+    return {"name": "precision", "detail": f"class x: rms {rms} u·D (fp32 up to 80.8), largest 1"}
+
+
+def over_sizes() -> Run:
+    """A rung that leads at 256 and one that leads at 4096, and cuBLAS."""
+    shares = {"shared": (0.7, 0.2), "warptiled": (0.2, 1.1), "cuBLAS": (1.0, 1.0)}
+    return of(
+        *(
+            measured(name, n, 100.0, share)
+            for name, both in shares.items()
+            for n, share in zip((256, 4096), both, strict=True)
+        )
+    )
+
+
+def powered(joules: float) -> Run:
+    """Two kernels at 4096, of which best needs that much for a launch."""
+    needs = {"best": joules, "naive": 80 * joules}
+    return of(*(replace(measured(name, 4096), joules=one, watts=123.0) for name, one in needs.items()))
+
+
+def sampled(count: int, mask: int = 0) -> Run:
+    """naive at 512 with that many noisy samples, a tenth of which doesn't count; the mask says why it was slowed."""
+    us = 100 * (1 + 0.01 * np.random.default_rng(0).standard_normal(count))
+    repeated = count // 10
+    found = {
+        "us": us.tolist(),
+        "counts": [1] * (count - repeated) + [0] * repeated,
+        "sm_mhz": [1980.0] * (count - 1) + [None if count > 1 else 1980.0],
+    }
+    return of(replace(measurement("naive", 512, 100.0, 0.5, samples=found), throttle_mask=mask))
+
+
+def benchmark(sizes: Iterable[int] = (8, 64), **changes: Any) -> Run:
+    """A declared benchmark over N of two kernels, of 1 and of 0.5 GB/s, and a baseline, of 2 and of 1."""
+    found = []
+    for name, us in (("fast", 1.0), ("slow", 2.0)):
+        for n in sizes:
+            m = replace(measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, baseline="theirs")
+            interval = {"us_low": 0.99 * us * n, "us_high": 1.01 * us * n}
+            found.append(replace(m, bytes_read=1000 * n, flops=None, **(interval | changes)))
+    return of(*found)
+
+
+@pytest.fixture
+def h200() -> Run:
+    """A full run, to be changed at will."""
+    return full_run()

@@ -7,8 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -21,12 +19,15 @@ from matplotlib.colors import to_rgb
 from PIL import Image, ImageColor
 
 from tests.plots import test_charts as charts
-from tests.plots.conftest import ablate, empty_run, ladder_run
+from tests.plots.conftest import ablate, ladder_run, of
 from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
 from worklog.plots.figure import DARK, LIGHT, Drawing
 from worklog.runs.run import Run
 
+NAMES = "headline", "ladder", "sizes", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS
+# Traffic and peers come with the package, from other sources than this run.
+SOURCES = dict.fromkeys(NAMES, "<GPU & Co>") | {"traffic": charts.EMULATED, "peers": "recorded · NVIDIA H200"}
 ENDS = (".svg", ".png", "_dark.svg", "_dark.png")
 SVG = "{http://www.w3.org/2000/svg}"
 # Every SVG, and one PNG, since all of them are made in the same way.
@@ -65,24 +66,15 @@ def drawn(run_file: Path) -> Drawn:
 
 
 def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
-    names = [
-        "headline",
-        "ladder",
-        "sizes",
-        "roofline",
-        "ablation_warptiled",
-        "traffic",
-        "calibration",
-        "peers",
-        *DIAGRAMS,
-    ]
-    assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in names for end in ENDS]
+    assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in NAMES for end in ENDS]
     assert all(path.stat().st_size > 5000 for path in drawn.paths if path.suffix == ".svg" or "ladder" in path.stem)
     assert drawn.missing == {}
+    traces = b"dc:date", b"Matplotlib v", b"Software"
+    assert [path for path in drawn.paths if any(trace in path.read_bytes() for trace in traces)] == []
 
 
 def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
-    drawn = draw_all(replace(empty_run(), calibration={}), tmp_path)
+    drawn = draw_all(of(calibration={}), tmp_path)
     assert set(drawn.charts) == {"traffic", "peers"}
     assert set(drawn.missing) == {"headline", "ladder", "sizes", "roofline", "ablation", "calibration", *DIAGRAMS}
     assert "worklog ablate" in drawn.missing["ablation"]
@@ -96,42 +88,38 @@ def test_the_same_run_gives_the_same_bytes_in_another_process_and_on_another_cpu
     other = os.environ | {"PYTHONHASHSEED": "7", "NPY_DISABLE_CPU_FEATURES": newer, "OPENBLAS_CORETYPE": "Haswell"}
     again = run_file.parent / "again"
     subprocess.run([sys.executable, "-c", DRAW, str(run_file), str(again)], env=other, check=True)
-    names = {path.name for path in drawn.paths[0].parent.iterdir()}
-    assert names == {path.name for path in again.iterdir()} and "README.md" in names
-    assert [n for n in sorted(names) if (drawn.paths[0].parent / n).read_bytes() != (again / n).read_bytes()] == []
+    first, second = ({path.name: path.read_bytes() for path in f.iterdir()} for f in (drawn.paths[0].parent, again))
+    assert first.keys() == second.keys() > {"README.md"}
+    assert [name for name, content in first.items() if content != second[name]] == []
 
 
-def test_the_users_own_style_changes_nothing(h200: Run) -> None:
+def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200: Run) -> None:
     with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 30}):
-        assert ladder(h200).svg() == charts.drawn("ladder").svg()
+        chart = ladder(h200)
+        assert chart.svg() == charts.drawn("ladder").svg()
         assert matplotlib.rcParams["font.size"] == 20
+    chart.axes[0].axvline(20, color="#123456", linewidth=20)
+    assert "#123456" in chart.svg(dark=True)
 
 
-def test_an_svg_has_a_role_a_title_and_a_description_and_no_trace_of_its_drawing(drawn: Drawn) -> None:
-    for path in drawn.paths[::2]:
+@pytest.mark.parametrize("name", NAMES)
+def test_an_svg_has_a_role_a_title_and_a_description_and_no_text(drawn: Drawn, name: str) -> None:
+    for path in (path for path in drawn.paths if path.name in (f"{name}.svg", f"{name}_dark.svg")):
         root = ElementTree.parse(path).getroot()
         title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
-        assert title is not None and description is not None
-        assert root.get("role") == "img"
+        assert title is not None and description is not None and root.get("role") == "img"
         assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
-        # Traffic and peers come with the package, from other sources than this run.
-        name = path.stem.removesuffix("_dark")
-        source = {"traffic": "emulated · sm_90 PTX", "peers": "recorded · NVIDIA H200"}.get(name, "<GPU & Co>")
-        assert source in (description.text or "")
-        assert len(title.text or "") > 20
+        assert len(title.text or "") > 20 and SOURCES[name] in (description.text or "")
         assert not root.findall(f".//{SVG}text"), "text must be outlines, or it looks different elsewhere"
-    for path in drawn.paths:
-        assert not any(trace in path.read_bytes() for trace in (b"dc:date", b"Matplotlib v", b"Software")), path
 
 
-def test_a_png_has_its_words_inside_and_the_papers_colour(drawn: Drawn) -> None:
+@pytest.mark.parametrize(("name", "palette"), [("ladder.png", LIGHT), ("ladder_dark.png", DARK)])
+def test_a_png_has_its_words_inside_and_the_papers_colour(drawn: Drawn, name: str, palette: dict[str, str]) -> None:
     chart = drawn.charts["ladder"]
-    files = {path.name: path for path in drawn.paths}
-    for path, palette in ((files["ladder.png"], LIGHT), (files["ladder_dark.png"], DARK)):
-        with Image.open(path) as image:
-            assert image.width == 1400
-            assert (image.info["Title"], image.info["Description"]) == (chart.headline, chart.alt)
-            assert image.convert("RGB").getpixel((2, 2)) == ImageColor.getrgb(palette["paper"])
+    with Image.open(drawn.paths[0].with_name(name)) as image:
+        assert image.width == 1400
+        assert (image.info["Title"], image.info["Description"]) == (chart.headline, chart.alt)
+        assert image.convert("RGB").getpixel((2, 2)) == ImageColor.getrgb(palette["paper"])
 
 
 def test_a_chart_shows_itself_in_a_notebook() -> None:
@@ -175,8 +163,8 @@ def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(drawn: Dr
     page = drawn.gallery.read_text(encoding="utf-8")
     assert page == gallery(drawn.charts, drawn.missing)
     for name, chart in drawn.charts.items():
-        assert f'src="{name}.png"' in page and f'srcset="{name}_dark.png"' in page
-        assert f'href="{name}.svg"' in page and f'href="{name}_dark.svg"' in page
+        for link in (f'src="{name}.png"', f'srcset="{name}_dark.png"', f'href="{name}.svg"', f'href="{name}_dark.svg"'):
+            assert link in page
         assert f"### {escape(chart.headline, False)}\n" in page and escape(chart.alt) in page
     assert "<GPU" not in page
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
@@ -193,12 +181,13 @@ def test_the_gallery_replaces_its_own_page_and_no_other(tmp_path: Path) -> None:
     assert page.read_text() == "# My project"
 
 
-# What stands on what, as charts do it. WCAG 2.2 requires a contrast of 4.5 for text (1.4.3), of 3 for marks (1.4.11).
-TEXT = [(text, ground) for text in ("ink", "muted") for ground in ("paper", "pale", "tint")]
-TEXT += [("ink", ground) for ground in ("baseline", "faint", "inflates", "deflates")]
-TEXT += [("paper", "accent"), ("paper", "muted"), ("accent", "tint"), ("accent", "paper")]
-MARKS = [(mark, "paper") for mark in ("accent", "alert", "other", "line")]
-MARKS += [("accent", "faint"), ("alert", "faint")]
+# What stands on what, as charts do it, with the least contrast: WCAG 2.2 requires 4.5 for text (1.4.3) and 3 for marks
+# (1.4.11).
+LEAST = {(text, ground): 4.5 for text in ("ink", "muted") for ground in ("paper", "pale", "tint")}
+LEAST |= {("ink", ground): 4.5 for ground in ("baseline", "faint", "inflates", "deflates")}
+LEAST |= dict.fromkeys([("paper", "accent"), ("paper", "muted"), ("accent", "tint"), ("accent", "paper")], 4.5)
+LEAST |= {(mark, "paper"): 3.0 for mark in ("alert", "other", "line")}
+LEAST |= {(mark, "faint"): 2.75 for mark in ("accent", "alert")}
 
 
 def contrast(one: str, other: str) -> float:
@@ -213,20 +202,8 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_and_marks_have_enough_contrast(palette: Mapping[str, str]) -> None:
+def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(palette: dict[str, str]) -> None:
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01), "the ratio is WCAG's"
-    faint = {pair: contrast(palette[pair[0]], palette[pair[1]]) for pair in TEXT + MARKS}
-    limits = dict.fromkeys(MARKS, 3.0) | dict.fromkeys(TEXT, 4.5)
-    limits |= {pair: 2.75 for pair in MARKS if pair[1] == "faint"}
-    assert {pair: ratio for pair, ratio in faint.items() if ratio < limits[pair]} == {}
-
-
-def test_both_palettes_have_the_same_roles_each_with_a_colour_of_its_own() -> None:
-    assert LIGHT.keys() == DARK.keys()
-    assert all(len(set(palette.values())) == len(palette) for palette in (LIGHT, DARK))
-
-
-def test_a_readers_own_colour_stays(h200: Run) -> None:
-    chart = ladder(h200)
-    chart.axes[0].axvline(20, color="#123456", linewidth=20)
-    assert "#123456" in chart.svg(dark=True)
+    found = {(one, other): contrast(palette[one], palette[other]) for one, other in LEAST}
+    assert {pair: ratio for pair, ratio in found.items() if ratio < LEAST[pair]} == {}
+    assert palette.keys() == LIGHT.keys() and len(set(palette.values())) == len(palette)

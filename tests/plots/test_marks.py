@@ -1,0 +1,231 @@
+"""What single charts draw: rows and their order, bars, points and colours, and the numbers behind them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+from pytest import approx
+
+from tests.helpers import measured
+from tests.plots import conftest as runs
+from tests.plots.conftest import ERRORS, NAIVE_READING, SIZE, TIMES_MS, empty_run, full_run, of
+from tests.plots.test_charts import boxes, drawn, said
+from worklog.analysis import memory_counts
+from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
+from worklog.errors import WorklogError
+from worklog.plots import Chart, bars, certificate, draw_all, ladder, lines, roofline
+from worklog.plots.ablation import REMAINDER, falls
+from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER, Drawing
+from worklog.plots.levels import levels_of
+from worklog.plots.samples import closing
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import effects
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
+from worklog.settings import PITFALLS
+
+
+def names(chart: Chart) -> list[str]:
+    return [label.get_text() for label in chart.axes[0].get_yticklabels()]
+
+
+def lengths(chart: Chart) -> list[float]:
+    """The bars, column by column."""
+    return [bar.get_width() for axes in chart.axes for bar in axes.patches]
+
+
+def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_ones_have_no_bar(h200: Run) -> None:
+    h200.measurements.sort(key=lambda m: (bool(m.changed), -list(TIMES_MS).index(m.kernel)))
+    assert names(ladder(h200)) == names(drawn("ladder")) == [*TIMES_MS]
+    chart = drawn("ladder, some failed and some the user's")
+    assert names(chart) == [*list(TIMES_MS)[:-1], "mine · yours", "wrong · yours", "cuBLAS"]
+    colours = [to_hex(bar.get_facecolor()) for bar in chart.axes[0].patches]
+    assert len(colours) == len(names(chart)) - 2 and [colour == ACCENT for colour in colours].index(True) == 7
+    assert to_hex(drawn("ladder").axes[0].patches[0].get_facecolor()) == ACCENT
+
+
+@pytest.mark.parametrize(("share", "rival"), [(1.04, 51.6), (0.99, 51.6), (0.7, 30.0), (0.7, 10.0)])
+def test_no_words_cross_the_line_of_cublas(share: float, rival: float) -> None:
+    *rungs, cublas = runs.ladder_run().measurements
+    shown = [replace(m, tflops=share * rival, ratio=share, us_low=None) for m in rungs]
+    shown[0] = Measurement("naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3)
+    chart = ladder(of(*shown, replace(cublas, tflops=rival)))
+    crossed = chart.axes[0].transData.transform((rival, 0))[0]
+    placed = [(words, box) for words, box in boxes(chart) if "TFLOP/s ·" in words or "slow" in words]
+    assert len(placed) == len(rungs) + 1 and [words for words, box in placed if box.x0 < crossed < box.x1] == []
+
+
+def test_a_far_ceiling_does_not_squeeze_the_bars() -> None:
+    assert drawn("ladder, far ceiling").axes[0].get_xlim()[1] < 60
+
+
+def test_only_the_class_fp32_is_drawn_full() -> None:
+    hollow = [bar for bar in drawn("both ladders").axes[0].patches if bar.get_facecolor()[3] == 0]
+    assert [round(bar.get_width()) for bar in hollow] == [229]
+    marks = [line for line in drawn("accuracy").axes[0].lines if line.get_marker() == "o"]
+    assert len(marks) == 5
+    assert [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER] == [4400.0]
+
+
+def test_the_roofline_counts_from_the_tile_and_draws_theoretical_roofs_dashed(h200: Run) -> None:
+    def intensity(chart: Chart) -> float:
+        [points] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
+        return float(points.get_xdata()[0])
+
+    assert intensity(drawn("roofline")) == approx(8, rel=0.01)
+    assert [line.get_linestyle() for line in drawn("roofline").axes[0].lines].count("--") == 2
+    h200.kernels["naive"]["tile"] = {"BM": 16, "BN": 16}
+    assert intensity(roofline(h200)) == approx(4, rel=0.01)
+
+
+def ys(chart: Chart, panel: int = 0) -> list[list[float]]:
+    """The values of each line with two points, in the order of the names."""
+    return [line.get_ydata().tolist() for line in chart.axes[panel].lines if line.get_marker() not in (None, "None")]
+
+
+def test_performance_over_size_has_each_kernel_once_per_panel() -> None:
+    assert len(ys(drawn("sizes"))) == 3 and ys(drawn("sizes"), 1) == [approx([70.0, 20.0]), approx([20.0, 110.0])]
+
+
+def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> None:
+    chart = drawn("lines of a benchmark")
+    assert ys(chart) == [approx([1.0, 1.0]), approx([2.0, 2.0]), approx([0.5, 0.5])]
+    assert [line.get_color() for line in chart.axes[0].lines] == [ACCENT, INK, OTHER]
+    assert (chart.axes[0].get_ylabel(), chart.axes[0].get_xlabel()) == ("GB/s", "N")
+    assert lines(runs.benchmark(), y="us").axes[0].get_ylabel() == "µs"
+
+
+def test_an_axis_can_tell_the_lines_apart_and_the_others_are_in_their_names() -> None:
+    half = runs.benchmark().measurements
+    run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}, us=3 * (m.us or 0.0)) for m in half))
+    assert "fast dtype=half 1 at 8" in lines(run).alt and "theirs dtype=float" in lines(run).alt
+    by_axis = lines(run, by="dtype").alt
+    assert "slow dtype=float 0.1667 at 8" in by_axis and "theirs" not in by_axis
+
+
+def test_further_baselines_of_matrix_products_are_lines_too() -> None:
+    found = [measured("naive", n, us=float(n)) for n in (256, 1024)]
+    found += [
+        replace(measured("naive", n, us=float(n), ratio=2.0, against="torch"), baseline="torch") for n in (256, 1024)
+    ]
+    chart = lines(of(*found), y="us")
+    assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
+    assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
+
+
+def test_each_benchmark_of_a_run_is_among_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
+    assert {"lines_fast", "lines_slow"} <= set(draw_all(runs.benchmark(), tmp_path).charts)
+
+
+def test_the_three_harnesses_nearest_to_the_true_length_have_colours_and_the_others_are_grey() -> None:
+    colours = [line.get_color() for line in drawn("peers").axes[0].lines if len(line.get_xdata()) > 2]
+    coloured = {name for name, colour in zip(ERRORS, colours, strict=True) if colour != GREY}
+    assert coloured == {"worklog", "worklog, CUPTI", "do_bench_cudagraph"}
+    assert len(set(colours)) == 4 and colours[0] == ACCENT
+
+
+def test_the_certificate_has_what_is_left_and_what_was_proved() -> None:
+    for words in (repr(certificate(empty_run())), certificate(empty_run())._repr_html_()):
+        assert "+0.050" in words and "270 cycles from L2, 690 after the flush" in words
+
+
+def test_bars_are_as_long_as_their_numbers() -> None:
+    assert lengths(drawn("bars")) == [12.5, 1979.0, 0.0, 0.0]
+    assert lengths(bars("", {"a": {"x": 2.0}, "b": {"y": 3.0}}, "")) == [2.0, 0.0, 0.0, 3.0]
+
+
+def test_the_tiles_of_a_sweep_are_in_order() -> None:
+    words = said(drawn("sweep"))
+    assert words.index("45.8 · 90.0 %") < words.index("15.3 · 30.0 %")
+
+
+def test_the_interval_closes_and_the_noise_stays() -> None:
+    us = runs.sampled(1000).measurements[0].samples["us"][:900]
+    steps = closing(us)
+    assert [step.n for step in steps] == sorted({step.n for step in steps}) and steps[-1].n == 900
+    early = next(step for step in steps if step.n >= 50)
+    assert steps[-1].median.half_width < 0.4 * early.median.half_width
+    assert steps[-1].noise == approx(early.noise, rel=0.25) == approx(0.01, rel=0.2)
+
+
+def test_the_levels_are_flop_per_byte() -> None:
+    counted = MemoryCounts("", 1, 512, 32768, 256, 1, 512, 0, 0, 64**3)
+    run = replace(empty_run(), kernels={"one": {"tile": {"BM": 32, "BN": 32}}})
+    found = levels_of(run, LadderCounts("emulated", Shape.of(64), {"one": counted, "no tile": counted}))
+    assert found.keys() == {"one"}
+    matrix = 4 * 64 * 64
+    moved = found["one"]
+    assert [2 * 64**3 / x for x in (moved.threads, moved.sectors, moved.blocks, moved.compulsory)] == approx(
+        [32768 + matrix, 32 * 1024, 5 * matrix, 3 * matrix]
+    )
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}'])
+def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "traffic.json"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    monkeypatch.setattr(memory_counts, "FILE", file)
+    with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
+        memory_counts.memory_counts.__wrapped__()
+
+
+def test_wrong_tiles_are_filled_by_how_wrong_they_are_and_one_wrong_element_shows() -> None:
+    tiles = drawn("tile map").axes[0].patches
+    half, whole = (tile.get_alpha() for tile in tiles if tile.get_fill())
+    assert half < whole == 1
+    corners = [tile.get_bbox().max.tolist() for tile in tiles]
+    assert len(corners) == 6 + 2 and [max(ends) for ends in zip(*corners, strict=True)] == [20, 12]
+    [tile] = [tile for tile in drawn("tile map of (1, 4000)").axes[0].patches if tile.get_fill()]
+    assert tile.get_alpha() > 0.2
+
+
+def cells() -> dict[str, tuple[Text, Patch | None]]:
+    """The words of the ablation's heat map, each with the cell that it is in."""
+    axes = drawn("ablation").axes[0]
+    filled = [patch for patch in axes.patches if patch.get_fill()]
+    return {
+        text.get_text(): (text, next((p for p in filled if p.get_bbox().contains(*text.get_position())), None))
+        for text in axes.texts
+    }
+
+
+def test_every_visible_pitfall_has_a_row_the_articles_four_first_and_the_combined_ones_last() -> None:
+    rows = [*cells()]
+    visible = {e.setting for e in effects(full_run(), "warptiled") if e.visible}
+    shown = [f"{p.article} {p.title}" if p.article else p.title for p in PITFALLS if p.setting in visible]
+    places = [rows.index(title) for title in shown]
+    assert len(places) >= 9 and places == sorted(places) and "1 clocks drift" not in rows
+    assert [title[0] for title in rows if title[0] in "1234" and title[1] == " "] == ["2", "3", "4", "4"]
+    assert places[-1] < rows.index("the article's four together") < len(rows) - 2
+
+
+def test_a_cells_colour_shows_the_sign_and_an_effect_that_is_the_same_at_every_size_is_pale() -> None:
+    colours = {words: cell.get_facecolor() for words, (_, cell) in cells().items() if cell}
+    for words, inflates in (("× 609", True), ("+31.0 %", True), ("÷ 14.8", False)):
+        red, _, blue, _ = to_rgba(colours[words])
+        assert (red > blue) is inflates
+    assert colours["÷ 14.8"][3] < 0.3 < colours["+31.0 %"][3] < colours["× 609"][3] == 1
+
+
+def test_the_waterfalls_steps_lead_from_the_unbiased_to_the_naive_reading(h200: Run) -> None:
+    every = falls(effects(h200, "warptiled"))
+    assert list(every) == [Shape.of(n) for n in (256, 512, 1024, 2048, 4096)]
+    for fall in every.values():
+        assert fall.combined.unbiased * math.prod(fall.steps.values()) == approx(fall.combined.biased)
+        assert fall.remainder.factor == approx(fall.steps[REMAINDER])
+    steps = every[Shape.of(512)].steps
+    rates = {pitfall.setting for pitfall in PITFALLS if pitfall.corrupts == "TFLOP/s"}
+    assert set(steps) == (rates & NAIVE_READING.keys()) | {"statistic", REMAINDER} > {"queue", "placement"}
+    assert steps["clocks"] == 1 and steps["l2"] == approx(1.31)
+    h200.measurements = [m for m in h200.measurements if len(m.changed) < 5]
+    four = falls(effects(h200, "warptiled"))[Shape.of(512)].steps
+    assert set(four) == {"clocks", "timer", "l2", "warmup", REMAINDER}
+    assert len(drawn("ablation of single settings").axes) == 1
