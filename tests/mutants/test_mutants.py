@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,11 @@ def test_the_command_exits_with_1_for_a_survivor_that_is_not_explained(
     (tmp_path / command.EXPLAINED).write_text(json.dumps({found.name: "equal"}))
     assert CliRunner().invoke(command.main, options).exit_code == 0
     assert json.loads((tmp_path / "table.json").read_text())["survivors"][0]["explained"] == "equal"
+    monkeypatch.setattr(command, "_all", lambda *_: iter([replace(found, kernel="coalesced")]))
+    kept = ["--keep", str(tmp_path / "all.csv"), "--record", str(tmp_path / "table.json")]
+    assert CliRunner().invoke(command.main, ["coalesced", *kept], catch_exceptions=False).exit_code == 0
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert [row["kernel"] for row in rows] == ["naive", "coalesced"]
 
 
 def test_every_survivor_that_is_recorded_is_explained() -> None:
