@@ -26,7 +26,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.runs.samples import median, paired_ratio, summarise
+from worklog.runs.samples import estimate_of, median, paired_ratio
 
 run = worklog.results(["cuBLAS"], [512])
 run.label
@@ -165,7 +165,7 @@ m = run.measurements[0]
 us = np.array(m.samples["us"])[np.array(m.samples["counts"], bool)] - overhead
 bad = np.append(us, 100 * us[0])
 for statistic in ("median", "mean", "min", "first"):
-    calm, hit = (summarise(list(values), statistic).value for values in (us, bad))
+    calm, hit = (estimate_of(list(values), statistic).value for values in (us, bad))
     print(f"{statistic:7} {calm:6.2f} µs, with a bad sample {hit:6.2f} µs  {hit / calm - 1:+6.1%}")
 
 # %% [markdown]

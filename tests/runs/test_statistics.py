@@ -14,7 +14,7 @@ from pytest import approx
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.samples import PILOT, STUDENT, median, over_shapes, paired_ratio, summarise
+from worklog.runs.samples import PILOT, STUDENT, estimate_of, median, over_shapes, paired_ratio
 from worklog.settings import PITFALLS
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
@@ -84,7 +84,7 @@ def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(samples:
 
 @given(TIMES, st.sampled_from([0.001, 0.5, 2.0, 1000.0]), st.sampled_from(list(STATISTICS)))
 def test_another_unit_gives_the_same_answer_in_that_unit(samples: list[float], unit: float, statistic: str) -> None:
-    one, other = summarise(samples, statistic), summarise([unit * s for s in samples], statistic)
+    one, other = estimate_of(samples, statistic), estimate_of([unit * s for s in samples], statistic)
     assert (other.value, other.low, other.high) == approx((unit * one.value, unit * one.low, unit * one.high))
 
 
@@ -96,7 +96,7 @@ def test_a_drift_in_both_cancels_in_the_paired_ratio(drift: list[float], true: f
 
 def test_each_statistic_is_what_it_is_called() -> None:
     samples = [5.0, 1.0, 2.0, 3.0, 100.0]
-    found = {statistic: summarise(samples, statistic).value for statistic in STATISTICS}
+    found = {statistic: estimate_of(samples, statistic).value for statistic in STATISTICS}
     assert found == {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
 
 
@@ -104,7 +104,7 @@ def test_a_biased_statistic_keeps_the_medians_interval_around_itself() -> None:
     samples = np.random.default_rng(3).normal(100, 5, 50).tolist()
     unbiased = median(samples)
     for statistic in STATISTICS:
-        biased = summarise(samples, statistic)
+        biased = estimate_of(samples, statistic)
         assert biased.high - biased.low == approx(unbiased.high - unbiased.low)
         assert biased.low - biased.value == approx(unbiased.low - unbiased.value)
 
@@ -113,7 +113,7 @@ def test_a_biased_statistic_keeps_the_medians_interval_around_itself() -> None:
 def test_samples_that_are_not_finite_are_an_error(bad: list[float]) -> None:
     for statistic in STATISTICS:
         with pytest.raises(BadSetting, match=rf"{len(bad)} samples, \d+ of them finite"):
-            summarise(bad, statistic)
+            estimate_of(bad, statistic)
 
 
 def test_a_time_of_zero_is_never_known_precisely() -> None:

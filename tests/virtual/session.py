@@ -18,7 +18,7 @@ from worklog.runner.job import attempt
 from worklog.runner.session import Session, read
 from worklog.runner.tasks import BASELINE, Task
 from worklog.runs.measurement import Measurement
-from worklog.runs.samples import Estimate, event_overhead_us, summarise, summarize
+from worklog.runs.samples import Estimate, estimate_of, event_overhead_us, summarize
 
 MHZ = 20.0
 LANES = 128
@@ -84,7 +84,7 @@ def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK)
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
     reading, _ = read(session, Task(name, shape), harness)
-    return summarise(reading.counted("subject"), harness.statistic).value - event_overhead_us(
+    return estimate_of(reading.counted("subject"), harness.statistic).value - event_overhead_us(
         harness.as_dict(), CALIBRATION.as_dict()
     )
 

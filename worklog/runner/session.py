@@ -20,7 +20,7 @@ from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Loop, Pool, elements
 from worklog.runner.tasks import BASELINE, Task, judged, timed, work_of
-from worklog.runs import Measurement, event_overhead_us, source_label, summarise
+from worklog.runs import Measurement, estimate_of, event_overhead_us, source_label
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
@@ -174,7 +174,7 @@ def measurements(session: Session, task: Task, used: Harness, notes: Sequence[st
             verdict = replace(verdict, stages=(*verdict.stages, *stages))
             if not verdict.accepted:
                 return task.refused(verdict)
-        read_us = summarise(reading.counted("subject"), used.statistic).value
+        read_us = estimate_of(reading.counted("subject"), used.statistic).value
         if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
             return task.without_time("refused", "failed at plausible: the time is not above zero")
         blanks, stated = [found[name] for name in right], [*notes, *_degradations(session, task, used)]
@@ -297,7 +297,7 @@ def read(
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed_stage(loop.stage)] if checked else []
         if checked and session.is_host_function(task.kernel):
-            us = summarise(reading.counted("subject"), used.statistic).value
+            us = estimate_of(reading.counted("subject"), used.statistic).value
             stages.append(timed_stage(lambda: after_timing.idle(waits_us(session, loop.bare[0]), us)))
         return reading, stages
     finally:

@@ -24,7 +24,7 @@ from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import Task, timed
-from worklog.runs import Measurement, event_overhead_us, source_label, summarise
+from worklog.runs import Measurement, estimate_of, event_overhead_us, source_label
 from worklog.settings import TOLERANCE_US
 
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
@@ -205,7 +205,7 @@ def time_task(
         pair = first, others[0] if others else None
         reading = time_pair(session.timeline, *pair, used, offset_us=overhead, further=others[1:])
         witnesses = _witnesses(session, call, reading, used, overhead, stated)
-    beyond = summarise(reading.counted("subject"), harness.statistic).value
+    beyond = estimate_of(reading.counted("subject"), harness.statistic).value
     beyond -= calibration.offset_us if harness.timer == "events" else 0.0
     if beyond < TOLERANCE_US:
         stated.append(NEARLY_NOTHING.format(beyond))
@@ -241,7 +241,7 @@ def _witnesses(
     series = (reading.subject, reading.baseline, *reading.further)
     for number, (fn, samples) in enumerate(zip([call.fn, *call.baselines], series, strict=False)):
         of = "the baseline" + f" {name_of(fn)}" * bool(reading.further) if number else call.title
-        read_us = summarise([one.us for one in samples if one.counts], used.statistic).value
+        read_us = estimate_of([one.us for one in samples if one.counts], used.statistic).value
         if read_us <= overhead:
             raise LaunchFailed(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"

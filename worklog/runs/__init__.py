@@ -37,10 +37,10 @@ from worklog.runs.samples import (
     Estimate,
     Reading,
     Sample,
+    estimate_of,
     event_overhead_us,
     median,
     paired_ratio,
-    summarise,
     summarize,
 )
 from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
@@ -49,8 +49,8 @@ __all__ = [
     "AGAINST", "CHAPTERS", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "PRECISION", "TOGETHER", "WIDTH", "Bar", "Cell",
     "Comparison", "Date", "Effect", "Energy", "Estimate", "Measurement", "Points", "Reading", "Run", "Sample", "Table",
     "bound", "cells", "claimed", "duration", "effect_in_words", "effects", "effects_frame", "effects_text",
-    "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median", "new_path", "not_writable",
-    "open_comparison", "open_run", "paired_ratio", "percent", "read_json", "read_part", "read_text", "recorded_run",
-    "recordings", "require_file", "require_writable", "run_of", "runs_dir", "scaled", "source_label", "summarise",
+    "estimate_of", "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median", "new_path",
+    "not_writable", "open_comparison", "open_run", "paired_ratio", "percent", "read_json", "read_part", "read_text",
+    "recorded_run", "recordings", "require_file", "require_writable", "run_of", "runs_dir", "scaled", "source_label",
     "summarize", "verdict_table", "write_bytes", "write_text",
 ]  # fmt: skip

@@ -257,7 +257,7 @@ def _rank(count: int) -> int:
     return max(0, rank - 1)
 
 
-def summarise(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
+def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
     """The estimate by its setting: "median", or the biased "mean", "min" and "first", whose interval is the median's
     shifted onto them.
     """
@@ -339,4 +339,4 @@ def summarize(
 
 
 def _estimate(samples: Reading, which: str, statistic: str) -> Estimate:
-    return summarise(samples.counted(which), statistic, samples.placements(which))
+    return estimate_of(samples.counted(which), statistic, samples.placements(which))
