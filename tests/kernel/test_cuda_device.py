@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 
@@ -18,83 +19,58 @@ from worklog.kernel.nvrtc import compile_cuda
 PLAIN = "__device__ __forceinline__ float twice(float x) { return 2 * x; }\n__global__ void k(float* out) {}\n"
 VARIABLE = "__device__ alignas(8) unsigned times[2] = {1};\n__global__ void k(float* out) {}\n"
 GRID = "#include <cooperative_groups.h>\n__global__ void k(float* out) { cooperative_groups::this_grid().sync(); }\n"
-
-
-class StandIn:
-    """CuPy's RawModule and RawKernel; it notes each module and each launch."""
-
-    def __init__(self) -> None:
-        self.modules: list[Any] = []
-        self.launches: list[dict[str, Any]] = []
-        self.driver = 13_000
-
-    def module(self, **words: Any) -> Any:
-        self.modules.append(words if "code" in words else {"image": Path(words["path"]).read_bytes()})
-        return SimpleNamespace(get_function=lambda _: self)
-
-    num_regs = local_size_bytes = shared_size_bytes = 0
-
-    def __call__(self, grid: Any, block: Any, arguments: Any, **words: Any) -> None:
-        self.launches.append({"grid": grid, "block": block, **words})
-
-    kernel = __call__
+ERRORS = ("runtime.CUDARuntimeError", "driver.CUDADriverError", "compiler.CompileException", "memory.OutOfMemoryError")
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
-    stand_in = StandIn()
-    cupy: Any = ModuleType("cupy")
-    cupy.RawModule = stand_in.module
-    errors = SimpleNamespace(CUDARuntimeError=KeyError, CUDADriverError=KeyError)
-    compiler = SimpleNamespace(CompileException=KeyError)
-    memory = SimpleNamespace(OutOfMemoryError=MemoryError)
-    runtime = SimpleNamespace(CUDARuntimeError=KeyError, driverGetVersion=lambda: stand_in.driver)
-    cupy.cuda = SimpleNamespace(runtime=runtime, driver=errors, compiler=compiler, memory=memory)
-    libs: Any = ModuleType("cupy_backends.cuda.libs")
-    libs.cublas = SimpleNamespace(CUBLASError=KeyError)
+    """A device with a stand-in for CuPy; code: what it compiles, images: what it loads, kernel: each launch."""
+    found: Any = SimpleNamespace(code=[], images=[], kernel=MagicMock())
+
+    def module(**words: Any) -> Any:
+        if "code" in words:
+            found.code.append(words["code"])
+        else:
+            found.images.append(Path(words["path"]).read_bytes())
+        return SimpleNamespace(get_function=lambda _: found.kernel)
+
+    cupy, libs = MagicMock(RawModule=module), MagicMock(**{"cublas.CUBLASError": KeyError})
+    cupy.cuda.configure_mock(**dict.fromkeys(ERRORS, KeyError))
+    found.driver = cupy.cuda.runtime.driverGetVersion
+    found.driver.return_value = 12_090  # CuPy compiles
+    for name, stand_in in (("cupy", cupy), ("cupy_backends.cuda.libs", libs)):
+        monkeypatch.setitem(sys.modules, name, stand_in)
     for name in ("cupy_backends", "cupy_backends.cuda"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", libs)
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda", raising=False)
-    found = importlib.import_module("worklog.gpu.cuda")
+    found.device = object.__new__(importlib.import_module("worklog.gpu.cuda").CudaDevice)
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
-    device = object.__new__(found.CudaDevice)
-    device.stream, device.arch = nullcontext(), "sm_90"
-    return SimpleNamespace(device=device, stand_in=stand_in)
+    found.device.stream, found.device.arch = nullcontext(), "sm_90"
+    return found
 
 
 def test_a_second_compilation_of_a_source_with_variables_is_a_module_of_its_own(cuda: Any) -> None:
-    cuda.stand_in.driver = 12_090  # CuPy compiles
     for source in (PLAIN, VARIABLE):
         for _ in range(3):
             cuda.device.compile(Program("k.cu", source, "k"))
-    texts = [module["code"] for module in cuda.stand_in.modules]
-    assert len(set(texts[:3])) == 1, "without variables CuPy may give the module that it has"
-    assert len(set(texts[3:])) == 3
+    assert len(set(cuda.code[:3])) == 1, "without variables CuPy may give the module that it has"
+    assert len(set(cuda.code[3:])) == 3
 
 
 def test_the_gpu_runs_the_code_that_the_emulator_runs_and_what_cupy_compiles_says_so(cuda: Any) -> None:
-    program = Program("k.cu", PLAIN, "k")
-    cuda.device.compile(program)
-    assert cuda.stand_in.modules == [{"image": compile_cuda(program).cubin}] and cuda.device.remarks == ()
-    cuda.stand_in.driver = 12_090
     assert "compiled by CuPy with -ftz=true" in str(cuda.device.remarks)
-
-
-def test_what_needs_sm_90a_needs_a_driver_that_loads_it(cuda: Any) -> None:
-    cuda.stand_in.driver = 12_090
     with pytest.raises(CompileFailed, match=r"k\.cu needs a driver for CUDA 13: update the driver"):
         cuda.device.compile(Program("k.cu", PLAIN + "// setmaxnreg\n", "k"))
+    cuda.driver.return_value, program = 13_000, Program("k.cu", PLAIN, "k")
+    cuda.device.compile(program)
+    assert cuda.images == [compile_cuda(program).cubin] and cuda.device.remarks == () == tuple(cuda.code)
 
 
 def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> None:
-    cuda.stand_in.driver = 12_090
     for source in (PLAIN, GRID):
         cuda.device.launch(cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ())
-    plain, grid = cuda.stand_in.launches
-    assert plain == {"grid": (3, 1), "block": (64,), "shared_mem": 16}
-    assert grid == {**plain, "enable_cooperative_groups": True}
+    plain, grid = call((3, 1), (64,), (), shared_mem=16), {"shared_mem": 16, "enable_cooperative_groups": True}
+    assert cuda.kernel.mock_calls == [plain, call.kernel((3, 1), (64,), (), **grid)]
 
 
 @pytest.mark.parametrize(("pointer", "stream"), [(7, "external 7"), (0, "the default")])
