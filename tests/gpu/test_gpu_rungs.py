@@ -1,6 +1,4 @@
-"""Rungs on a Hopper GPU: those through tensor cores have the emulator's bits, and those whose warps hand over stages
-the same bits in each launch.
-"""
+"""Rungs on a GPU have the emulator's bits, and those whose warps hand over stages the same bits in each launch."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from tests.emulator.helpers import product
 from worklog.emulator import EmulatedDevice
 from worklog.kernel import Kernel
 from worklog.kernel.best import kernel_of
-from worklog.kernel.ladder import TENSOR
+from worklog.kernel.ladder import LADDER, TENSOR
 from worklog.kernel.rungs import FP32, SPLIT_TILES, split
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runner import tuned
@@ -26,7 +24,11 @@ HANDED_OVER = [
     kernel_of(tuned.TEMPLATES[9], 3),
     *(record for record in RECORDS if record.name in ("wgmma", "split")),
 ]
-each = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.entry)
+EVERY = [
+    *((record, Shape.of(64), 1.0, 0.0) for record in LADDER),
+    *((record, Shape(133, 190, 41), 1.5, -0.75) for record in LADDER),
+    *((record, Shape(130, 200, 160), 1.0, 0.0) for record in RECORDS),
+]
 
 
 def gpu() -> Any:
@@ -35,18 +37,23 @@ def gpu() -> Any:
     return CudaDevice()
 
 
-@each
-def test_every_bit_is_the_gpus(record: Kernel) -> None:
-    """Also of rows with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
-    rng = np.random.default_rng(0)
-    a, b = random_inputs(record.domain.padded(Shape(130, 200, 160)), rng)
+@pytest.mark.parametrize(("record", "least", "alpha", "beta"), EVERY, ids=lambda one: getattr(one, "entry", str(one)))
+def test_every_bit_is_the_gpus(record: Kernel, least: Shape, alpha: float, beta: float) -> None:
+    """Those with FP32's range also with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
+    rng, device = np.random.default_rng(0), gpu()
+    a, b = random_inputs(record.domain.padded(least), rng)
+    c = rng.uniform(-1, 1, (len(a), b.shape[1])).astype(np.float32)
     if record.name in ("wgmma", "split"):
         a[0] *= np.float32(2.0**100)
         a[1, 1:] *= np.float32(2.0**-60)
         a[2] *= np.float32(2.0**-140)
         a[3, 5], a[4, 5] = np.inf, np.nan
-    there, here = (product(device, record.load(device), a, b) for device in (gpu(), EmulatedDevice()))
-    np.testing.assert_array_equal(there, here)
+    there, here = (
+        product(one, record.load(one), a, b, alpha, beta, c if beta else None)
+        for one in (device, EmulatedDevice(device.arch))
+    )
+    view = np.uint32 if record in LADDER else np.float32  # by value, any NaN equals any other
+    np.testing.assert_array_equal(there.view(view), here.view(view))
 
 
 @pytest.mark.parametrize("record", HANDED_OVER, ids=lambda record: record.entry)
