@@ -8,7 +8,7 @@ a limit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -82,16 +82,13 @@ def time_pair(
             graph.record()
 
     placements = Placements(move_all) if move and harness.placement == "varied" else None
-    loop = _Loop(timeline, harness, size, offset_us, placements)
-    reading = loop.reading
-    cool_down(timeline, harness, reading.degradations)
-    launches = [*graphs] or launches
-    reading.further = [[] for _ in further]
-    each = zip(launches, (reading.subject, reading.baseline, *reading.further), strict=False)  # there may be none
-    series = [_Series(launch, samples) for launch, samples in each]
+    reading = Reading(further=[[] for _ in further])
+    loop = _Loop(timeline, [*graphs] or launches, harness, size, offset_us, placements, reading)
+    remarks, sides = reading.degradations, range(len(launches))
+    cool_down(timeline, harness, remarks)
     steady: Turns = []
     if harness.warmup != "none":
-        steady = loop.warm_up(series)
+        steady = loop.warm_up()
     else:
         timeline.synchronize()
         timeline.pause(IDLE_S)
@@ -102,58 +99,54 @@ def time_pair(
             room = max(2, room // PILOT // 2 * 2)
         first = steady[-room:] if harness.stopping == "interval" else []
         reading.warmup_launches -= len(first)
-        reading.converged = loop.sample(series, first)
+        reading.converged = loop.sample(sides, first)
     else:
-        known = [loop.sample([one], []) for one in series]
+        known = [loop.sample([side], []) for side in sides]
         reading.converged = all(known)
         _cut_to_pairs(reading)
-    rough = [float(np.median([sample.us for sample in one.samples])) for one in series if one.samples]
-    if len(rough) == len(series):
-        reading.hot = hot(timeline, [one.launch for one in series], rough, harness, offset_us)
-        reading.energy = energy(timeline, series[0].launch, rough[0], harness, reading.degradations)
+    rough = [float(np.median([sample.us for sample in loop.samples[side]])) for side in sides if loop.samples[side]]
+    if len(rough) == len(launches):
+        reading.hot = hot(timeline, loop.launches, rough, harness, offset_us)
+        reading.energy = energy(timeline, loop.launches[0], rough[0], harness, remarks)
         if reading.hot or reading.energy:  # one more that is checked: a kernel may have stopped computing
-            for one in series:
-                one.launch()
+            for launch in loop.launches:
+                launch()
             timeline.synchronize()
     found = len(set(reading.placements("subject")))
     if placements and found < PILOT:
-        reading.degradations.append(f"placement: {found} instead of {PILOT}, for lack of samples")
-    reading.degradations += timeline.remarks
+        remarks.append(f"placement: {found} instead of {PILOT}, for lack of samples")
+    remarks += timeline.remarks
     if not reading.converged:
-        reading.degradations.append(
+        remarks.append(
             f"not converged: ±{100 * harness.precision:g} % was not reached in {len(reading.subject)} samples "
             f"and {duration(timeline.host_us() - started)}"
         )
     return reading
 
 
-@dataclass
-class _Series:
-    """One launch, the list for its samples, and its clock at the end of the warm-up. Each kernel's clock is compared
-    with its own: a kernel that starts on all SMs at once lowers the clock for a moment, more visibly the shorter it is.
+class _Loop:
+    """One measurement under way.
+
+    plateaus: each launch's SM clock in MHz at the end of the warm-up. A kernel's clock is compared with its own: a
+    kernel that starts on all SMs at once lowers the clock for a moment, more visibly the shorter it is.
     """
 
-    launch: Launch
-    samples: list[Sample]
-    plateau_mhz: float = float("nan")
+    def __init__(
+        self,
+        timeline: CudaTimeline,
+        launches: Sequence[Launch],
+        harness: Harness,
+        size: float | None,
+        offset_us: float,
+        placements: Placements | None,
+        reading: Reading,
+    ) -> None:
+        self.timeline, self.launches, self.harness, self.size = timeline, launches, harness, size
+        self.offset_us, self.placements, self.reading = offset_us, placements, reading
+        self.samples = reading.subject, reading.baseline, *reading.further
+        self.plateaus = [float("nan")] * len(launches)
 
-    def off_clock(self, sample: Sample) -> bool:
-        """Whether the sample ran at another clock than at the end of the warm-up; False where either is unknown."""
-        return abs(sample.sm_mhz - self.plateau_mhz) > CLOCK_TOLERANCE * self.plateau_mhz
-
-
-@dataclass
-class _Loop:
-    """One measurement under way."""
-
-    timeline: CudaTimeline
-    harness: Harness
-    size: float | None
-    offset_us: float
-    placements: Placements | None
-    reading: Reading = field(default_factory=Reading)
-
-    def warm_up(self, series: Sequence[_Series]) -> Turns:
+    def warm_up(self) -> Turns:
         """Launch once without a blocking kernel, since a first launch may load a module, which waits for the GPU; then
         take windows of samples until the rule has enough. The last window's clock is the plateau. The buffers stay in
         the first placement: where they moved, a steady kernel would not look steady.
@@ -162,8 +155,8 @@ class _Loop:
         """
         timeline, reading, word = self.timeline, self.reading, self.harness.warmup
         rule = warm_up_rule(word, self.size)
-        for one in series:
-            one.launch()
+        for launch in self.launches:
+            launch()
         timeline.synchronize()
         if rule.prepare:
             size, products, pause_ms = rule.prepare
@@ -175,12 +168,11 @@ class _Loop:
         taken: list[tuple[Turns, int]] = []
         started = timeline.host_us()
         while rule.most is None or reading.warmup_launches < rule.most:
-            window, mask = self.window(series, rule)
+            window, mask = self.window(rule)
             reading.warmup_launches += len(window)
-            for index, one in enumerate(series):
-                one.plateau_mhz = float(np.median([turn[index].sm_mhz for turn in window]))
+            self.plateaus = [float(np.median([sample.sm_mhz for sample in of])) for of in zip(*window, strict=True)]
             middle = median([turn[0].us for turn in window])
-            windows.append(Window(middle.value, middle.half_width, series[0].plateau_mhz))
+            windows.append(Window(middle.value, middle.half_width, self.plateaus[0]))
             taken = [*taken[-1:], (window, mask)]
             spent = timeline.host_us() - started
             if rule.enough(windows, reading.warmup_launches, spent):
@@ -190,48 +182,45 @@ class _Loop:
                 reading.degradations.append(f"warm-up: {how} after {spent / 1e6:.1f} s")
                 return []
         if not rule.window_us:
-            for one in series:
-                one.plateau_mhz = float("nan")
+            self.plateaus = [float("nan")] * len(self.launches)
             reading.degradations.append(
                 f"warm-up: {word}, which doesn't check that time and clock are steady; "
                 "the samples' clock is compared with nothing"
             )
             return []
-        watching = self.harness.clocks != "ignored"
         kept: Turns = []
         for window, mask in taken:  # an even number of turns of each (see Reading.comparisons), judged like the others
-            kept += [_judged(series, turn, watching, mask) for turn in window[len(window) % 2 :]]
+            kept += [self.judged(turn, self.plateaus, mask) for turn in window[len(window) % 2 :]]
             reading.throttle_mask |= mask
         return kept
 
-    def window(self, series: Sequence[_Series], rule: WarmUp) -> tuple[Turns, int]:
+    def window(self, rule: WarmUp) -> tuple[Turns, int]:
         """Turns that fill the rule's window, hardly more (one turn without a window), and the throttle mask."""
-        launches = [one.launch for one in series]
         window: Turns = []
         mask = 0
         opened, spent = self.timeline.host_us(), 0.0
         while not window or spent < rule.window_us:
-            size = batch_size(window, launches, min(BATCH_US, rule.window_us))
+            size = batch_size(window, self.launches, min(BATCH_US, rule.window_us))
             if window:  # no more than fit into the rest of it, flushes included
                 size = min(size, ceil((rule.window_us - spent) * len(window) / max(spent, 1.0)))
-            batch, seen = take_batch(self.timeline, launches, size, self.harness, first=len(window))
+            batch, seen = take_batch(self.timeline, self.launches, size, self.harness, first=len(window))
             window += batch
             mask |= seen
             spent = self.timeline.host_us() - opened
         return window, mask
 
-    def sample(self, series: Sequence[_Series], first: Turns) -> bool:
-        """Add batches to the samples that the warm-up ended with until the stopping criterion has enough of the first
-        launch, or the limits are reached. Returns whether its median is known to the precision.
+    def sample(self, sides: Sequence[int], first: Turns) -> bool:
+        """Take batches of some launches, beside the samples that the warm-up ended with, until the stopping criterion
+        has enough of the first one, or the limits are reached. Returns whether its median is known to the precision.
         """
         harness, reading, placements = self.harness, self.reading, self.placements
         rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, self.size)
         most = min(harness.most_samples, rule.most or harness.most_samples)
-        launches = [one.launch for one in series]
+        launches, plateaus = [self.launches[side] for side in sides], [self.plateaus[side] for side in sides]
         started = self.timeline.host_us()
-        watching = harness.clocks != "ignored"
         taken, spent, budget_us = list(first), 0.0, harness.budget_s * 1e6
         seen, rejected, late = self.evidence(taken, spent), sum(not turn[0].counts for turn in taken), False
+        watching = True
         look = PILOT if placements and harness.stopping == "interval" else 0
         enough = rule.check(seen) if seen.times and not look else None
         while enough is None and not late and len(taken) < harness.most_samples:
@@ -251,7 +240,7 @@ class _Loop:
             batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), placements)
             reading.throttle_mask |= mask
             for turn in batch:
-                taken.append(_judged(series, turn, watching, mask))
+                taken.append(self.judged(turn, plateaus, mask) if watching else turn)
                 rejected += not taken[-1][0].counts
             spent = self.timeline.host_us() - started
             last = spent > budget_us or len(taken) >= harness.most_samples
@@ -260,7 +249,7 @@ class _Loop:
                 throttling = reading.throttle_mask & THROTTLING
                 reading.degradations.append(
                     f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
-                    f"{series[0].plateau_mhz:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
+                    f"{plateaus[0]:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
                     "all were kept"
                 )
                 taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
@@ -278,8 +267,8 @@ class _Loop:
             reading.degradations.append(
                 f"clocks: {rejected} of {len(taken)} samples were off the clock and taken again"
             )
-        for index, one in enumerate(series):
-            one.samples += [turn[index] for turn in taken]
+        for column, side in enumerate(sides):
+            self.samples[side].extend(turn[column] for turn in taken)
         return len(seen.times) >= harness.least_samples and is_known(seen, harness.precision)
 
     def evidence(self, taken: Turns, spent_us: float) -> Evidence:
@@ -287,11 +276,16 @@ class _Loop:
         counting = [turn[0] for turn in taken if turn[0].counts]
         return Evidence([s.us - self.offset_us for s in counting], spent_us, [s.placement for s in counting])
 
-
-def _judged(series: Sequence[_Series], turn: Sequence[Sample], watching: bool, mask: int) -> list[Sample]:
-    """A turn, marked whether it counts."""
-    off = any(one.off_clock(sample) for one, sample in zip(series, turn, strict=True))
-    return [replace(sample, counts=not (watching and (off or mask & THROTTLING))) for sample in turn]
+    def judged(self, turn: Sequence[Sample], plateaus: Sequence[float], mask: int) -> list[Sample]:
+        """A turn, marked whether it counts: not if a sample ran at another clock than at the end of the warm-up, or
+        while the GPU was throttled. An unknown clock (NaN) counts.
+        """
+        off = any(
+            abs(sample.sm_mhz - plateau) > CLOCK_TOLERANCE * plateau
+            for sample, plateau in zip(turn, plateaus, strict=True)
+        )
+        rejected = self.harness.clocks != "ignored" and (off or bool(mask & THROTTLING))
+        return [replace(sample, counts=not rejected) for sample in turn]
 
 
 def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
