@@ -1,15 +1,19 @@
-"""The harness measured by itself on a GPU whose overhead, slope, flush and noise the test has chosen."""
+"""The harness measured by itself on a GPU whose overhead, slope, flush and noise the test has chosen; and its
+kernels as the compiler sees them.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pytest import approx
 
+import worklog
 from tests.harness.fake_nvml import GPU
 from tests.helpers import typed
 from tests.virtual.gpu import VirtualGpu
@@ -17,6 +21,8 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import Calibration, certificate
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
 from worklog.runs.run import open_run
 
 
@@ -122,3 +128,18 @@ def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: p
     assert document["calibration"] == recorded.calibration
     assert document["device"] == recorded.device
     assert document["label"] == recorded.label
+
+
+SOURCE = (Path(worklog.__file__).parent / "harness" / "harness.cu").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("entry", ["hold", "stamp", "flush", "spin", "ffma", "read", "probe"])
+def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(entry: str) -> None:
+    for arch in (ARCHITECTURES[0], ARCHITECTURES[-1]):
+        kernel = compile_cuda(Program("harness.cu", SOURCE, f"harness_{entry}"), arch)
+        assert kernel.arch == arch
+        assert kernel.spill_store_bytes == kernel.spill_load_bytes == 0
+    if entry == "ffma":
+        assert kernel.ptx.count("fma.rn.f32") >= 256
+    if entry == "probe":
+        assert "ld.global.cg" in kernel.ptx, "past L1"
