@@ -215,16 +215,6 @@ def test_a_short_format_has_no_check_of_its_products() -> None:
 # ------------------------------------------------------------------------------------------------------------ launches
 
 
-def test_a_shape_outside_the_domain_fails() -> None:
-    verdict = verdict_on(sequential, domain=Domain(m=128))
-    assert verdict.reason == "domain: size 192x160x144 is outside the kernel's domain (M % 128 == 0)"
-
-
-def test_a_launch_that_the_device_does_not_take_is_a_verdict() -> None:
-    verdict = checker(0).check(NumpySubject(DEVICE, sequential, block=2048))
-    assert verdict.reason == "launch: launching a kernel: invalid configuration argument"
-
-
 class OnAnotherStream(NumpySubject):
     """Starts its work when it is called again: too late."""
 
@@ -236,9 +226,20 @@ class OnAnotherStream(NumpySubject):
             super().enqueue(*before)
 
 
-def test_work_that_comes_later_does_not_count() -> None:
-    verdict = checker(0).check(OnAnotherStream(DEVICE, sequential))
-    assert "never written" in str(verdict.reason)
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        (
+            NumpySubject(DEVICE, sequential, Domain(m=128)),
+            "domain: size 192x160x144 is outside the kernel's domain (M %",
+        ),
+        (NumpySubject(DEVICE, sequential, block=2048), "launch: launching a kernel: invalid configuration argument"),
+        (OnAnotherStream(DEVICE, sequential), "never written"),
+    ],
+    ids=["outside the domain", "a launch that the device doesn't take", "work that comes later"],
+)
+def test_a_launch_that_cannot_be_or_is_late_is_a_verdict(subject: NumpySubject, reason: str) -> None:
+    assert reason in str(checker(0).check(subject).reason)
 
 
 def test_an_error_of_the_package_is_not_a_verdict() -> None:
