@@ -161,12 +161,14 @@ def judged(name: str, problem: Problem, buffers: CaseBuffers, data: tuple[bytes,
         return passed(name, f"{seed}, {elements} element{'s' * (elements != 1)}{_shown(details)}")
     where = _map(problem, case, actual, data, buffers.sentinel)
     if where is not None and where.guess.startswith("C was never written"):
-        return failed(name, f"{seed}: the output was never written: it holds what was there before", where.wrong, where)
-    if where is not None:
-        return failed(name, f"{seed}: {str(where).removesuffix('.')}{_shown(details)}", where.wrong, where)
-    if unwritten:
-        return failed(name, f"{seed}: {unwritten} elements were never written", unwritten)
-    return failed(name, f"{seed}: verify_result fails it{_shown(details) or ', without details'}")
+        found = "the output was never written: it holds what was there before"
+    elif where is not None:
+        found = f"{str(where).removesuffix('.')}{_shown(details)}"
+    elif unwritten:
+        found = f"{unwritten} elements were never written"
+    else:
+        found = f"verify_result fails it{_shown(details) or ', without details'}"
+    return failed(name, f"{seed}: {found}", where.wrong if where else unwritten or 1, where)
 
 
 def _shown(details: dict[str, Any]) -> str:

@@ -171,7 +171,12 @@ def as_graphs(timeline: CudaTimeline, launches: Sequence[Launch], l2: str, most:
     """
     graphs = []
     for launch in launches:
-        wanted = int(min(most, max(1.0, ceil(GRAPH_US / _rough_us(timeline, launch)))))
+        launch()  # loads the kernel
+        timeline.synchronize()
+        bracketed(timeline, launch, 0)
+        timeline.synchronize()
+        rough_us = max(timeline.elapsed_us(0, 1), 1.0)
+        wanted = int(min(most, max(1.0, ceil(GRAPH_US / rough_us))))
         sets = len(launch.launches) if isinstance(launch, Rotating) and l2 == "rotate" else 1
         graphs.append(GraphLaunch(timeline, launch, sets * ceil(wanted / sets)))
     return graphs
@@ -180,12 +185,3 @@ def as_graphs(timeline: CudaTimeline, launches: Sequence[Launch], l2: str, most:
 def launches_in(launch: Launch) -> int:
     """The number of launches of the kernel in one call."""
     return launch.launches if isinstance(launch, GraphLaunch) else 1
-
-
-def _rough_us(timeline: CudaTimeline, launch: Launch) -> float:
-    """One launch by events, after a first one that loads the kernel; only chooses the graph's length."""
-    launch()
-    timeline.synchronize()
-    bracketed(timeline, launch, 0)
-    timeline.synchronize()
-    return max(timeline.elapsed_us(0, 1), 1.0)
