@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
+from tests.gate.numpy_device import Function, NumpyBuffer, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, in_double, sequential, split_k, strassen, summed
 from tests.gate.wrong import (
     BENCHMARK,
@@ -226,6 +227,24 @@ class OnAnotherStream(NumpySubject):
             super().enqueue(*before)
 
 
+class SpillsItsWorkspace(NumpySubject):
+    """Writes one element more than it asks for."""
+
+    workspace: NumpyBuffer | None = None
+
+    def workspace_elements(self, shape: Shape) -> int:
+        return 8
+
+    def use_workspace(self, buffer: NumpyBuffer) -> None:
+        self.workspace = buffer
+
+    def enqueue(self, *launch: Any) -> None:
+        super().enqueue(*launch)
+        assert self.workspace is not None
+        spilled = self.workspace.beyond(0, 1)
+        self.device.enqueue(lambda: spilled.fill(0))
+
+
 @pytest.mark.parametrize(
     ("subject", "reason"),
     [
@@ -235,8 +254,9 @@ class OnAnotherStream(NumpySubject):
         ),
         (NumpySubject(DEVICE, sequential, block=2048), "launch: launching a kernel: invalid configuration argument"),
         (OnAnotherStream(DEVICE, sequential), "never written"),
+        (SpillsItsWorkspace(DEVICE, sequential), "it wrote outside its workspace"),
     ],
-    ids=["outside the domain", "a launch that the device doesn't take", "work that comes later"],
+    ids=["outside the domain", "a launch that the device doesn't take", "work that comes later", "workspace"],
 )
 def test_a_launch_that_cannot_be_or_is_late_is_a_verdict(subject: NumpySubject, reason: str) -> None:
     assert reason in str(checker(0).check(subject).reason)

@@ -265,6 +265,10 @@ WRONG: dict[str, tuple[str, Function]] = {
     "writes_past_c": (EDGE, then(lambda p: p.c_buffer.beyond(0, p.n).put(-1, 0))),
     "writes_before_c": (EDGE, then(lambda p: p.c_buffer.beyond(1, 0).put(0, 0))),
     "writes_past_c_when_big": (BENCHMARK, then(lambda p: p.c_buffer.beyond(0, 3).put(-1, 0), is_big)),
+    "writes_past_c_below_the_benchmark": (
+        RAGGED,
+        then(lambda p: p.c_buffer.beyond(0, 3).put(-1, 0), lambda p: is_big(p) and p.n % 2 == 1),
+    ),
     "writes_past_c_on_real_data": (PRECISION, then(lambda p: p.c_buffer.beyond(0, 3).put(-1, 0), on_real_data)),
     "writes_past_c_in_family_e4": ("products", then(lambda p: p.c_buffer.beyond(0, 2).put(-1, 0), on_family_e4)),
     "clobbers_a": (EDGE, then(lambda p: p.a.fill(0))),
