@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.cli.output import progress_bar, show, typed
 from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, OF_A_FILE, RUNGS, Kernel, instances, kernel_of
+from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Space
 from worklog.runner.tasks import BASELINE, Task, estimate
 from worklog.settings import OPTIONS, Harness
@@ -49,17 +49,14 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
             found.append(word)
         else:
             found += compilable(instances(word, axes, launch) if axes else [kernel_of(word, launch)])
-    if not all(isinstance(kernel, str) for kernel in found):
+    if any(isinstance(kernel, Kernel) for kernel in found):
         return found if BASELINE in found else [*found, BASELINE]
-    if given := [option for option in OF_A_FILE if launch[option]]:
-        raise BadSetting(f"--{given[0]} is for a user kernel: name its file too")
     if axes:
         raise BadSetting(
             f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "
             "problem are N, M and K)"
         )
-    if launch["arrays"]:
-        raise BadSetting("--arrays is for a host function: name its file and function too")
+    kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
     return found
 
 
