@@ -21,7 +21,7 @@ from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subje
 from worklog.kernel.device_code import device_code, prepared, with_constants
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded, Pass
-from worklog.kernel.source import definition, evaluate, filled, kernel_names, parts, read_source, rung_source
+from worklog.kernel.source import definition, evaluate, filled, kernel_names, kernels_dir, parts, read_source
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
@@ -223,7 +223,7 @@ class Kernel:
     @property
     def source(self) -> str:
         """CUDA C++."""
-        return rung_source(self.file) if self.text is None else self.text
+        return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
 
     def missing_on(self, arch: str) -> str:
         """Why it can't run on GPUs of an architecture, such as "sm_80"; "" where it can."""
@@ -316,8 +316,8 @@ class Kernel:
         """What must be shown with its measurements."""
         if self.host is not None:
             return (REMARK,)
-        missing = [text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in self.arguments]
-        return (f"computes with {' and '.join(missing)} only",) if missing else ()
+        fixed = signature.fixed(self.arguments)
+        return (f"computes with {fixed} only",) if fixed else ()
 
     def bind(
         self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
@@ -338,12 +338,11 @@ class Kernel:
         resources = subject.describe() if isinstance(subject, Loaded) else {}
         entry = {"entry": self.entry, "options": list(self.options)}
         own = {"user": "kernel"} if self.number is None else {"idea": self.idea}
-        tile = {"tile": dict(self.template)} if self.template else {}
-        launch: dict[str, Any] = {"grid": parts(self.grid), "block": self.threads}
-        launch |= {"dynamic_shared_bytes": self.shared} if self.shared else {}
-        launch |= {"workspace": self.workspace} if self.workspace else {}
-        launch |= {} if self.arguments == signature.LADDER else {"arguments": list(self.arguments)}
-        return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
+        launch: dict[str, Any] = {"tile": dict(self.template), "grid": parts(self.grid), "block": self.threads}
+        launch |= {"dynamic_shared_bytes": self.shared, "workspace": self.workspace}
+        launch |= {"arguments": [] if self.arguments == signature.LADDER else list(self.arguments)}
+        stated = {name: value for name, value in launch.items() if value}
+        return {"file": self.file, "sha256": program.sha256, **entry, **stated, **common, **own, **resources}
 
 
 def _only_kernel(file: str, source: str) -> str:

@@ -13,7 +13,7 @@ from worklog.kernel.best import BEST
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.source import definition, filled
-from worklog.problem import Axis, Space, Value
+from worklog.problem import Axis, Space
 from worklog.settings import OPTIONS
 
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
@@ -88,13 +88,10 @@ def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
             )
     found = []
     for point in Space(what, tuple(axes)).points():
-        kernel = kernel_of(what, _filled(words, point.values))
+        # In the options, each axis's value is in place of its name.
+        at = {option: filled(words[option], point.values) for option in AXES_IN if words.get(option)}
+        kernel = kernel_of(what, {**words, **at})
         if kernel.host is not None:
             raise BadSetting(f"--axis {axes[0].name}: {what} is a host function, which has no template: omit the axis")
         found.append(replace(kernel, name=f"{Path(what).stem} {point}"))
     return found
-
-
-def _filled(words: Words, values: Mapping[str, Value]) -> Words:
-    """The options with each axis's value in place of its name."""
-    return {option: filled(text, values) if text and option in AXES_IN else text for option, text in words.items()}

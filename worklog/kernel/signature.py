@@ -78,8 +78,12 @@ def described(found: Definition | None, values: Sequence[str]) -> tuple[str, ...
     names = [parameter.name for parameter in found.parameters] if found is not None else plain
     said = f"parameters ({', '.join(names)})" + ("" if names == plain else f": passed as ({', '.join(plain)})")
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
-    missing = [text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in plain]
-    return (said + (f"; {' and '.join(missing)}, which it doesn't take" if missing else ""),)
+    return (said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else ""),)
+
+
+def fixed(values: Sequence[str]) -> str:
+    """What a kernel with these parameters computes with, where it doesn't take alpha or beta: "alpha = 1"."""
+    return " and ".join(text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in values)
 
 
 def _widened(declared: Sequence[Parameter], values: Sequence[str]) -> tuple[str, ...]:

@@ -101,7 +101,9 @@ class Solution(Kernel):
         if callable(what) or not str(what).endswith(".cu"):
             if entry or grid or block:
                 raise BadSetting("--entry, --grid and --block are for a .cu file: a Python function launches itself")
-            host = HostFunction.of(what if callable(what) else _with_function(str(what)), arrays)
+            if str(what).endswith((".py", ".so")):
+                what = f"{what}:{FUNCTION}"
+            host = HostFunction.of(what if callable(what) else str(what), arrays)
             return cls(host.function, host.file, host.function, host=host)
         path = Path(what)
         source = read_source(path)
@@ -186,10 +188,6 @@ class Solution(Kernel):
         """One of its kernels, to compile."""
         text, options, headers = prepared(self.source, self.folders, self.define)
         return Program(self.file, text, entry, options, tuple(arguments), shared, headers)
-
-
-def _with_function(what: str) -> str:
-    return f"{what}:{FUNCTION}" if what.endswith((".py", ".so")) else what
 
 
 class _Kernels(Ready):

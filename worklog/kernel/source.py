@@ -65,11 +65,6 @@ def kernels_dir() -> Path:
     return source_folder("_kernels", "kernels")
 
 
-def rung_source(file: str) -> str:
-    """CUDA C++ of a rung's file."""
-    return (kernels_dir() / file).read_text(encoding="utf-8")
-
-
 def read_source(path: Path) -> str:
     """The text of a .cu file. Raises WorklogError where it can't be read."""
     try:
