@@ -16,18 +16,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from worklog.plots import figure
-from worklog.plots.figure import (
-    BASELINE,
-    BODY_PT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    SUBTITLE_PT,
-    TITLE_PT,
-    WIDTH_IN,
-    Chart,
-)
+from worklog.plots.figure import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 
 Point = tuple[float, float]
 LANE = 0.15  # inches between two names right of the axes
@@ -158,15 +147,15 @@ def page(
     source = [f"Source: {'; '.join(footer)}."] if footer else []
     words = " ".join([f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source])
     room = 0.98 * (width - 2 * MARGIN_IN)  # drawn at 100 dpi, letters are up to that much wider
-    title = figure.wrap(finding, TITLE_PT, room, bold=True)
-    below_title = figure.wrap(subtitle, SUBTITLE_PT, room)
+    title = figure.wrap(finding, figure.TITLE_PT, room, bold=True)
+    below_title = figure.wrap(subtitle, figure.SUBTITLE_PT, room)
     foot = [line for part in footer for line in figure.wrap(part, SMALL_PT, room)]
-    head = figure.line_height(TITLE_PT, len(title)) + figure.line_height(SUBTITLE_PT, len(below_title))
+    head = figure.line_height(figure.TITLE_PT, len(title)) + figure.line_height(figure.SUBTITLE_PT, len(below_title))
     below = MARGIN_IN + figure.line_height(SMALL_PT, len(foot)) + 0.06
     pixels = figure.SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
     height = math.ceil(pixels) / figure.SCREEN_DPI  # a part of a pixel would be drawn dark
     new = Page(Chart(name, finding, words, width, height), below, below + body_height)
-    top = new.lines(MARGIN_IN, height - MARGIN_IN, title, TITLE_PT, weight="bold")
-    new.lines(MARGIN_IN, top, below_title, SUBTITLE_PT, color=MUTED)
+    top = new.lines(MARGIN_IN, height - MARGIN_IN, title, figure.TITLE_PT, weight="bold")
+    new.lines(MARGIN_IN, top, below_title, figure.SUBTITLE_PT, color=MUTED)
     new.lines(MARGIN_IN, below - 0.06, foot, color=MUTED)
     return new

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING
 
 from matplotlib.patches import Rectangle
 
-from worklog.plots.figure import (
-    ALERT,
-    BODY_PT,
-    FAINT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    WIDTH_IN,
-    Chart,
-    line_height,
-    styled,
-    wrap,
-)
+from worklog.plots import figure
+from worklog.plots.figure import ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart
 from worklog.plots.page import page
 
 if TYPE_CHECKING:
@@ -30,7 +19,7 @@ LEFT, ABOVE, BELOW = 0.35, 0.28, 0.1
 LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
-@styled()
+@figure.styled()
 def tile_map(
     where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] | None = None
 ) -> Chart:
@@ -53,8 +42,8 @@ def tile_map(
     said = [(wrong, INK, ""), (where.rows, MUTED, ""), (f"{where.columns} (rows down, columns across)", MUTED, "")]
     said += [one for heading, note in notes.items() for one in (("", INK, ""), (heading, INK, "bold"), (note, INK, ""))]
     room = WIDTH_IN - MARGIN_IN - left
-    lines = [(line, colour, bold) for words, colour, bold in said for line in wrap(words, BODY_PT, room)]
-    body = ABOVE + max(high, 1.0, line_height(BODY_PT, len(lines))) + BELOW
+    lines = [(line, colour, bold) for words, colour, bold in said for line in figure.wrap(words, BODY_PT, room)]
+    body = ABOVE + max(high, 1.0, figure.line_height(BODY_PT, len(lines))) + BELOW
     new = page(name, finding, subtitle, [label] if label else [], alt, body)
     axes = new.axes(MARGIN_IN + LEFT, new.body_top - ABOVE - high, wide, high)
     axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])
