@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from worklog.errors import NothingToDraw
@@ -31,34 +32,36 @@ AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stage
 
 def mental_model(run: Run, m: Measurement) -> Facts:
     """Diagram 1: the time we want, and what each of the four gremlins, alone and together, does to it."""
-    together = next((e for e in _effects(run, "article").get(m.kernel, []) if e.shape == m.shape), None)
-    facts: dict[str, Any] = {"gremlins": [_gremlin(p) | {"alone": _alone(run, m, p)} for p in FOUR]}
-    if together:
-        ceiling = run.calibration.get("fp32_tflops")
-        facts |= {
+    together, ceiling = _here(run, m, "article"), run.calibration.get("fp32_tflops")
+    facts: dict[str, Any] = {"gremlins": [asdict(p) | {"alone": _alone(run, m, p)} for p in FOUR]}
+    return (
+        facts
+        if together is None
+        else {
+            **facts,
             "naive": duration(m.problem.flops / together.biased / 1e6),
             "naive_tflops": _speed(together.biased),
             "over": f"{together.biased / ceiling:.3g}" if ceiling else "",
             "by": _change(together),
             "visible": together.visible,
         }
-    return facts
+    )
 
 
 def headline(run: Run, m: Measurement) -> Facts:
     """The README's first picture: the time with all four gremlins active, and what each alone changes at that size."""
-    here = [e for e in ablated(run).get(m.kernel, []) if e.shape == m.shape]
-    together = next((e for e in here if e.setting == "article"), None)
+    together = _here(run, m, "article")
     if together is None:
         what = f"{m.kernel} at {m.problem} with all four gremlins active"
         raise NothingToDraw(f"the run has no reading of {what}: `worklog ablate {m.kernel} --size {m.problem}`")
-    tflops, settings = m.tflops or 0.0, [pitfall.setting for pitfall in FOUR]
-    alone = sorted((e for e in here if e.setting in settings), key=lambda e: -abs(math.log2(e.step)))
+    alone = [e for e in ablated(run)[m.kernel] if e.shape == m.shape and e.setting in {p.setting for p in FOUR}]
+    alone.sort(key=lambda e: -abs(math.log2(e.step)))
+    tflops, naive = m.tflops or 0.0, together.biased
     return {
         **mental_model(run, m),
-        "impossible": together.biased > run.calibration.get("fp32_tflops", math.inf),
-        "bar": _percent(tflops / max(tflops, together.biased)),
-        "naive_bar": _percent(together.biased / max(tflops, together.biased)),
+        "impossible": naive > run.calibration.get("fp32_tflops", math.inf),
+        "bar": _percent(tflops / max(tflops, naive)),
+        "naive_bar": _percent(naive / max(tflops, naive)),
         "steps": [
             {e.setting: True, "visible": e.visible, "alone": _change(e) if e.visible else "no visible effect"}
             for e in alone
@@ -116,20 +119,14 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
 def four_gremlins(run: Run, m: Measurement) -> Facts:
     """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
     found = {pitfall: _on_worst_kernel(run, pitfall.setting) for pitfall in FOUR}
-    worst = _largest(e for every in found.values() for e in every)
-    gremlins = [
-        _gremlin(pitfall)
-        | {
-            pitfall.setting: True,
-            str(rule(_value(run, pitfall))): True,
-            "setting": f"{pitfall.setting} = {_value(run, pitfall)}",
-            "active": pitfall.is_biased(_value(run, pitfall)),
-            "effect": (f"{every[0].kernel}, " if any(e.visible for e in every) else "") + _at_worst(every),
-        }
-        for pitfall, every in found.items()
-    ]
-    change = _change(worst) if worst and worst.visible else ""
-    return {"gremlins": gremlins, "worst": change}
+    worst, gremlins = _largest(e for every in found.values() for e in every), []
+    for pitfall, every in found.items():
+        value, whose = _value(run, pitfall), f"{every[0].kernel}, " if any(e.visible for e in every) else ""
+        # What a template shows for this setting and for this value of it.
+        shown = {pitfall.setting: True, str(rule(value)): True, "active": pitfall.is_biased(value)}
+        words = {"setting": f"{pitfall.setting} = {value}", "effect": whose + _at_worst(every)}
+        gremlins.append(asdict(pitfall) | shown | words)
+    return {"gremlins": gremlins, "worst": _change(worst) if worst and worst.visible else ""}
 
 
 def full_loop(run: Run, m: Measurement) -> Facts:
@@ -232,7 +229,10 @@ def one_formula(run: Run, m: Measurement) -> Facts:
 
 def gate(run: Run, m: Measurement) -> Facts:
     """Diagram 7: the stages that the kernel passed, in order, and what the article's rule would pass."""
-    stages, precision = _stages(m)
+    stages: list[dict[str, Any]] = (m.verdict or {}).get("stages", [])
+    precision = next((stage for stage in stages if stage["name"] == PRECISION), None)
+    if precision is None:
+        raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
     limit, (article, mistakes) = float(precision["limit"]), computed_errors(m.problem.k)
     rows = [
         stage | {stage["name"]: True, "number": i, "what": stage["detail"].partition(":")[0], "last": i == len(stages)}
@@ -250,15 +250,6 @@ def gate(run: Run, m: Measurement) -> Facts:
         "times": _thousands(float(f"{article / limit:.2g}")),
         "slips": ", ".join(name for name, error in mistakes.items() if error < article),
     }
-
-
-def _stages(m: Measurement) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The stages of a measurement's verdict, and the one for precision. Raises NothingToDraw."""
-    stages: list[dict[str, Any]] = (m.verdict or {}).get("stages", [])
-    for stage in stages:
-        if stage["name"] == PRECISION:
-            return stages, stage
-    raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
 
 
 IN_ORDER = mental_model, memory_hierarchy, four_gremlins, full_loop, conversion, one_formula, gate  # as in the article
@@ -292,10 +283,6 @@ def common(run: Run, m: Measurement) -> dict[str, Any]:
         "tflops": _speed(m.tflops or 0.0),
         "ratio": f"{100 * (m.ratio or 0.0):.1f}",
     }
-
-
-def _gremlin(pitfall: Pitfall) -> dict[str, Any]:
-    return {"number": pitfall.article, "title": pitfall.title, "what": pitfall.what}
 
 
 def _value(run: Run, pitfall: Pitfall) -> Value:
@@ -339,11 +326,15 @@ def _at_worst(found: Sequence[Effect]) -> str:
     return f"no visible effect from {sizes[0]} to {sizes[-1]}"
 
 
+def _here(run: Run, m: Measurement, setting: str) -> Effect | None:
+    """The effect of one setting on a kernel at its size."""
+    return next((e for e in _effects(run, setting).get(m.kernel, []) if e.shape == m.shape), None)
+
+
 def _alone(run: Run, m: Measurement, pitfall: Pitfall) -> str:
     """The effect of one gremlin on a kernel at its size, and at the size where it is largest."""
-    found = _effects(run, pitfall.setting).get(m.kernel, [])
-    worst = _at_worst(found)
-    here = next((_at(e) for e in found if e.shape == m.shape), worst)
+    worst, effect = _at_worst(_effects(run, pitfall.setting).get(m.kernel, [])), _here(run, m, pitfall.setting)
+    here = _at(effect) if effect else worst
     return worst if here == worst or worst.startswith("no ") else f"{here}, {worst}"
 
 
