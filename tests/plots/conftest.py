@@ -187,7 +187,7 @@ def tall_run(count: int) -> Run:
     """A run of that many rungs: the ladder's own, then made-up ones with tiles between theirs."""
     run = ladder_run()
     baseline = run.measurements.pop()
-    for index in range(len(LADDER), count):
+    for index in range(len(run.measurements), count):
         name = f"rung_{index + 1}"
         run.kernels[name] = {"tile": {"BM": 128, "BN": 64 * (1 + index % 3), "BK": 16}}
         run.measurements.append(measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index)))
