@@ -69,7 +69,9 @@ def test_the_file_has_its_schema_a_line_per_measurement_and_raw_samples(tmp_path
 
 def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_path: Path) -> None:
     path = small_run().save(tmp_path / "run.json")
-    other = changed(changed(json.loads(path.read_text()), "added", 1), "measurements 0 furlongs", 3.5)
+    other = json.loads(path.read_text())
+    for place in ("added", "device added", "calibration added", "measurements 0 added"):
+        other = changed(other, place, [{"deep": None}])
     path.write_text(json.dumps(changed(other, "harness placement", GONE)))
     run = Run.load(path)
     assert run.harness["placement"] == "fixed", "what a run from before this setting did"

@@ -23,6 +23,7 @@ from worklog.errors import BadRunFile, BadSetting
 T = TypeVar("T")
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
 ByLength = dict[Annotated[float, msgspec.Meta(gt=0, lt=1e9)], float]  # by a known length in microseconds
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from worklog.errors import BadSetting, BadShape
 from worklog.problem import Shape
 from worklog.runs import tables
-from worklog.runs.documents import Count, Positive, converted, without_nan
+from worklog.runs.documents import Count, Positive, Whole, converted, without_nan
 
 Status = Annotated[str, Meta(pattern="^(measured|refused|skipped)$")]
 AGAINST = "against"  # among the changed settings: another baseline than cuBLAS, or than a benchmark's first one
@@ -102,10 +102,10 @@ class Measurement:
     of_ceiling: float | None = None
     of_roof: float | None = None
     datapath: str | None = None
-    flops: int | None = None
-    elements: int | None = None
-    bytes_read: int | None = None
-    bytes_written: int | None = None
+    flops: Whole | None = None
+    elements: Whole | None = None
+    bytes_read: Whole | None = None
+    bytes_written: Whole | None = None
     gbs: Positive | None = None
     of_copy: float | None = None
     of_memory_peak: float | None = None

@@ -19,7 +19,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
 from worklog.runs import frames, tables
-from worklog.runs.documents import ByLength, Date, read_json, write_text
+from worklog.runs.documents import ByLength, Date, Positive, read_json, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json
 from worklog.settings import Harness
 
@@ -37,17 +37,39 @@ def source_label(origin: str, device: str, clocks: str, created: str) -> str:
     return f"{origin} · {device} · {held} · {created[:10]}"
 
 
+class Device(TypedDict, total=False):
+    """What is read of the device, apart from worklog.gpu.Gpu; what could not be found out is missing."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessors: Positive
+    l2_bytes: Positive
+    sm_clock_mhz: Positive
+    fp32_peak_tflops: Positive
+    memory_peak_gbs: Positive
+
+
+class Calibration(TypedDict, total=False):
+    """What is read of the calibration, apart from worklog.harness.Calibration; what is not known is missing or null."""
+
+    offset_us: float | None
+    offset_by_length_us: ByLength | None
+    fp32_tflops: Positive | None
+    copy_gbs: Positive | None
+    l2_gbs: Positive | None
+
+
 class File(TypedDict):
-    """What a run file must hold, as far as it is read. What could not be found out is missing or null."""
+    """What a run file must hold, as far as it is read. What another version added is ignored."""
 
     origin: NotRequired[Literal["live", "recorded"]]
     tool: dict[str, Any]
     created: Date
     complete: bool
-    device: dict[str, str | float | tuple[int, int]]
+    device: Device
     software: dict[str, str]
     harness: dict[str, Any]
-    calibration: dict[str, float | ByLength | None]
+    calibration: Calibration
     kernels: dict[str, dict[str, Any]]
     notes: list[str]
     measurements: list[dict[str, Any]]
