@@ -65,7 +65,7 @@ def called(session: Session, name: str, axes: Mapping[str, Any]) -> Call:
     kwargs = dict(call.kwargs or {})
     if _requires_stream(call.fn):
         kwargs.setdefault("stream", loan.handle)
-    return replace(call, kwargs=kwargs, name=name, **first.work)
+    return replace(call, kwargs=kwargs, **first.work)
 
 
 def _requires_stream(fn: Callable[..., Any]) -> bool:

@@ -114,7 +114,7 @@ def _timed(
     buffers.poison()
     amounts = posed.work(case)
     work = {what: amounts[name] for what, name in timing.WORK.items() if amounts[name]}
-    call = timing.Call(launch, against=baseline, name=task.kernel, sync=ready.waits, **work)
+    call = timing.Call(launch, against=baseline, sync=ready.waits, **work)
     task = replace(task, against=() if baseline is None else task.against)
     found = timing.time_task(session, task, call, used, [*notes, *why], LAST if used.gate else timing.UNCHECKED)
     if not used.gate:

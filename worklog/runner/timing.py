@@ -82,11 +82,6 @@ class Call:
             raise BadSetting(f"worklog.time: cross_check_limit = {limit!r}: give a share above 0, such as 0.05")
 
     @property
-    def title(self) -> str:
-        """The name that it was given, or the function's."""
-        return self.name or name_of(self.fn)
-
-    @property
     def baselines(self) -> list[Callable[..., Any]]:
         """What fn takes turns with."""
         if self.against is None:
@@ -167,7 +162,7 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     """What worklog.time does, on a calibrated session whose caller holds the clocks as harness.clocks says. notes: for
     the result. Raises as worklog.time.
     """
-    task = Task(call.title, None, against=tuple(map(name_of, call.baselines)))
+    task = Task(call.name or name_of(call.fn), None, against=tuple(map(name_of, call.baselines)))
     found = time_task(session, task, call, harness, notes)
     clocks = found[0].changed.get("clocks", harness.clocks)
     label = source_label("live", session.gpu.name, clocks, datetime.now(UTC).isoformat())
@@ -201,10 +196,10 @@ def time_task(
         stated.append(WAITS.format(bubble_us(session.timeline, harness)))
     overhead = event_overhead_us(harness.as_dict(), calibration.as_dict())
     first, *others = _launches(session, call, harness)
-    with _reported_if_it_hangs(call.title, harness.budget_s + HANGS_S):
+    with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S):
         pair = first, others[0] if others else None
         reading = time_pair(session.timeline, *pair, used, offset_us=overhead, further=others[1:])
-        witnesses = _witnesses(session, call, reading, used, overhead, stated)
+        witnesses = _witnesses(session, task, call, reading, used, stated)
     beyond = estimate_of(reading.counted("subject"), harness.statistic).value
     beyond -= calibration.offset_us if harness.timer == "events" else 0.0
     if beyond < TOLERANCE_US:
@@ -232,15 +227,18 @@ def _datapath(call: Call, peaks: Peaks) -> str | None:
 
 
 def _witnesses(
-    session: Session, call: Call, reading: Reading, used: Harness, overhead: float, stated: list[str]
+    session: Session, task: Task, call: Call, reading: Reading, used: Harness, stated: list[str]
 ) -> dict[str, float | str]:
     """What other timers read of the call. stated: gets disagreements, those about a baseline too. Raises LaunchFailed
     where nothing was enqueued, or work is left on a stream that isn't joined.
     """
     witnesses: dict[str, float | str] = {}
+    overhead = event_overhead_us(used.as_dict(), session.calibration.as_dict())
     series = (reading.subject, reading.baseline, *reading.further)
     for number, (fn, samples) in enumerate(zip([call.fn, *call.baselines], series, strict=False)):
-        of = "the baseline" + f" {name_of(fn)}" * bool(reading.further) if number else call.title
+        of = task.kernel
+        if number:
+            of = f"the baseline {task.baselines[number - 1]}" if reading.further else "the baseline"
         read_us = estimate_of([one.us for one in samples if one.counts], used.statistic).value
         if read_us <= overhead:
             raise LaunchFailed(
