@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worklog.emulator import EmulatedDevice
+from worklog.emulator import ARCH, EmulatedDevice
 from worklog.errors import BadSetting, BadShape, OutOfMemory
 from worklog.gpu import gpu
 from worklog.kernel import Kernel, rung
@@ -135,13 +135,16 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
             raise BadSetting(f"sgemm: C shares memory with {one.name}: give C memory of its own")
     if not c.by_rows:
         a, b, c = b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
-    place: Any = _on_emulator() if a.device is None else _on_gpu(a.device)
+    place = None if a.device is None else _on_gpu(a.device)
     shape = Shape(*(max(1, size) for size in (*c.shape, k)))
     reads = alpha != 0 and k != 0  # otherwise A and B are not read, as in BLAS
     aligned = (a.address | b.address | c.address) % ALIGNMENT == 0
-    kernels = _kernels(mode, place.device.arch, shape, a.by_rows, b.by_rows, aligned, reads)
-    if m and n:
-        place.launch(kernels, shape, float(alpha) if reads else 0.0, a, b, float(beta), c)
+    kernels = _kernels(mode, place.device.arch if place else ARCH, shape, a.by_rows, b.by_rows, aligned, reads)
+    operands = shape, float(alpha) if reads else 0.0, a, b, float(beta), c
+    if place and m and n:
+        place.launch(kernels, *operands)
+    elif m and n:
+        _emulate(kernels[0], *operands)
     return result
 
 
@@ -194,47 +197,23 @@ def _empty(like: Matrix, shape: tuple[int, int], by_rows: bool) -> Any:
     return made if by_rows else made.T
 
 
-class Place:
-    """A device with the kernels that it has compiled."""
-
-    def __init__(self, device: Any) -> None:
-        self.device = device
-        self._lock = threading.Lock()
-        self._loaded: dict[tuple[Kernel, str], Loaded] = {}
-
-    def _subject(self, kernel: Kernel) -> Loaded:
-        """The kernel, compiled once, and again where a rung's file has changed."""
-        key = kernel, kernel.source
-        if key not in self._loaded:
-            loaded = kernel.load(self.device)
-            assert isinstance(loaded, Loaded)
-            self._loaded[key] = loaded
-        return self._loaded[key]
+def _emulate(kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
+    """Multiply NumPy arrays. Raises BadSetting for a large product."""
+    if shape.flops > MOST_EMULATED:
+        raise BadSetting(f"sgemm: {shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
+    device = EmulatedDevice(races=False)
+    in_a, in_b, in_c = (device.upload(one.array if one.by_rows else one.array.T) for one in (a, b, c))
+    kernel.load(device).enqueue(shape, alpha, in_a, in_b, beta, in_c)
+    c.array[...] = device.download(in_c).reshape(c.shape)
 
 
-class OnEmulator(Place):
-    """Multiplies NumPy arrays."""
-
-    def launch(
-        self, kernels: Sequence[Kernel], shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix
-    ) -> None:
-        """Run the first one to the end. Raises BadSetting for a large product."""
-        if shape.flops > MOST_EMULATED:
-            raise BadSetting(f"sgemm: {shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
-        with self._lock:
-            stored = (one.array if one.by_rows else one.array.T for one in (a, b, c))
-            in_a, in_b, in_c = map(self.device.upload, stored)
-            subject = self._subject(kernels[0])
-            subject.enqueue(shape, alpha, in_a, in_b, beta, in_c)
-            c.array[...] = self.device.download(in_c).reshape(c.shape)
-
-
-class OnGpu(Place):
+class OnGpu:
     """Multiplies arrays on one GPU. device: a CudaDevice, whose stream becomes the current one of each call."""
 
     def __init__(self, number: int, device: Any) -> None:
-        super().__init__(device)
-        self.number = number
+        self.number, self.device = number, device
+        self._lock = threading.Lock()
+        self._loaded: dict[tuple[Kernel, str], Loaded] = {}
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
         self._in_graphs: list[Any] = []  # a graph uses them whenever it is launched
 
@@ -282,6 +261,15 @@ class OnGpu(Place):
         found = gpu()
         return found.name, found.driver
 
+    def _subject(self, kernel: Kernel) -> Loaded:
+        """The kernel, compiled once, and again where a rung's file has changed."""
+        key = kernel, kernel.source
+        if key not in self._loaded:
+            loaded = kernel.load(self.device)
+            assert isinstance(loaded, Loaded)
+            self._loaded[key] = loaded
+        return self._loaded[key]
+
     def _prepared(self, kernels: Sequence[Kernel], shape: Shape, handle: int, capturing: bool) -> Loaded:
         """A kernel, compiled, with a workspace of this stream."""
         for kernel in kernels:
@@ -308,11 +296,6 @@ class OnGpu(Place):
 
 
 _on_gpu = cache(OnGpu.of)
-
-
-@cache
-def _on_emulator() -> OnEmulator:
-    return OnEmulator(EmulatedDevice(races=False))
 
 
 @cache
