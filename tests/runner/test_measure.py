@@ -121,11 +121,13 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
         return run_child(order, *rest, **how)
 
     monkeypatch.setattr(bench, "run_child", noted)
-    names = ["first", "last", "fine", "fine", "garbage", "first"]
+    names = ["first", "last", "fine", "fine", "garbage", "first", "last"]
     own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "garbage"))]
-    run = carry_out([Task(name, SHAPE) for name in names], Harness(), user_kernels=own, command=FOREIGN)
+    tasks = [Task(name, SHAPE) for name in names]
+    tasks[-1] = Task("last", SHAPE, against=("fine",))
+    run = carry_out(tasks, Harness(), user_kernels=own, command=FOREIGN)
     assert [m.kernel for m in run.measurements] == names and run.complete
-    assert orders == [["first", "last"], ["fine", "fine"], ["garbage"], ["first"]]
+    assert orders == [["first", "last"], ["fine", "fine"], ["garbage"], ["first"], ["last"]]
 
 
 def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
