@@ -23,6 +23,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner.job import attempt
 from worklog.runner.measure import require_measurable
 from worklog.runner.tasks import Task, tasks_of
+from worklog.runner.timing import Call, time_on
 from worklog.runs.run import Run
 
 SHAPE = Shape(96, 64, 80)
@@ -131,8 +132,23 @@ def test_the_libraries_are_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == ["default", written, "cublaslt", written] and not cuda.matmul.allow_tf32
 
 
-def test_a_rung_for_another_gpu_is_skipped_and_says_which() -> None:
+def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why() -> None:
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
     (found,) = attempt(session, Task("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
+    earlier = [replace(measured("naive", us=4e6 / 7**3), shape=(size, size, size)) for size in (64, 128)]
+    (slow,) = attempt(session, Task("naive", Shape.of(896)), QUICK, earlier)
+    assert slow.status == "skipped" and str(slow.reason).startswith(
+        "too slow: at the rate of size 128, one launch takes 4.0 s and 6 samples 24 s, more than 20 s"
+    )
+
+
+def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host: dict[str, Kernel]) -> None:
+    session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
+    for found in attempt(session, Task("plain", SHAPE, against=("slow",)), locked):
+        assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
+    a, b, c = (xp.empty(64, 64) for _ in range(3))
+    alone = time_on(session, Call(xp.gemm, (1.0, a, b, 0.0, c)), locked)
+    assert "clocks as found" in alone.label and "locked to 1395 MHz, but" in str(alone.degradations)
+    assert alone.changed == {}
