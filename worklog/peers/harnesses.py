@@ -253,9 +253,8 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
     import cuda.bench as bench
 
     names = {f"work{number}": work for number, work in enumerate(works)}
-    both_s: dict[str, float] = {}  # cold and batch together, for a version that doesn't separate them
     for name, work in names.items():
-        registered = bench.register(_benchmark(name, work, both_s))
+        registered = bench.register(_benchmark(name, work))
         registered.set_name(name)
         if work.kind != "cuBLAS":
             registered.set_timeout(SHORT_TIMEOUT_S)
@@ -267,23 +266,17 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
         for title, tag in (("NVBench cold", COLD), ("NVBench batch", BATCH)):
             mean = summaries.get(f"{tag}time/gpu/mean")
             if mean is not None:
-                yield title, names[name], 1e6 * mean, summaries.get(f"{tag}walltime", both_s.get(name))
+                yield title, names[name], 1e6 * mean, summaries.get(f"{tag}walltime")
 
 
-def _benchmark(name: str, work: Work, wall_s: dict[str, float]) -> Callable[[Any], None]:
+def _benchmark(name: str, work: Work) -> Callable[[Any], None]:
+    from worklog.gpu.cuda import stream_of
+
     def benchmark(state: Any) -> None:
-        started = time.perf_counter()
-        state.exec(partial(_launch, work))
-        wall_s[name] = time.perf_counter() - started
+        state.exec(lambda launch: work.enqueue(stream_of(launch.get_stream().addressof())))
 
     benchmark.__name__ = name
     return benchmark
-
-
-def _launch(work: Work, launch: Any) -> None:
-    from worklog.gpu.cuda import stream_of
-
-    work.enqueue(stream_of(launch.get_stream().addressof()))
 
 
 def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
