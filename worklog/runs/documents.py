@@ -21,6 +21,8 @@ import msgspec
 from worklog.errors import BadRunFile, BadSetting
 
 T = TypeVar("T")
+# Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union of such a number with
+# a tuple of fixed length.
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
