@@ -60,12 +60,14 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name: str) -> None:
 
 
 # More tiles than blocks, and edges in each dimension; and 5 stages in 4 parts: two, two, the ragged one and none.
-@pytest.mark.parametrize(("name", "m", "n", "k"), [("split<192>", 33, 388, 40), ("split<64,4,150>", 33, 70, 150)])
-def test_split_takes_any_shape_and_parts_of_k_of_any_length(name: str, m: int, n: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "m", "n", "k", "beta"),
+    [("split<192>", 33, 388, 40, 0.5), ("split<64,4,150>", 33, 70, 150, 0.5), ("split<64,4,150>", 33, 70, 150, 0.0)],
+)
+def test_split_takes_any_shape_and_parts_of_k_of_any_length(name: str, m: int, n: int, k: int, beta: float) -> None:
     rng = np.random.default_rng(0)
     a, b, c = (integers(rng, *size) for size in ((m, k), (k, n), (m, n)))
-    np.testing.assert_array_equal(product(name, a, b, 1.5, c), 1.5 * (a @ b) + 0.5 * c)
-    np.testing.assert_array_equal(product(name, a, b), a @ b)
+    np.testing.assert_array_equal(product(name, a, b, 1.5, c if beta else None), 1.5 * (a @ b) + beta * c)
 
 
 @pytest.mark.parametrize("name", [*OF_64, "split<64,2,64>"])
