@@ -33,6 +33,7 @@ FILES = {
     "float* C) {}\n",
     "naive.cu": "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, "
     "float* C) {}\n",
+    "solution.cu": 'extern "C" void solution(float* x) {}\n',
     "mine.py": "def f(*_): pass\n",
     "bench.py": BENCHMARKS,
     "twice.py": BENCHMARKS + BENCHMARKS.replace('")', '", name="softmax")').replace("def softmax", "def f"),
@@ -60,10 +61,24 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("peers --out new.json", f"no GPU to measure on: {WHY}"),
         ("bench bench.py", f"no GPU to measure on: {WHY}; --list shows"),
         (f"run mine.cu {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check`"),
+        (
+            "run mine.cu --problem softmax",
+            rf"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax` checks",
+        ),
+        ("bench mine.py --problem softmax", f"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax`"),
+        ("run warptiled --against torch", "--against needs a live measurement"),
+        ("check naive --racecheck", r"--racecheck needs a GPU \("),
+        ("sweep tiles_2d --axis BM=64 --set l2=warm", "--set needs a live measurement"),
         ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
         # Names, sizes, settings and launches
         ("ablate nonsense", "there is no rung 'nonsense': choose from naive, coalesced, "),
         ("ablate naiv --out new.json", r"there is no rung 'naiv' \(did you mean naive\?\): choose from"),
+        ("check tiles_9d", "there is no rung 'tiles_9d'"),
+        ("run warptiled --against toch", r".*did you mean torch\?"),
+        ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
+        ("check mine.cu --problem softmax --dtype float8", "softmax has no dtype 'float8'"),
+        ("check solution.cu --problem batched_gemm", ".*solution takes 1 parameters, and batched_gemm passes 7"),
+        ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
         ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
         ("run --set bugdet_s=1", r"cannot read --set bugdet_s=1 \(did you mean budget_s\?\): give "),
         ("run --set l3=warm", "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
@@ -75,6 +90,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("ablate warptiled --size 100", "size 100 is outside warptiled's domain"),
         ("check warptiled --size 100", "size 100 is outside warptiled's domain"),
         (f"run mine.cu {LAUNCH} --domain 'M % 64 == 0' --size 100", "size 100 is outside mine's domain"),
+        ("check tiles_1d --grid 1", "--grid is for a .cu file: a rung has its own"),
         ("run naive --grid N", "--grid is for a .cu file: a rung has its own"),
         ("run --class tf32", "--class is for a .cu file: a rung has its own"),
         ("run naive --arrays torch", "--arrays is for a host function"),
@@ -84,7 +100,12 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("check mine.cu --grid 'N +' --block 1", r"cannot read 'N \+': use integers, M, N, K and \+ - \*"),
         # Options that contradict each other, or need another one
         ("check naive --on gpu --emulate", "--emulate and --on gpu contradict each other"),
+        ("check naive --racecheck --emulate", "--racecheck needs a GPU: omit it, since the emulator finds races"),
         ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
+        ("check mine.cu --problem softmax --domain 'M % 2 == 0'", "--domain is for the ladder's SGEMM"),
+        ("check solution.cu --problem softmax --grid 1", "--grid and --block are for a single kernel"),
+        ("run mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM"),
+        ("bench mine.py --problem softmax --axis N=2", "--axis is for the ladder's SGEMM"),
         ("check mine.cu --dtype float16", "--dtype needs --problem"),
         ("run --case 'n=*'", "--case needs --problem"),
         ("run --shapes 6 --size 512", "--shapes draws the sizes"),
@@ -109,13 +130,15 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("bench bench.py --list --filter softmin", "no benchmark matches 'softmin'.*softmax"),
         ("bench mine.cu --list", ".*isn't a Python file"),
         ("new mine.cu", "mine.cu exists already: give another name$"),
+        ("check none.cu", "cannot read none.cu: No such file or directory"),
+        ("new softmax", ".*give a name that ends in .cu, or a problem and a folder"),
         ("new mine.c", r"cannot write mine.c: give a name that ends in \.cu"),
         ("new none/mine.cu", "cannot write none/mine.cu: No such file or directory"),
         ("new other.cu --dtype float16", "--dtype is for a problem"),
         ("notebooks taken/below", ".*taken: Not a directory; give another folder"),
         *(
             (f"{command} --out kept.json", "kept.json exists already: give --out another name, or remove it first$")
-            for command in ("run naive", "ablate naive")
+            for command in ("run naive", "ablate naive", "sweep tiles_2d --axis BM=64")
         ),
         *(
             (f"{command} --out taken/run.json", f"{NOT_WRITABLE}$")

@@ -97,15 +97,11 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
         require_measurable(tasks, QUICK, own)
 
 
-def test_the_command_names_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_baselines() -> None:
     assert {one.host.function for one in libraries().values() if one.host} == {"torch", "cublaslt"}
     shown = typed("run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json")
     assert shown.exit_code == 0
     assert [row["against"] for row in json.loads(shown.stdout)["measurements"]] == [["cuBLAS", "torch", "naive"]]
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "none")
-    for name, why in (("toch", "did you mean torch?"), ("torch", "--against needs a live measurement")):
-        wrong = typed("run", "warptiled", "--against", name)
-        assert wrong.exit_code == 2 and why in wrong.stderr
 
 
 def test_without_cutlass_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -209,33 +209,6 @@ def test_host_code_that_is_not_read_is_an_error_with_its_line(statement: str, sa
     assert f"mine.cu:{line}: " in error and said in error
 
 
-CHECK, RUN, BENCH = (f"{command} mine.cu --problem softmax" for command in ("check", "run", "bench"))
-
-
-@pytest.mark.parametrize(
-    ("typed_words", "said"),
-    [
-        ("check mine.cu --problem sofmax", "there is no problem 'sofmax' (did you mean softmax?)"),
-        (f"{CHECK} --dtype float8", "softmax has no dtype 'float8'"),
-        (f"{CHECK} --domain M%2==0", "--domain is for the ladder's SGEMM"),
-        (f"{CHECK} --size 64", "--size is for the ladder's SGEMM"),
-        (f"{CHECK} --grid 1", "--grid and --block are for a single kernel"),
-        ("check mine.cu --problem batched_gemm", "solution takes 4 parameters, and batched_gemm passes 7"),
-        (RUN, "no GPU to measure on: "),
-        (BENCH, "`worklog check FILE --problem softmax` checks a .cu file"),
-        ("run --problem softmax", "--problem needs a solution"),
-        (f"{RUN} --size 64", "--size is for the ladder's SGEMM"),
-        (f"{BENCH} --axis N=2", "--axis is for the ladder's SGEMM"),
-        ("run mine.cu --case n=3", "--case needs --problem"),
-        ("run mine.cu --dtype float16", "--dtype needs --problem"),
-        ("new softmax", "give a name that ends in .cu, or a problem and a folder"),
-    ],
-)
-def test_a_mistake_of_a_command_is_one_line(typed_words: str, said: str) -> None:
-    Path("mine.cu").write_text(SOFTMAX)
-    assert said in refused(typed(*typed_words.split()))
-
-
 ARTICLE = """
 import ctypes
 import torch

@@ -114,9 +114,3 @@ def test_the_command_previews_and_names_what_was_recorded() -> None:
     at_512 = typed(*words, "--size", "512")
     assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded (recorded: " in at_512.stderr
     assert "autotuned at 4096 with BM=64,128 BN=64,128,256 " in at_512.stderr
-    for mistake, why in (("--axis=BX=3", "no tile parameter BX"), ("--set=l2=warm", "--set needs a live measurement")):
-        wrong = typed(*words, mistake)
-        assert wrong.exit_code == 2 and why in wrong.stderr and "to measure, about" not in wrong.stderr
-    Path("there.json").touch()
-    taken = typed(*words, "--out", "there.json")
-    assert taken.exit_code == 2 and "exists already" in taken.stderr
