@@ -109,8 +109,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     if len(kernel.passes) > 1:
         return _of_passes(kernel, [bound(one, shape, gpu) for one in kernel.passes])
     counted = memory_counts()
-    own = counted.rungs.get(kernel.name)
-    if own is not None and own.sha256 == kernel.program.sha256 and _of_whole_tiles(kernel, shape):
+    own, tile = counted.rungs.get(kernel.name), kernel.template
+    if own and own.sha256 == kernel.program.sha256 and shape.m % tile["BM"] == shape.n % tile["BN"] == 0:
         counts = own.at(shape, counted.shape)
         return Bound(kernel.name, shape, gpu.name, counted.label, _limits(kernel, shape, gpu, counts), counts)
     built, label = build(kernel.program, gpu.arch)
@@ -155,10 +155,6 @@ def summed(program: Program, counts: Counts) -> MemoryCounts:
         sum(access.conflicts for access in shared),
         counts.thread_fma,
     )
-
-
-def _of_whole_tiles(rung: Kernel, shape: Shape) -> bool:
-    return shape.m % rung.template["BM"] == shape.n % rung.template["BN"] == 0
 
 
 def _limits(

@@ -130,11 +130,9 @@ class Solution(Kernel):
             return _Python(self, self.host, device)
         own = self._definition()
         self._require_signature(own, declared, problem.name)
-        if self.function != FUNCTION:
-            return _Kernels(self, device, lambda values: [self._single(values)], own)
-        if device.source == "live" and shutil.which("nvcc"):
+        if self.function == FUNCTION and device.source == "live" and shutil.which("nvcc"):
             return _Library(self, device, declared)
-        return _Kernels(self, device, lambda values: launches(self.source, own, values, self.file), own)
+        return _Kernels(self, device, own)
 
     def describe(self, subject: object = None) -> dict[str, Any]:
         """For a run's `kernels`."""
@@ -167,8 +165,10 @@ class Solution(Kernel):
                     f"passes {theirs.declaration}: declare {self.function}({wanted})"
                 )
 
-    def _single(self, values: dict[str, Any]) -> Launched:
-        """The launch of a single kernel. Raises BadSetting."""
+    def launches(self, own: Definition, values: dict[str, Any]) -> list[Launched]:
+        """Its launches, in order. own: its definition. values: of its parameters. Raises BadSetting."""
+        if self.function == FUNCTION:
+            return launches(self.source, own, values, self.file)
         stated = []
         for option, given in (("grid", self.grid), ("block", self.block)):
             words = {given} if given else signature.stated(self.source, option)
@@ -180,7 +180,7 @@ class Solution(Kernel):
                 )
             stated.append(f"dim3({words.pop()})")
         try:
-            return launched(Call(self.function, (), tuple(stated), tuple(values), 0), {}, values)
+            return [launched(Call(self.function, (), tuple(stated), tuple(values), 0), {}, values)]
         except BadSetting as error:
             raise BadSetting(f"{self.file}: {error}") from error
 
@@ -193,10 +193,8 @@ class Solution(Kernel):
 class _Kernels(Ready):
     """Kernels that a device compiles, launched as the source states."""
 
-    def __init__(
-        self, solution: Solution, device: Device, launches: Callable[[dict[str, Any]], list[Launched]], own: Definition
-    ) -> None:
-        self.solution, self.device, self.launches, self.own = solution, device, launches, own
+    def __init__(self, solution: Solution, device: Device, own: Definition) -> None:
+        self.solution, self.device, self.own = solution, device, own
         self._compiled: dict[tuple[str, int], Any] = {}
         self._read: dict[tuple[Any, ...], list[Launched]] = {}
 
@@ -207,7 +205,7 @@ class _Kernels(Ready):
         values = {name: None if one.buffer is not None else _number(one) for name, one in given.items()}
         key = tuple(values.values())
         if key not in self._read:  # once, so that a timed launch parses nothing
-            self._read[key] = self.launches(values)
+            self._read[key] = self.solution.launches(self.own, values)
         for launch in self._read[key]:
             self._launch(launch, given)
 
