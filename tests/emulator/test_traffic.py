@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, edited, gemm, run, rung_kernel
+from tests.emulator.helpers import compiled, cuda, edited, gemm, kernel, run, rung_kernel
 from tests.gpu.ncu_counts import emulated, with_replays
-from worklog.emulator import Counts, NotPredictable, Pointer, launch
+from worklog.emulator import Counts, NotPredictable, Pointer
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
 from worklog.errors import OutsideDomain
@@ -102,12 +102,10 @@ def test_counts_belong_to_lines() -> None:
 
 
 def test_a_view_off_the_sector_costs_a_sector_more() -> None:
-    source = 'extern "C" __global__ void k(const float* in, float* out) { out[threadIdx.x] = in[threadIdx.x]; }'
-    kernel = compiled(source, "k")
+    source = kernel("  out[threadIdx.x] = in[threadIdx.x];", "const float* in, float* out")
     data, out = np.ones(32, np.float32), np.zeros(32, np.float32)
     for skew, expected in ((0, 4), (16, 5), (32, 4)):
-        result = launch(kernel, (1,), 32, [Pointer(data, 128, skew=skew), out])
-        assert result.counts.global_load.sectors == expected
+        assert run(source, [Pointer(data, 128, skew=skew), out]).counts.global_load.sectors == expected
 
 
 @pytest.mark.parametrize(
@@ -123,9 +121,9 @@ def test_a_view_off_the_sector_costs_a_sector_more() -> None:
     ],
 )
 def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, int], beta: float) -> None:
-    record, kernel, _ = rung_kernel(name)
-    full = gemm(record, kernel, shape, beta=beta, races=False)[2]
-    predicted = predict(kernel, record, Shape(*shape), beta=beta)
+    record, code, _ = rung_kernel(name)
+    full = gemm(record, code, shape, beta=beta, races=False)[2]
+    predicted = predict(code, record, Shape(*shape), beta=beta)
     assert predicted.counts == full.counts and predicted.lines == full.lines
     assert "predicted" in predicted.label
 
@@ -140,34 +138,18 @@ def test_what_cannot_be_predicted() -> None:
 
 
 def test_costs_follow_addresses_that_move_and_spread_in_a_loop() -> None:
-    """Iteration i reads floats i + lane, then every i-th float: each iteration has its own costs."""
-    source = """extern "C" __global__ void k(const float* in, float* out) {
-  float sum = 0.0f;
-#pragma unroll 1
-  for (int i = 0; i < 8; ++i) {
-    sum += in[i + threadIdx.x];
-    sum += in[i * threadIdx.x];
-  }
-  out[threadIdx.x] = sum;
-}
-"""
-    lines = run(source, [np.ones(256, np.float32), np.zeros(32, np.float32)]).lines
-    shifted = sum(len({(i + lane) // 8 for lane in range(32)}) for i in range(8))
-    spread = sum(len({i * lane // 8 for lane in range(32)}) for i in range(8))
-    assert (lines[5].global_load.requests, lines[5].global_load.sectors) == (8, shifted)
-    assert (lines[6].global_load.requests, lines[6].global_load.sectors) == (8, spread)
+    lines = run(cuda("costs"), [np.ones(256, np.float32), np.zeros(32, np.float32)]).lines
+    for line, places in ((6, [i + LANES for i in range(8)]), (7, [i * LANES for i in range(8)])):
+        touched = sum(len({*(each // 8)}) for each in places)
+        assert (lines[line].global_load.requests, lines[line].global_load.sectors) == (8, touched)
 
 
 RECORD = json.loads(Path(__file__).with_name("ncu_h200.json").read_text(encoding="utf-8"))
 
 
-def test_the_record_is_of_these_kernels() -> None:
-    recorded = {name: kernel["sha256"] for name, kernel in RECORD["kernels"].items()}
-    assert recorded == {r.name: r.program.sha256 for r in LADDER}
-
-
-@pytest.mark.parametrize("name", RECORD["kernels"])
+@pytest.mark.parametrize("name", [record.name for record in LADDER])
 def test_every_count_is_the_gpus(name: str) -> None:
+    assert RECORD["kernels"][name]["sha256"] == rung(name).program.sha256
     counted = RECORD["kernels"][name]["counts"]
     here = emulated(rung(name), Shape.of(RECORD["shape"]), RECORD["alpha"], RECORD["beta"], RECORD["arch"])
     assert with_replays(here, counted) == counted
