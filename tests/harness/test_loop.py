@@ -75,7 +75,7 @@ def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
 
 
 @pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0])
-def test_any_exception_inside_a_held_queue_releases_it_and_events_that_read_no_time_are_one(
+def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(
     raised: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = VirtualGpu()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from worklog.errors import BadSetting
@@ -45,13 +44,12 @@ class Peaks(dict[str, float]):
         return self[datapath]
 
     def __enter__(self) -> Peaks:
-        with ExitStack() as opened:
-            held, _ = opened.enter_context(locked_clocks())
-            self._opened = opened.pop_all()
+        self._lock = locked_clocks()
+        held, _ = self._lock.__enter__()
         return Peaks(self.card, float(held.partition(":")[2]))
 
     def __exit__(self, *raised: Any) -> None:
-        self._opened.__exit__(*raised)
+        self._lock.__exit__(*raised)
 
 
 def peaks(sm_mhz: float | None = None) -> Peaks:
