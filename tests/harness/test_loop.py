@@ -75,9 +75,7 @@ def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
 
 
 @pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0])
-def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(
-    raised: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = VirtualGpu()
     launch = gpu.kernel(50.0)
 
