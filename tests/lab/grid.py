@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from tests import helpers
 from worklog.problem.gemm import tflops
 from worklog.runner.tasks import Task, grid_tasks
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.settings import Harness
 
 OFFSET = 3.0
 UNBIASED_US = {("naive", 256): 100.0, ("naive", 1024): 4000.0, ("warptiled", 256): 40.0, ("warptiled", 1024): 140.0}
@@ -31,42 +32,20 @@ def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
 
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
-    tasks = [t for t in grid_tasks() if (t.kernel, t.shape.m) in UNBIASED_US and t.pitfalls not in without]
-    return Run(
-        device={"name": "NVIDIA H200"},
-        harness=Harness().as_dict(),
-        created="2026-11-21T05:00:00+00:00",
-        calibration={"offset_us": OFFSET},
-        measurements=[measured(task) for task in tasks],
-        complete=True,
-        origin="recorded",
-    )
+    tasks = [t for t in grid_tasks() if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without]
+    found = [measured(task) for task in tasks]
+    return helpers.small_run(measurements=found, calibration={"offset_us": OFFSET}, origin="recorded")
 
 
 def measured(task: Task) -> Measurement:
     """Nine samples around the true time, the first one cold without a warm-up, and one that does not count."""
-    biased, shape = task.pitfalls, task.shape
+    biased, shape = task.pitfalls, task.problem
     us = true_us(task.kernel, shape.m, biased)
     read = us + (0.0 if biased.get("timer") == "host" else OFFSET)
     samples = [read * (1 + 0.0001 * (i - 4)) for i in range(9)] + [read * 3]
     samples[0] += 1000.0 if "warmup" in biased else 0.0
     baseline = CUBLAS / (8 if "baseline" in biased else 1) + read - us
-    return Measurement(
-        task.kernel,
-        (shape.m, shape.n, shape.k),
-        "measured",
-        changed=biased,
-        us=us,
-        tflops=tflops(shape, us),
-        ratio=CUBLAS / us,
-        of_roof=tflops(shape, us) / PEAK,
-        converged=True,
-        degradations=tuple(f"{name}: {value}" for name, value in biased.items()),
-        samples={
-            "us": samples,
-            "sm_mhz": [1980.0] * 10,
-            "baseline_us": [baseline] * 10,
-            "baseline_sm_mhz": [1980.0] * 10,
-            "counts": [1] * 9 + [0],
-        },
-    )
+    columns = {"us": samples, "baseline_us": [baseline] * 10, "counts": [1] * 9 + [0]}
+    columns |= {"sm_mhz": [1980.0] * 10, "baseline_sm_mhz": [1980.0] * 10}
+    made = helpers.measured(task.kernel, shape.m, us, CUBLAS / us, **biased)
+    return replace(made, of_roof=tflops(shape, us) / PEAK, verdict=None, samples=columns)
