@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -208,6 +209,7 @@ def contents(run: Run) -> Table:
     held = Held(run)
     places = list(dict.fromkeys((m.kernel, m.problem) for m in run.measurements))
 
+    @cache
     def there(*changed: tuple[Pitfall, Value]) -> bool:
         settings = {**held.unbiased, **{g.setting: value for g, value in changed}}
         return all(held.has(*place, settings) for place in places)
@@ -215,17 +217,15 @@ def contents(run: Run) -> Table:
     values = [(g, v) for g in LAUNCHES for v in g.values if v not in (g.unbiased, held.unbiased[g.setting])]
     alone = [change for change in values if there(change)]
     pairs = [pair for pair in combinations(alone, 2) if pair[0][0] is not pair[1][0]]
-    several = [g for g, value in alone if value == g.biased[0]]
-    together = [s for count in range(len(several) + 1) for s in combinations(several, count)]
-    there_together = [subset for subset in together if there(*((g, g.biased[0]) for g in subset))]
-    known = set(there_together)
-    complete = max(
-        (s for s in there_together if all(part in known for n in range(len(s)) for part in combinations(s, n))),
-        key=len,
-        default=(),
-    )
-    more = f"every combination of {_names(complete)}" if len(complete) > 2 else "none"
-    if tuple(several) in known - {complete}:
+    first = tuple(change for change in alone if change[1] == change[0].biased[0])
+
+    def every_part_is_there(changed: tuple[tuple[Pitfall, Value], ...]) -> bool:
+        return all(there(*part) for count in range(len(changed) + 1) for part in combinations(changed, count))
+
+    subsets = (subset for count in range(len(first), 2, -1) for subset in combinations(first, count))
+    complete = next(filter(every_part_is_there, subsets), ())
+    more = f"every combination of {_names(g for g, _ in complete)}" if complete else "none"
+    if there(*first) and first != complete:
         more += "; and all of these settings together"
     most = max((len(m.samples.get("us", ())) for m in run.measurements), default=0)
     rows = [
