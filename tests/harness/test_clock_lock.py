@@ -149,8 +149,12 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
     """And locked only once while they stay the same, and given back for the next task that does not."""
     with clock_lock.switchable_clocks() as hold:
         found = [(hold(asked)[0], fake_nvml.state()["sm"]) for asked in ("watched", "locked", "locked:1770", "watched")]
-    assert found == [("watched", None), ("locked:1770", 1770), ("locked:1770", 1770), ("watched", None)]
-    assert fake_nvml.state()["calls"].count("lock sm") == 1
+        assert found == [("watched", None), ("locked:1770", 1770), ("locked:1770", 1770), ("watched", None)]
+        assert fake_nvml.state()["calls"].count("lock sm") == 1
+        hold("locked")
+        with pytest.raises(BadSetting):
+            hold("locked:1790")
+        assert (hold("locked")[0], fake_nvml.state()["sm"]) == ("locked:1770", 1770), "locked again"
 
 
 @pytest.mark.parametrize("raised", [None, ZeroDivisionError])

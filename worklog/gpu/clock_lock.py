@@ -54,14 +54,17 @@ def switchable_clocks() -> Iterator[Callable[[str], Held]]:
     """A function that gives what clocks_as_requested gives, and holds it until the context ends or it is called with
     another setting.
     """
+    nothing: tuple[str, Held] = "", ("", [])
+    asked, held = nothing
     with ExitStack() as stack:
-        now: list[tuple[str, Held]] = []
 
         def hold(requested: str) -> Held:
-            if not now or requested not in (now[0][0], now[0][1][0]):
+            nonlocal asked, held
+            if requested not in (asked, held[0]):
+                asked, held = nothing  # what follows may fail
                 stack.close()
-                now[:] = [(requested, stack.enter_context(clocks_as_requested(requested)))]
-            return now[0][1]
+                asked, held = requested, stack.enter_context(clocks_as_requested(requested))
+            return held
 
         yield hold
 
