@@ -24,7 +24,6 @@ import json, os, pickle, signal, subprocess, sys, time
 order = pickle.load(sys.stdin.buffer)
 def say(**words): os.write(order["answers"], json.dumps(words).encode() + b"\\n")
 """
-GRANDCHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])"
 
 
 def child(source: str, timeout_s: float = WAIT_S, **order: Any) -> Child:
@@ -64,16 +63,6 @@ def test_what_was_answered_before_an_end_is_not_lost() -> None:
             answers.throw(KeyboardInterrupt)
         one.end()
         assert [answer["number"] for answer in one.answers()] == [1, 2, 3, 4]
-    assert gone(one.pid)
-
-
-@pytest.mark.parametrize("then", ["time.sleep(300)", "os._exit(0)"], ids=["ended", "left"])
-def test_what_it_has_started_goes_with_it(then: str) -> None:
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    with child(f"{deaf}say(pid={GRANDCHILD}.pid)\n{then}") as one:
-        for answer in filter(None, one.answers()):
-            pid, one.timeout_s = answer["pid"], 0.5
-    until(lambda: gone(pid))
     assert gone(one.pid)
 
 
@@ -118,12 +107,6 @@ def test_it_ends_when_its_parent(source: str, then: str) -> None:
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60)
     pid = int(done.stdout)
     until(lambda: gone(pid))
-
-
-def test_ctrl_c_in_a_terminal_does_not_reach_it() -> None:
-    """It goes to every process of the terminal's session; the parent decides what becomes of this one."""
-    answers = heard(one := child("say(session=os.getsid(0))"))
-    assert answers == [{"session": one.pid}] and one.pid != os.getsid(0)
 
 
 # ------------------------------------------------------------------------------------------- what the child does first
