@@ -31,14 +31,6 @@ def sequential(p: Problem) -> None:
     epilogue(p, summed(p.a, p.b))
 
 
-def fused(p: Problem) -> None:
-    """Multiply-adds that round once."""
-    total = np.zeros((p.m, p.n), F32)
-    for k in range(p.k):
-        total = (p.a[:, k : k + 1].astype(np.float64) * p.b[k : k + 1] + total).astype(F32)
-    epilogue(p, total)
-
-
 def split_k(p: Problem) -> None:
     """Four partial sums, added at the end in any order, as with atomics."""
     parts = [summed(p.a[:, part::4], p.b[part::4]) for part in (2, 0, 3, 1)]
@@ -82,7 +74,7 @@ def strassen(p: Problem) -> None:
 
 
 RIGHT: tuple[tuple[Function, Domain], ...] = (
-    *((function, Domain()) for function in (sequential, fused, split_k, in_double, reads_c_at_beta_0, strassen)),
+    *((function, Domain()) for function in (sequential, split_k, in_double, reads_c_at_beta_0, strassen)),
     (blocked, Domain(32, 32, 16)),
     (blocked, Domain(32, 20, 24)),
 )
