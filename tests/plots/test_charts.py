@@ -123,6 +123,7 @@ CASES = {
     "lines of a benchmark": Case(
         lambda: plots.lines(runs.benchmark()), "fast: 1 GB/s at N = 64, 0.5 times the rate of theirs"
     ),
+    "lines of times": Case(lambda: plots.lines(runs.benchmark(), y="us"), "fast: 64 µs at N = 64, 0.5 times as fast"),
     "ablation": Case(
         lambda: plots.ablation(full_run(), "warptiled"),
         "The largest gremlin in warptiled's TFLOP/s: the launch is asynchronous, × 609 at 4096"

@@ -20,7 +20,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.bars import BEHIND
 from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
-from worklog.plots.page import a_few, beside, page, right_of, ticks, widest
+from worklog.plots.page import a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.problem import Shape
 from worklog.runs import TOGETHER, Effect, Run, effect_in_words, effects
@@ -227,13 +227,10 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     span = math.log(max(values) / min(values))
     air = math.exp(max(0.12 * span, (math.log(1.5) - span) / 2))  # so that noise is not drawn as a cliff
     low, high = min(values) / air, max(values) * air
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    ticks(axes.xaxis, a_few(low, high))
+    scale(axes.xaxis, a_few(low, high), f"TFLOP/s at {fall.combined.problem}, log scale", (low, high), log=10)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
-    axes.set_xlabel(f"TFLOP/s at {fall.combined.problem}, log scale")
     for name, value, y in (("unbiased", fall.combined.unbiased, ROW / 2), ("naive", naive, last)):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)

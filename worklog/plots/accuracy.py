@@ -13,7 +13,7 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MUTED, PAPER, Chart
 from worklog.plots.ladder import SECOND
 from worklog.plots.lines import FIRST, draw_lines
-from worklog.plots.page import beside, name_points, page, ticks, widest
+from worklog.plots.page import beside, name_points, page, scale, widest
 from worklog.plots.selection import CUBLAS, Size, dimensions, labels, measured, rate, rows, shape_to_draw
 from worklog.runs import Measurement, Run
 
@@ -58,11 +58,9 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     names = {f"{name} {rate(y)}": name for name, (_, y) in points.items()}
     axes = new.before_names(widest(names), LEFT, BELOW, BODY - BELOW - ABOVE)
     errors, rates = zip(*points.values(), strict=True)
-    axes.set_xscale("log")
-    axes.set(xlim=(min(errors) / 2, max(*errors, limit) * 2), ylim=(0, 1.1 * max(rates)))
-    ticks(axes.xaxis, LogLocator(10, (1, 3) if max(errors) < 300 * min(errors) else (1,), numticks=99))
-    ticks(axes.yaxis, MaxNLocator(6))
-    axes.set(xlabel="rms error, u·D", ylabel="TFLOP/s")
+    at = LogLocator(10, (1, 3) if max(errors) < 300 * min(errors) else (1,), numticks=99)
+    scale(axes.xaxis, at, "rms error, u·D", (min(errors) / 2, max(*errors, limit) * 2), log=10)
+    scale(axes.yaxis, MaxNLocator(6), "TFLOP/s", (0, 1.1 * max(rates)))
     axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
     beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
     for name, (x, y) in points.items():
@@ -99,15 +97,12 @@ def error_growth(
     subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
     new = page("error_growth", finding, subtitle, [label], alt, BODY)
     axes = new.before_names(widest(curves), LEFT, BELOW, BODY - BELOW - ABOVE)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    scale(axes.xaxis, sorted({k for line in curves.values() for k in line}), "K", log=2)
+    scale(axes.yaxis, LogLocator(10, numticks=99), "rms error, u·D", log=10)
     axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
     first, *others = curves
     colours = {first: ACCENT} | dict.fromkeys(others, INK)
     ends = draw_lines(axes, {name: sorted(line.items()) for name, line in curves.items()}, colours)
-    ticks(axes.xaxis, sorted({k for line in curves.values() for k in line}))
-    ticks(axes.yaxis, LogLocator(10, numticks=99))
-    axes.set(xlabel="K", ylabel="rms error, u·D")
     axes.grid(True, zorder=0)
     name_points(axes, ends, {first: FIRST})
     return new.figure

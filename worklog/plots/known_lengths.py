@@ -14,7 +14,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.lines import FIRST, draw_lines
-from worklog.plots.page import beside, name_points, page, ticks, widest
+from worklog.plots.page import beside, name_points, page, scale, widest
 from worklog.runs import Bar, Comparison, Run, Table, bound, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
@@ -103,10 +103,7 @@ def _found(run: Run) -> tuple[str, dict[float, float], list[str]]:
 
 def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: float) -> None:
     """A log axis of true lengths, with air of these factors at its ends, and a line at no error."""
-    axes.set_xscale("log")
-    axes.set_xlim(left * min(lengths), right * max(lengths))
-    ticks(axes.xaxis, sorted(lengths))
-    axes.set_xlabel("true length, µs")
+    scale(axes.xaxis, sorted(lengths), "true length, µs", (left * min(lengths), right * max(lengths)), log=10)
     axes.axhline(0, color=MUTED, linewidth=0.6)
 
 

@@ -13,7 +13,7 @@ from worklog.analysis.memory_counts import SECTOR, LadderCounts, MemoryCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
-from worklog.plots.page import beside, page, right_of, ticks
+from worklog.plots.page import beside, page, right_of, scale
 from worklog.plots.selection import dimensions, intensity
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
@@ -55,9 +55,8 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     dots = new.rows(left, bottom, wide, ROW, list(rungs))
     values = [rung.sectors_per_fma for rung in rungs.values()]
     least, most = min(values) / 1.5, max(values) * 1.5
-    dots.set(xscale="log", xlim=(least, least * (most / least) ** (1 / room)))
-    ticks(dots.xaxis, LogLocator())
-    dots.set_xlabel("global sectors per warp multiply-add, log scale")
+    limits = least, least * (most / least) ** (1 / room)
+    scale(dots.xaxis, LogLocator(), "global sectors per warp multiply-add, log scale", limits, log=10)
     bars = new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs))
     bars.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0) / room)
     bars.set_xlabel("shared-memory wavefronts per warp multiply-add")
@@ -144,10 +143,8 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Chart:
     left = right_of(found)
     axes = new.rows(left, new.body_bottom + LEVELS_BELOW, WIDTH_IN - left - LEVELS_RIGHT, ROW, list(found))
     values = [value for at in found.values() for value in astuple(at)]
-    axes.set_xscale("log", base=4)
-    axes.set_xlim(min(values) / 2, 2 * max(values))
-    ticks(axes.xaxis, LogLocator(4), "{x:.4g}")
-    axes.set_xlabel("FLOP per byte, log scale")
+    limits = min(values) / 2, 2 * max(values)
+    scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
     how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
     for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
         axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)

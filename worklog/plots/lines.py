@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, GREY, INK, MUTED, OTHER, Chart
-from worklog.plots.page import Page, name_points, page, ticks, widest
+from worklog.plots.page import Page, name_points, page, scale, widest
 from worklog.plots.selection import CUBLAS, in_order, interval, labels, measured, rows, share
 from worklog.runs import Measurement, Run
 
@@ -41,14 +41,13 @@ def draw_lines(
     return {name: (points[-1][0], points[-1][1]) for name, points in over.items()}
 
 
-def _panel(new: Page, over: Lines, left: float, bottom: float, height: float) -> Axes:
+def _panel(new: Page, over: Lines, left: float, bottom: float, height: float, x: str = "") -> Axes:
     """Axes for these lines, with a logarithmic x where its values differ much, and room for the names at the right."""
     axes = new.before_names(widest(over), left, bottom, height)
     at = sorted({point[0] for points in over.values() for point in points})
-    if at[0] > 0 and at[-1] / at[0] >= WIDE:
-        axes.set_xscale("log", base=2)
-    few = len(at) <= MOST_TICKS
-    ticks(axes.xaxis, at if few else LogLocator(2) if axes.get_xscale() == "log" else MaxNLocator(6), "{x:.6g}")
+    log = 2 if at[0] > 0 and at[-1] / at[0] >= WIDE else 0
+    locator = at if len(at) <= MOST_TICKS else LogLocator(2) if log else MaxNLocator(6)
+    scale(axes.xaxis, locator, x, log=log, written="{x:.6g}")
     axes.grid(True, zorder=0)
     return axes
 
@@ -79,15 +78,13 @@ def lines(run: Run, x: str = "", by: str = "kernel", y: str = "") -> Chart:
     alt = [f"Line chart of {unit} against {x}"]
     alt += [f"{name} " + ", ".join(f"{p[1]:.4g} at {p[0]:g}" for p in points) for name, points in over.items()]
     new = page("lines", _finding(over, ordered, x, y), subtitle, [run.full_label], alt, BELOW + HEIGHT)
-    axes = _panel(new, over, 0.55, BELOW, HEIGHT)
+    axes = _panel(new, over, 0.55, BELOW, HEIGHT, x)
     ys = [point[1] for points in over.values() for point in points]
     if max(ys) / min(ys) >= WIDE:
-        axes.set_yscale("log")
-        ticks(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99))
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), unit, log=10)
     else:
-        axes.set_ylim(0, 1.08 * max(point[3] for points in over.values() for point in points))
-        ticks(axes.yaxis, MaxNLocator(6))
-    axes.set(xlabel=x, ylabel=unit)
+        most = max(point[3] for points in over.values() for point in points)
+        scale(axes.yaxis, MaxNLocator(6), unit, (0, 1.08 * most))
     # The best has the accent, the next two have colours, baselines are in ink, and all others grey.
     best, *others = ordered
     colours = {name: INK if name in baselines else GREY for name in over} | {best: ACCENT}
@@ -200,15 +197,13 @@ def sizes(run: Run) -> Chart:
         for name, line in ours.items()
     }
     above = _panel(new, rates, 0.5, PANEL_BELOW + PANEL + BETWEEN, PANEL)
-    below = _panel(new, shares, 0.5, PANEL_BELOW, PANEL)
-    above.set(yscale="log", ylabel="TFLOP/s")
-    below.set(xlabel="N", ylabel="% of cuBLAS")
+    below = _panel(new, shares, 0.5, PANEL_BELOW, PANEL, "N")
+    scale(above.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
+    scale(below.yaxis, MaxNLocator(6), "% of cuBLAS")
     below.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
     colours = {name: ACCENT if name == best else INK if name == CUBLAS else GREY for name in over}
     ends = [draw_lines(axes, lines, colours, [CUBLAS]) for axes, lines in ((above, rates), (below, shares))]
     below.set_ylim(bottom=0)
-    ticks(above.yaxis, LogLocator(10, (1, 2, 5), numticks=99))
-    ticks(below.yaxis, MaxNLocator(6))
     for axes, points in zip((above, below), ends, strict=True):
         name_points(axes, points, {best: FIRST, CUBLAS: {"color": MUTED}})
     return new.figure

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.scale import LogScale
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from worklog.plots import figure
@@ -92,6 +93,7 @@ def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapp
 
     looks: what differs from a small name in ink, by name.
     """
+    axes.autoscale_view()  # matplotlib finds limits that follow the data only when it draws
     inches = axes.transData - axes.figure.dpi_scale_trans
     at = {name: inches.transform(point) for name, point in names.items()}
     order = sorted(names, key=lambda name: (at[name][1], name))
@@ -112,8 +114,22 @@ def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapp
         )
 
 
-def ticks(axis: Axis, locator: Locator | Sequence[float], written: str = "{x:g}") -> None:
-    """Ticks where the locator puts them, or at these values, with their values written out; no minor ones."""
+def scale(
+    axis: Axis,
+    locator: Locator | Sequence[float],
+    label: str = "",
+    limits: tuple[float, float] | None = None,
+    *,
+    log: float = 0,
+    written: str = "{x:g}",
+) -> None:
+    """An axis with ticks where the locator puts them, or at these values, with their values written out; no minor ones.
+    limits: by default those of what is drawn. log: the base of a logarithmic scale."""
+    if log:
+        axis.axes.set(**{f"{axis.axis_name}scale": LogScale(axis, base=log)})
+    if limits:
+        axis.axes.set(**{f"{axis.axis_name}lim": limits})
+    axis.set_label_text(label)
     if isinstance(locator, Locator):
         axis.set_major_locator(locator)
     else:

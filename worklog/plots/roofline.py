@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, INK, MUTED, PAPER, SMALL_PT, Chart
-from worklog.plots.page import beside, name_points, page, ticks, widest
+from worklog.plots.page import beside, name_points, page, scale, widest
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.runs import Run
 
@@ -65,13 +65,14 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     xs, ys = zip(*points.values(), strict=True)
     ridges = [ceilings["fp32_tflops"] / slope for slope in memory.values()]
     top = max(cublas, *ys, *ceilings.values())
-    axes.set(xscale="log", yscale="log")
-    axes.set_xlim(min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5)
-    axes.set_ylim(min(*ys, cublas, top / 10) / 1.7, top * 1.9)
-    ticks(axes.xaxis, LogLocator(2, numticks=99))
-    ticks(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99))
+    across, up = (
+        (min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5),
+        (min(*ys, cublas, top / 10) / 1.7, top * 1.9),
+    )
+    per_byte = "FLOP per byte that blocks fetch from L2, counted from the tile"
+    scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, across, log=10)
+    scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
     axes.grid(True, zorder=0)
-    axes.set(xlabel="FLOP per byte that blocks fetch from L2, counted from the tile", ylabel="TFLOP/s")
     _draw_roofs(axes, ceilings, memory)
     # The mark of cuBLAS is right of every rung, since its own place is unknown.
     ends = [2.2 * max(xs), axes.get_xlim()[1]]

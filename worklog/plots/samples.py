@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from worklog.errors import NothingToDraw
 from worklog.gpu import THROTTLING, reason_names
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled
-from worklog.plots.page import a_few, beside, page, ticks
+from worklog.plots.page import a_few, beside, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.runs import Estimate, Measurement, Run, median
 
@@ -113,8 +113,8 @@ def _narrowing(axes: Axes, at: NDArray[np.intp], half: list[float], noise: list[
     axes.plot(at, half, color=ACCENT, linewidth=1.4)
     values = [value for value in (*half, *noise, precision) if value > 0]
     limits = min(values) / 1.6, max(values) * 1.6
-    axes.set(yscale="log", ylim=limits, xlabel="samples taken", ylabel="%")
-    ticks(axes.yaxis, a_few(*limits))
+    axes.set_xlabel("samples taken")
+    scale(axes.yaxis, a_few(*limits), "%", limits, log=10)
     lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
     least = max(lower[0], min(values))
     for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):
