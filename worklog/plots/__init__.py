@@ -14,18 +14,16 @@ from pathlib import Path
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
 from worklog.plots.accuracy import accuracy, error_growth
-from worklog.plots.bars import bars, energy
+from worklog.plots.bars import bars, energy, sweep
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.known_lengths import calibration, certificate, peers
 from worklog.plots.ladder import ladder, ladders
 from worklog.plots.levels import levels, traffic
 from worklog.plots.lines import lines, sizes
-from worklog.plots.ownership import ownership
 from worklog.plots.roofline import roofline
 from worklog.plots.samples import samples
-from worklog.plots.sweep import sweep
-from worklog.plots.tilemap import tile_map
+from worklog.plots.tiles import ownership, tile_map
 from worklog.runs import Run
 
 __all__ = [
