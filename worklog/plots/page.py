@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.scale import LogScale
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
@@ -125,10 +125,11 @@ def scale(
 ) -> None:
     """An axis with ticks where the locator puts them, or at these values, with their values written out; no minor ones.
     limits: by default those of what is drawn. log: the base of a logarithmic scale."""
+    name = "x" if isinstance(axis, XAxis) else "y"
     if log:
-        axis.axes.set(**{f"{axis.axis_name}scale": LogScale(axis, base=log)})
+        axis.axes.set(**{f"{name}scale": LogScale(axis, base=log)})
     if limits:
-        axis.axes.set(**{f"{axis.axis_name}lim": limits})
+        axis.axes.set(**{f"{name}lim": limits})
     axis.set_label_text(label)
     if isinstance(locator, Locator):
         axis.set_major_locator(locator)
