@@ -53,27 +53,24 @@ def shell() -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
 
 
-class Page:
-    """Cells typed one after the other, and what was printed."""
-
-    def __init__(self, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
-        self.shell, self.capsys = shell, capsys
-
-    def run(self, cell: str) -> tuple[Any, str]:
-        """The result, and what a person reads."""
-        done = self.shell.run_cell(cell, store_history=True)
-        out, err = self.capsys.readouterr()
-        return done.result if done.success else done.error_in_exec, out + err
+Typed = Callable[[str], tuple[Any, str]]
 
 
 @pytest.fixture
-def page(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Page:
+def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Runs a cell: its result, or its error, and what a person reads."""
     capsys.readouterr()
-    return Page(shell, capsys)
+
+    def run_cell(cell: str) -> tuple[Any, str]:
+        done = shell.run_cell(cell, store_history=True)
+        out, err = capsys.readouterr()
+        return done.result if done.success else done.error_in_exec, out + err
+
+    return run_cell
 
 
-def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, printed = page.run(WRONG)
+def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, printed = run(WRONG)
     assert not found.passed
     assert "    .......................o\n" in printed and "recorded" not in printed
     html = found._repr_html_()
@@ -87,18 +84,18 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page, monkeyp
 
 
 @pytest.mark.parametrize("above", ["", "\n\n  \n"])
-def test_every_error_names_its_line_on_the_page_up_to_a_limit(page: Page, above: str) -> None:
+def test_every_error_names_its_line_on_the_page_up_to_a_limit(run: Typed, above: str) -> None:
     many = "".join(f"  {name} = 1;\n" for name in "abdefg")
     wrong = above + CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
-    printed = page.run(wrong)[1]
+    printed = run(wrong)[1]
     assert f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
     assert "\n    a = 1;\n" in printed
     assert printed.count("is undefined") == 5 and "… and 1 more" in printed
 
 
-def test_a_race_names_the_cells_lines(page: Page) -> None:
-    found, printed = page.run(RACY)
+def test_a_race_names_the_cells_lines(run: Typed) -> None:
+    found, printed = run(RACY)
     assert not found.passed
     assert "Bs[k][x]" in RACY.splitlines()[8] and "As[y][x] =" in RACY.splitlines()[6]
     assert re.search(r"✗ launch: cell:9: shared-race: .*line 7", printed), printed
@@ -135,39 +132,39 @@ DOMAIN = "'M % 512 == 0, N % 512 == 0, K % 16 == 0'"
         ),
     ],
 )
-def test_a_mistake_is_one_line_and_the_shell_goes_on(page: Page, cell: str, words: str) -> None:
-    error, printed = page.run(cell)
+def test_a_mistake_is_one_line_and_the_shell_goes_on(run: Typed, cell: str, words: str) -> None:
+    error, printed = run(cell)
     assert isinstance(error, Exception) and words in str(error), str(error)
     assert f"%%rung: {str(error).splitlines()[0]}" in printed and "Traceback" not in printed
-    assert page.run("1 + 1")[0] == 2
+    assert run("1 + 1")[0] == 2
 
 
-def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(page: Page) -> None:
+def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(run: Typed, shell: InteractiveShell) -> None:
     for cell in (f"%%rung --frobnicate\n{PLAIN}", f"%%rung one two\n{PLAIN}", "%%rung\n"):
-        error, printed = page.run(cell)
+        error, printed = run(cell)
         assert isinstance(error, Exception) and printed.startswith("UsageError: "), printed
-    text = page.shell.find_cell_magic("rung").__doc__ or ""
+    text = shell.find_cell_magic("rung").__doc__ or ""
     options = ["--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only", "--on"]
     assert all(option in text for option in ["name", *options]) and "'M % 64 == 0" in text
 
 
 @pytest.fixture
-def virtual(page: Page, monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
+def virtual(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
     """worklog.time on a virtual GPU, of which the cells have two kernels."""
     found = VirtualGpu()
     monkeypatch.setattr(timing, "require_gpu", lambda: None)
     monkeypatch.setattr(timing, "own_session", lambda: session_on(found, CALIBRATION))
-    page.shell.user_ns.update(short=found.kernel(50.0), long=found.kernel(80.0), n=10**3)
+    shell.user_ns.update(short=found.kernel(50.0), long=found.kernel(80.0), n=10**3)
     return found
 
 
-def test_an_expression_and_a_cell_are_timed(page: Page, virtual: VirtualGpu) -> None:
+def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> None:
     offset = virtual.offset_us - CALIBRATION.offset_us
-    alone, printed = page.run("%time_gpu --flops 2*n**3 --l2 warm --datapath bf16 short()")
+    alone, printed = run("%time_gpu --flops 2*n**3 --l2 warm --datapath bf16 short()")
     assert alone.us == approx(50.0 + offset) and alone.tflops == approx(2e3 / alone.us, rel=1e-6)
     assert (alone.kernel, alone.datapath) == ("short()", "bf16")
     assert "l2: warm" in alone.degradations and "50.00 µs" in printed
-    compared, _ = page.run("%%time_gpu --against 'long( )' --name mine --set least_samples=20\nshort()\nlong()")
+    compared, _ = run("%%time_gpu --against 'long( )' --name mine --set least_samples=20\nshort()\nlong()")
     assert (compared.us, compared.kernel, compared.n >= 20) == (approx(130.0 + offset), "mine", True)
     assert compared.ratio == approx(80 / 130, rel=0.05)
 
@@ -184,10 +181,10 @@ def test_an_expression_and_a_cell_are_timed(page: Page, virtual: VirtualGpu) -> 
         ("without a GPU", "%time_gpu: no GPU to measure on: "),
     ],
 )
-def test_a_mistake_in_timing_is_one_line(page: Page, request: pytest.FixtureRequest, line: str, words: str) -> None:
+def test_a_mistake_in_timing_is_one_line(run: Typed, request: pytest.FixtureRequest, line: str, words: str) -> None:
     if line != "without a GPU":
         request.getfixturevalue("virtual")
-    error, printed = page.run(line if line.startswith("%") else "%time_gpu 1 + 1")
+    error, printed = run(line if line.startswith("%") else "%time_gpu 1 + 1")
     assert isinstance(error, Exception) and printed.startswith(words) and "Traceback" not in printed, printed
     assert printed.strip().count("\n") == 0
 
@@ -317,27 +314,27 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return asked
 
 
-def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, gpu: list[list[str]]) -> None:
-    found, printed = page.run(CELL)
+def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, gpu: list[list[str]]) -> None:
+    found, printed = run(CELL)
     assert gpu[0][0] == "mine" and gpu[0][1:] == [*LADDER_NAMES, "cuBLAS"]
     assert found.run is not None and found.passed and found.checked.label == "live · a GPU"
     assert re.search(r"^at least .*; measured 100 µs, \d\.\d\d times that \(", printed, re.MULTILINE)
     assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
-    again, printed = page.run(CELL)
+    again, printed = run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]
     assert [m.kernel for m in again.shown.measurements] == [*LADDER_NAMES, "mine", "cuBLAS"]
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
-    other, _ = page.run(CELL.replace("%%rung mine", "%%rung other"))
+    other, _ = run(CELL.replace("%%rung mine", "%%rung other"))
     assert [m.kernel for m in other.shown.measurements] == [*LADDER_NAMES, "other", "cuBLAS"], "mine is not shown"
-    page.run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
+    run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
     with pytest.raises(UnknownRung):
         try_kernel(PLAIN, beside=["nonsense"])
     assert len(gpu) == 4, "an unknown rung is an error before anything is measured"
 
 
-def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(page: Page, gpu: list[list[str]]) -> None:
-    found, printed = page.run(CELL.replace("%%rung mine", "%%rung bad"))
+def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(run: Typed, gpu: list[list[str]]) -> None:
+    found, printed = run(CELL.replace("%%rung mine", "%%rung bad"))
     assert not found.passed
     assert "✗ launch: launch: it failed" in printed
     with pytest.raises(NothingToDraw, match="no error map"):
