@@ -17,7 +17,7 @@ import numpy as np
 
 from worklog.emulator.counts import Site, sectors
 from worklog.emulator.findings import Array, BadLaunch, Mask, UnsupportedInstruction
-from worklog.emulator.globalmem import Buffer, Flight, Pointer
+from worklog.emulator.globalmem import Buffer, Pointer
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -207,7 +207,7 @@ class BulkCopies:
         for box, operands in self._boxes(site, mask, tensor, near, far, *which, bar):
             barrier = barriers.at(site.pc, int(box.lanes[0]), int(operands[-1]))
             if barrier is not None:
-                barriers.send(barrier, Flight(site, box.lanes, box.starts, box.read(), barrier.phase))
+                barriers.send(barrier, box)
 
     def store(self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *which: Array) -> None:
         """Copies to global memory; what is outside of a tensor is not written."""

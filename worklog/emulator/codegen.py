@@ -108,6 +108,9 @@ class Writer:
             return str(int(operand.value))
         if type_ in ("shared", "generic") and isinstance(operand, Mem):
             return self.place(operand, generic=type_ == "generic")
+        if isinstance(operand, Vec):
+            low, high = (self.source(item, {"b32": "b16", "b64": "b32"}[type_]) for item in operand.items)
+            return self.once(f"joined({low}, {high})")
         if type_ in UNPACKED:
             held, expression = UNPACKED[type_]
             return self.once(expression.format(self.source(operand, held)))
@@ -176,7 +179,12 @@ class Writer:
     # Writing results.
 
     def result(self, reg: Operand | None, expression: str, dtype: str) -> None:
-        """Give a register a value of `dtype`; a narrower value is extended by its own sign, as in ld and cvt."""
+        """Give a register, or two registers half as wide, a value of `dtype`; a narrower value is extended by its own
+        sign, as in ld and cvt.
+        """
+        if isinstance(reg, Vec):
+            self.results(reg.items, f"halves({expression})", [{"u4": "u2", "u8": "u4"}[dtype]] * 2)
+            return
         if not isinstance(reg, Reg):
             raise unsupported(self.instruction, "the destination is not a register")
         own = self._fitting(reg, dtype)

@@ -166,7 +166,7 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
             or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
         ):
             try:
-                out[i.pc] = _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
+                out[i.pc] = _site(i, flow.arrays.get(i.pc), addresses, groups.get(i.pc, ()))
             except UNEXPECTED as error:
                 raise unsupported(i) from error
     return out

@@ -5,8 +5,9 @@ depend on loaded data.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 from worklog.emulator.findings import PtxError
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
@@ -31,36 +32,6 @@ class Block:
     start: int
     stop: int
     successors: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Flow:
-    """live_in, live_out: names of registers, by block. symbols: the shared array of an access, by pc. data_dependent:
-    the line of the first address or branch that depends on loaded values, or None. shuffled: registers whose values may
-    come from a shuffle, and so be undefined. meetings: by block, its first instruction, where lanes of a warp wait
-    there.
-    """
-
-    blocks: tuple[Block, ...]
-    live_in: tuple[frozenset[str], ...]
-    live_out: tuple[frozenset[str], ...]
-    symbols: dict[int, Variable] = field(hash=False)
-    data_dependent: int | None
-    shuffled: frozenset[str]
-    meetings: dict[int, Instruction] = field(hash=False)
-
-
-def analyse(kernel: Kernel) -> Flow:
-    """Raises PtxError for a branch to an unknown label."""
-    blocks = basic_blocks(kernel, at_meetings=True)
-    sources = _origins(kernel)
-    before, after = _liveness(kernel, blocks)
-    arrays, dependent = _provenance(kernel, sources), _data_dependent(kernel, sources)
-    first = {block.index: kernel.instructions[block.start] for block in blocks}
-    meetings = {number: instruction for number, instruction in first.items() if is_meeting(instruction)}
-    found = origins(kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
-    shuffled = frozenset(name for name, shuffles in found.items() if shuffles)
-    return Flow(blocks, before, after, arrays, dependent, shuffled, meetings)
 
 
 def is_barrier(instruction: Instruction) -> bool:
@@ -142,27 +113,6 @@ def branch_target(kernel: Kernel, instruction: Instruction) -> int:
     return kernel.labels[target.name]
 
 
-def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> Iterator[tuple[frozenset[str], ...]]:
-    """Before and after each block."""
-    gen: list[set[str]] = [set() for _ in blocks]
-    kill: list[set[str]] = [set() for _ in blocks]
-    for block in blocks:
-        for instruction in kernel.instructions[block.start : block.stop]:
-            gen[block.index] |= {r.name for r in used(instruction)} - kill[block.index]
-            kill[block.index] |= {r.name for r in defined(instruction)}
-    live_in: list[set[str]] = [set() for _ in blocks]
-    live_out: list[set[str]] = [set() for _ in blocks]
-    changed = True
-    while changed:
-        changed = False
-        for block in reversed(blocks):
-            out = set().union(*(live_in[s] for s in block.successors))
-            new = gen[block.index] | (out - kill[block.index])
-            if new != live_in[block.index] or out != live_out[block.index]:
-                live_in[block.index], live_out[block.index], changed = new, out, True
-    return (tuple(map(frozenset, live)) for live in (live_in, live_out))
-
-
 def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[str], bool]]) -> dict[str, set[str]]:
     """By register, where its values may come from. own: what an instruction adds to its results, and whether these also
     come from its operands.
@@ -180,44 +130,90 @@ def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[
     return out
 
 
-def _origins(kernel: Kernel) -> dict[str, set[str]]:
-    """By register, the shared variables that its value comes from, and LOADED if it depends on loaded values."""
-    arrays = {variable.name for variable in kernel.variables if variable.space == "shared"}
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """What is known of a kernel before it runs."""
 
-    def own(i: Instruction) -> tuple[set[str], bool]:
-        if i.parts[0] in ("ld", "atom", *TENSOR) and "param" not in i.parts:
-            return {LOADED}, False
-        return {operand.name for operand in i.operands if isinstance(operand, Sym)} & arrays, True
+    kernel: Kernel
 
-    return origins(kernel.instructions, own)
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of code that run as one. Raises PtxError for a branch to an unknown label."""
+        return basic_blocks(self.kernel, at_meetings=True)
 
+    @cached_property
+    def meetings(self) -> dict[int, Instruction]:
+        """By block, its first instruction, where lanes of a warp wait there."""
+        first = ((block.index, self.kernel.instructions[block.start]) for block in self.blocks)
+        return {number: instruction for number, instruction in first if is_meeting(instruction)}
 
-def _provenance(kernel: Kernel, origins: Mapping[str, set[str]]) -> dict[int, Variable]:
-    """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one.
+    @cached_property
+    def live_in(self) -> list[set[str]]:
+        """By block, the names of the registers that are live before it."""
+        gen: list[set[str]] = [set() for _ in self.blocks]
+        kill: list[set[str]] = [set() for _ in self.blocks]
+        for block in self.blocks:
+            for instruction in self.kernel.instructions[block.start : block.stop]:
+                gen[block.index] |= {r.name for r in used(instruction)} - kill[block.index]
+                kill[block.index] |= {r.name for r in defined(instruction)}
+        out, before = gen, list[set[str]]()
+        while out != before:
+            before, out = out, [*out]
+            for block in reversed(self.blocks):
+                after = set().union(*(out[s] for s in block.successors))
+                out[block.index] = gen[block.index] | (after - kill[block.index])
+        return out
 
-    An extern array has one end: that of the block's memory. Where a kernel divides it into parts, PTX has no names for
-    them, and the offset of an access doesn't tell its part: the compiler adds the constants of the index to it, so that
-    element t - 32 of a part at byte 4096 is [4 * t + 3968]. Sizes of parts from the user would not help: a check by
-    offsets reports this right access, and the address alone is always inside of some part. A kernel whose parts have
-    constant sizes can declare each as a __shared__ array of its own: their ends are checked.
-    """
-    arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
-    out = {}
-    for instruction in kernel.instructions:
-        for operand in instruction.operands:
-            if isinstance(operand, Mem) and operand.base and "shared" in instruction.op:
-                names = origins.get(operand.base.name, {operand.base.name}) & arrays.keys()
-                if len(names) == 1 and not arrays[name := names.pop()].extern:
-                    out[instruction.pc] = arrays[name]
-    return out
+    @cached_property
+    def live_out(self) -> list[set[str]]:
+        """By block, the names of the registers that are live after it."""
+        return [set().union(*(self.live_in[s] for s in block.successors)) for block in self.blocks]
 
+    @cached_property
+    def shuffled(self) -> set[str]:
+        """Names of registers whose values may come from a shuffle, and so be undefined."""
+        found = origins(self.kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
+        return {name for name, shuffles in found.items() if shuffles}
 
-def _data_dependent(kernel: Kernel, origins: Mapping[str, set[str]]) -> int | None:
-    """The line of the first address or branch that depends on loaded values, or None."""
-    for instruction in kernel.instructions:
-        deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
-        if instruction.guard:
-            deciding.append(instruction.guard[0])
-        if any(LOADED in origins[r.name] for r in deciding):
-            return instruction.line
-    return None
+    @cached_property
+    def _origins(self) -> dict[str, set[str]]:
+        """By register, the shared variables that its value comes from, and LOADED if it depends on loaded values."""
+        arrays = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
+
+        def own(i: Instruction) -> tuple[set[str], bool]:
+            if i.parts[0] in ("ld", "atom", *TENSOR) and "param" not in i.parts:
+                return {LOADED}, False
+            return {operand.name for operand in i.operands if isinstance(operand, Sym)} & arrays, True
+
+        return origins(self.kernel.instructions, own)
+
+    @cached_property
+    def arrays(self) -> dict[int, Variable]:
+        """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one.
+
+        An extern array has one end: that of the block's memory. Where a kernel divides it into parts, PTX has no names
+        for them, and the offset of an access doesn't tell its part: the compiler adds the constants of the index to it,
+        so that element t - 32 of a part at byte 4096 is [4 * t + 3968]. Sizes of parts from the user would not help: a
+        check by offsets reports this right access, and the address alone is always inside of some part. A kernel whose
+        parts have constant sizes can declare each as a __shared__ array of its own: their ends are checked.
+        """
+        arrays = {v.name: v for v in self.kernel.variables if v.space == "shared"}
+        out = {}
+        for instruction in self.kernel.instructions:
+            for operand in instruction.operands:
+                if isinstance(operand, Mem) and operand.base and "shared" in instruction.op:
+                    names = self._origins.get(operand.base.name, {operand.base.name}) & arrays.keys()
+                    if len(names) == 1 and not arrays[name := names.pop()].extern:
+                        out[instruction.pc] = arrays[name]
+        return out
+
+    @cached_property
+    def data_dependent(self) -> int | None:
+        """The line of the first address or branch that depends on loaded values, or None."""
+        for instruction in self.kernel.instructions:
+            deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
+            if instruction.guard:
+                deciding.append(instruction.guard[0])
+            if any(LOADED in self._origins[r.name] for r in deciding):
+                return instruction.line
+        return None

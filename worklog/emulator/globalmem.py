@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,18 +36,6 @@ class Copy:
     data: tuple[Array, ...]
     lanes: Array
     group: Array
-
-
-class Flight(NamedTuple):
-    """Copies of the rows of `data` to the shared memory of lanes of a block, each from its start on. phase: of their
-    mbarrier when they were issued.
-    """
-
-    site: Site
-    lanes: Array
-    starts: Array
-    data: Array
-    phase: int
 
 
 class Copies:

@@ -17,7 +17,7 @@ from worklog.emulator.async_copies import SIZE, TensorMap
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, Watch, build_sites, tally, total, with_sources
 from worklog.emulator.findings import Aborted, Array, BadLaunch, Batch, Finding, TooLarge, UnsupportedInstruction
-from worklog.emulator.flow import analyse
+from worklog.emulator.flow import Flow
 from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
 from worklog.emulator.machine import Machine
@@ -219,7 +219,7 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 @lru_cache(maxsize=64)
 def _program(kernel: Kernel, shared_bytes: int) -> Program:
     """Generated code, kept between launches; the addresses in it depend only on these arguments."""
-    flow = analyse(kernel)
+    flow = Flow(kernel)
     addresses = _layout(kernel, shared_bytes)[0]
     return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.emulator.findings import Aborted, Array, Mask
-from worklog.emulator.globalmem import Copy, Flight
+from worklog.emulator.globalmem import Copy
 from worklog.emulator.ordering import latest, padded
 
 if TYPE_CHECKING:
+    from worklog.emulator.async_copies import Box
     from worklog.emulator.machine import Machine
 
 MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
@@ -41,7 +42,8 @@ class Barrier:
     number, which is that of complete phases. waited: phases that some thread saw complete; refused: some thread waits
     for this one. number: in its block. fenced: its initialisation is visible to copies.
 
-    expected: pc and lane of the last expect_tx. gathered, done: what those that arrive know, and what those that wait
+    flights: copies with their data, and the phase in which they were issued. expected: pc and lane of the last
+    expect_tx. gathered, done: what those that arrive know, and what those that wait
     learn.
     """
 
@@ -60,7 +62,7 @@ class Barrier:
     expected: tuple[int, int] = (0, 0)
     gathered: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     done: Array = field(default_factory=lambda: np.zeros(0, np.int32))
-    flights: list[Flight] = field(default_factory=list)
+    flights: list[tuple[Box, Array, int]] = field(default_factory=list)
 
 
 class Barriers:
@@ -217,31 +219,30 @@ class Barriers:
             barrier.fenced = True
         return barrier
 
-    def send(self, barrier: Barrier, flight: Flight) -> None:
-        """Issue a copy that completes on an mbarrier."""
-        barrier.flights.append(flight)
+    def send(self, barrier: Barrier, box: Box) -> None:
+        """Issue copies to shared memory that complete on an mbarrier."""
+        barrier.flights.append((box, box.read(), barrier.phase))
         if self.order is not None:
-            size = flight.data.shape[1]
-            self.order.fill(flight.site, flight.lanes, flight.starts, size, barrier.number, barrier.phase + 1)
+            self.order.fill(box.site, box.lanes, box.starts, box.layout.bytes, barrier.number, barrier.phase + 1)
         self._progress()
 
     def land(self, barrier: Barrier) -> None:
         """Complete the copies of an mbarrier, in the order in which they were issued."""
         self._land_tracked([tracked for tracked in self.tracked if tracked.barrier is barrier])
         flights, barrier.flights = barrier.flights, []
-        for flight in flights:
-            shared, size = self.machine.shared, flight.data.shape[1]
+        for box, data, phase in flights:
+            shared, size = self.machine.shared, box.layout.bytes
             if shared.values:
-                places = (shared.lane_base[flight.lanes] + flight.starts)[:, None] + np.arange(size)
-                shared.bytes[places], shared.written[places] = flight.data, True
+                places = (shared.lane_base[box.lanes] + box.starts)[:, None] + np.arange(size)
+                shared.bytes[places], shared.written[places] = data, True
             self._progress()
-            for lane in flight.lanes.tolist():
-                if flight.phase != barrier.phase:
-                    what = f"copies {size} bytes that {_at(barrier.start)} has not expected in phase {flight.phase}, "
-                    what += "which completed without them"
-                    self._tell("byte-count", flight.site.pc, lane, what, barrier.expected[0])
+            for lane in box.lanes.tolist():
+                if phase != barrier.phase:
+                    what = f"copies {size} bytes that {_at(barrier.start)} has not expected in phase {phase}, which "
+                    what += "completed without them"
+                    self._tell("byte-count", box.site.pc, lane, what, barrier.expected[0])
                 barrier.bytes -= size
-                self._complete(barrier, flight.site.pc, lane)
+                self._complete(barrier, box.site.pc, lane)
 
     def land_waited(self, lanes: Array, newest: Array) -> None:
         """Land the arrivals of lanes that wait for the same copies themselves, those older than group `newest`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from worklog.emulator.counts import Counts, combined
 from worklog.emulator.findings import BadLaunch, NotPredictable
-from worklog.emulator.flow import analyse
+from worklog.emulator.flow import Flow
 from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Kernel
@@ -37,7 +37,7 @@ def predict(
     the domain.
     """
     rung.check(shape)
-    line = analyse(kernel).data_dependent
+    line = Flow(kernel).data_dependent
     if line is not None:
         raise NotPredictable(
             f"{rung.file}:{line}: an address or a branch depends on loaded data, so the counts cannot be predicted: "

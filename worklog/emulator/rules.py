@@ -1,5 +1,5 @@
 """Rules for PTX instructions that are not one expression over their operands: memory accesses, which become calls of
-the machine, and moves of vectors.
+the machine.
 
 A rule gets the writer and the instruction. It returns False for a form (modifier, type) that it does not support, which
 becomes an error that names the instruction.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.form_classes import BITS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
 from worklog.emulator.tensor import BITS as WIDTHS
 from worklog.emulator.tensor import Form, Places, places_of
@@ -166,22 +165,6 @@ def _createpolicy(w: Writer, i: Instruction) -> bool:
     return i.parts[-1] == "b64"
 
 
-def _mov(w: Writer, i: Instruction) -> bool:
-    """Packs two halves into a word, or unpacks them."""
-    type_, (target, value) = i.parts[-1], i.operands
-    half = f"b{int(type_[1:]) // 2}" if type_ in BITS else ""
-    if len(i.parts) != 2 or half not in BITS:
-        return False
-    if isinstance(value, Vec) and len(value.items) == 2:
-        low, high = (w.source(item, half) for item in value.items)
-        w.result(target, f"joined({low}, {high})", DTYPES[type_])
-    elif isinstance(target, Vec) and len(target.items) == 2:
-        w.results(target.items, f"halves({w.source(value, type_)})", [DTYPES[half]] * 2)
-    else:
-        return False
-    return True
-
-
 # By the type of A: shapes of mma and of wmma, and types of C and D.
 _SHAPES = {
     "f64": ("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4", "f64"),
@@ -327,7 +310,6 @@ RULES: dict[str, Rule] = {
     "cp": _cp,
     **dict.fromkeys(("bar", "barrier"), _barrier),
     "createpolicy": _createpolicy,
-    "mov": _mov,
     **dict.fromkeys(("ldmatrix", "stmatrix"), _matrices),
     "mma": mma,
     "wgmma": _warp_group,
