@@ -114,7 +114,7 @@ APART = """  __shared__ int tile[64];
   }
   d[t] = tile[t];"""
 CLOCKS = """  long long start = clock64(); unsigned before = clock();
-  while (clock64() - start < 20000) __nanosleep(10);
+  while (clock64() - start < 200000) __nanosleep(10);
   unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   if (!(clock64() > start && clock() > before && now > 0)) __trap();"""
 SHUFFLE = "__shfl_xor_sync(0xfu << t / 4 * 4, t, {})"

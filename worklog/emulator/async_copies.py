@@ -9,6 +9,7 @@ only those that tensor_map() describes.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 # starts at a multiple of 16 bytes along dimension 0: an H200 ends another copy with an illegal instruction.
 GRAIN, LINES = 16, 128
 BEFORE = "a store of a box that begins before its tensor"
-SIZE = 128  # bytes of a CUtensorMap
-_MAGIC = b"worklog "
+_MAGIC, _ENCODING = b"worklog ", struct.Struct("<8sQQ104x")
+SIZE = _ENCODING.size  # bytes of a CUtensorMap
 # Bits of a byte's address in shared memory that each swizzle xors with the bits three higher (as CUTLASS's Swizzle).
 SWIZZLES = {0: 0, 32: 1 << 4, 64: 3 << 4, 128: 7 << 4}
 
@@ -43,8 +44,7 @@ class TensorMap:
         """The parameter's bytes for a tensor at this address."""
         if self.layout not in LAYOUTS:
             LAYOUTS.append(self.layout)
-        numbers = (address, LAYOUTS.index(self.layout))
-        return b"".join((_MAGIC, *(number.to_bytes(8, "little") for number in numbers))).ljust(SIZE, b"\0")
+        return _ENCODING.pack(_MAGIC, address, LAYOUTS.index(self.layout))
 
 
 class Layout(NamedTuple):
@@ -143,10 +143,8 @@ def tensor_map(
 
 def decoded(data: bytes) -> tuple[int, Layout] | None:
     """The tensor's address and layout; None if the bytes are not the emulator's."""
-    if len(data) != SIZE or not data.startswith(_MAGIC):
-        return None
-    address, number = (int.from_bytes(data[start:][:8], "little") for start in (8, 16))
-    return address, LAYOUTS[number]
+    magic, address, number = _ENCODING.unpack(data.ljust(SIZE))
+    return (address, LAYOUTS[number]) if magic == _MAGIC else None
 
 
 class Box(NamedTuple):

@@ -55,24 +55,16 @@ def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, i
     if not requests:
         return 0, 0, 0
     phases = max(1, width // 4)
-    paired = _lanes_paired(addresses, active) & (phases > 1)
+    # In a pair, the addresses are equal or a lane is idle.
+    others = [np.arange(WARP) ^ distance for distance in (1, 2)]
+    pairs = [(addresses == addresses[:, other]) | ~active | ~active[:, other] for other in others]
+    paired = np.any([equal.all(axis=1) for equal in pairs], axis=0) & (phases > 1)
     total = used = 0
     for rows, count in ((~paired, phases), (paired, phases // 2)):
         if rows.any():
             passes, nonempty = _passes(addresses[rows], active[rows], count, width)
             total, used = total + passes, used + nonempty
     return requests, total, total - used
-
-
-def _lanes_paired(addresses: Array, active: Array) -> Array:
-    """Rows in which every lane pair (n, n ^ 1), or every pair (n, n ^ 2), has equal addresses or an idle lane."""
-    lanes = np.arange(WARP)
-    out = np.zeros(len(addresses), dtype=bool)
-    for distance in (1, 2):
-        other = lanes ^ distance
-        equal = (addresses == addresses[:, other]) | ~active | ~active[:, other]
-        out |= equal.all(axis=1)
-    return out
 
 
 def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[int, int]:

@@ -39,7 +39,7 @@ IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that
 
 
 class State(NamedTuple):
-    """Of a group at the head of a loop. due: iterations until it is compared. compared: how often it has been. version:
+    """Of a group at the head of a loop. due: iterations until it is compared. compared: how often it has been. changes:
     see Waiting. private: shared and local memory, None before all else has been found unchanged.
     """
 
@@ -47,7 +47,7 @@ class State(NamedTuple):
     compared: int
     lanes: Array
     registers: dict[str, Array]
-    version: int
+    changes: int
     private: tuple[bytes, bytes] | None
 
 
@@ -68,6 +68,11 @@ class Waiting:
         self.vain = 0  # times that all groups continued, though nothing was written before
         self.waited: set[int] = set()  # heads of loops where one was
 
+    @property
+    def changes(self) -> int:
+        """Of memory that other threads see, and of the clock: a loop in which there are any does not only wait."""
+        return self.version + self.machine.ticks
+
     def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park the group that has come back to this block of code if nothing has changed since."""
         old, refused = self.states.get(number), self.machine.barriers.refused
@@ -80,20 +85,18 @@ class Waiting:
         stayed = old is not None and np.array_equal(lanes, old.lanes)
         private, compared = None, old.compared + 1 if old is not None and stayed else 0
         enough = compared > (0 if number in self.waited else MOST_COMPARED)
-        if enough and number in self.polling and (self.machine.groups or self.machine.exchange.held):
-            self.parked.append((number, lanes))
+        polls = enough and number in self.polling and bool(self.machine.groups or self.machine.exchange.held)
+        if polls:
             self.waited.add(number)
             self.polled = True
+        elif old is not None and stayed and old.changes == self.changes and _equal(now, old.registers, lanes):
+            private = self.machine.shared.bytes.tobytes(), self.machine.local_memory.bytes.tobytes()
+        if polls or (old is not None and private is not None and private == old.private):
+            self.parked.append((number, lanes))
             del self.states[number]
             return True
-        if old is not None and stayed and old.version == self.version and _equal(now, old.registers, lanes):
-            private = self.machine.shared.bytes.tobytes(), self.machine.local_memory.bytes.tobytes()
-            if private == old.private:
-                self.parked.append((number, lanes))
-                del self.states[number]
-                return True
         due = 1 if private or number in self.waited else PERIOD
-        self.states[number] = State(due, compared, lanes, now, self.version, private)
+        self.states[number] = State(due, compared, lanes, now, self.changes, private)
         return False
 
     def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
@@ -102,7 +105,7 @@ class Waiting:
         now, old = {name: registers[name] for name in self.live[number]}, self.states.get(number)
         if old is None or not (np.array_equal(lanes, old.lanes) and _equal(now, old.registers, lanes)):
             self.attempted = True
-        self.states[number] = State(PERIOD, 0, lanes, now, self.version, None)
+        self.states[number] = State(PERIOD, 0, lanes, now, self.changes, None)
         self.parked.append((number, lanes))
         return True
 
