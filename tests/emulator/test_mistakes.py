@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -122,9 +123,11 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), "misaligned: .*multiples of 32 and 16 are needed"),
 ]  # fmt: skip
 # The same for rungs, launched with a few tiles, or with a shape that is not a multiple of a tile.
-RUNGS: list[tuple[str, tuple[str, str], tuple[int, int, int] | None, str]] = [
-    ("autotuned", ("store(buffer ^ 1)", "store(buffer)"), None, r"shared-race: .*\[a_col \+ 0\]\[a_row \+ r\] = a\.x;"),
-    ("autotuned", ("store(buffer ^ 1)", "store(buffer)"), None, r"shared-race: .*&a_k\[i \* ROWS\]"),
+RUNGS: list[tuple[Any, ...]] = [
+    (
+        *("autotuned", ("store(buffer ^ 1)", "store(buffer)"), None),
+        *(r"shared-race: .*\[a_col \+ 0\]\[a_row \+ r\] = a\.x;", r"shared-race: .*&a_k\[i \* ROWS\]"),
+    ),
     ("naive", ("row >= M", "row > M"), (63, 64, 8), r"global-out-of-bounds: .*acc \+= A\["),
     ("naive", ("k < K", "k <= K"), (64, 64, 8), r"global-out-of-bounds: .*acc \+= A\["),
     ("coalesced", ("[(size_t)row * N", "[(size_t)row * M"), (64, 32, 8), r"global-out-of-bounds: .*\*c = beta"),
@@ -133,12 +136,9 @@ RUNGS: list[tuple[str, tuple[str, str], tuple[int, int, int] | None, str]] = [
     ("autotuned", ("&As[buffer][k][row]", "&As[buffer + 1][k][row]"), None, r"shared-out-of-bounds: .*&a_k\[i \*"),
     ("vectorized", ("K + k0 + a_col]", "K + k0 + a_col + 1]"), None, "misaligned: .*const float4 a ="),
     (
-        "vectorized",
-        ("Bs[BK][BN];", "Bs[BK][BN + 1];"),
-        None,
-        r"misaligned: .*\*\(float4\*\)&Bs\[b_row \+ r\]\[b_col\] =",
+        *("vectorized", ("Bs[BK][BN];", "Bs[BK][BN + 1];"), None),
+        *(r"misaligned: .*\*\(float4\*\)&Bs\[b_row \+ r\]\[b_col\] =", r"misaligned: .*= \*\(const float4\*\)&Bs\[k\]"),
     ),
-    ("vectorized", ("Bs[BK][BN];", "Bs[BK][BN + 1];"), None, r"misaligned: .*= \*\(const float4\*\)&Bs\[k\]"),
     (
         *("shared", ("    Bs[row][col] = B[", "    if (row != 5) Bs[row][col] = B["), None),
         r"uninitialised-shared: .*acc \+= As\[row\]\[k\] \* Bs\[k\]\[col\];",
@@ -175,14 +175,14 @@ def test_a_mistake_is_found_at_its_lines(name: str, change: str | tuple[str, str
             assert re.search(CONCERNED.get(name, ""), line), every
 
 
-@pytest.mark.parametrize(("name", "change", "shape", "says"), RUNGS)
-def test_a_mistake_in_a_rung_is_found_at_its_lines(
-    name: str, change: tuple[str, str], shape: tuple[int, int, int] | None, says: str
-) -> None:
+@pytest.mark.parametrize("row", RUNGS, ids=lambda row: f"{row[0]}: {row[1][1]}")
+def test_a_mistake_in_a_rung_is_found_at_its_lines(row: tuple[Any, ...]) -> None:
+    name, change, shape, *patterns = row
     record, (source, _) = rung(name), edited(rung(name).source, *change)
     kernel = compiled(source, record.entry)
     findings = gemm(record, kernel, shape or smallest(record, 3), source=source, count=False)[2].findings
-    assert any(re.search(says, described(finding, source)) for finding in findings), findings
+    every = [described(finding, source) for finding in findings]
+    assert all(any(re.search(says, text) for text in every) for says in patterns), every
     for finding in findings:
         assert finding.text == source.splitlines()[finding.line - 1].strip()
         assert 0 <= finding.threads[0] < record.thread_count and finding.count >= 1
