@@ -18,9 +18,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-# Tests on a GPU that time nothing, and those that time without looking at the times: they can run beside each other.
+# Tests on a GPU that time nothing, and the notebooks, whose times are not looked at: they can run beside each other.
 UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sanitizer sgemm tensor)
-ROUGH := $(patsubst %,tests/gpu/test_gpu_%.py,notebooks panel problems trial)
+LIVE := tests/gpu/test_gpu_notebooks.py
 
 .PHONY: help article test gpu lab check notebooks ptx clean again
 
@@ -40,8 +40,8 @@ test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there
 
 gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
 	@$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
-	@$(PY) -m pytest -n 5 -p no:benchmark $(ROUGH) $(ARGS)
-	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(ROUGH)) $(ARGS)
+	@$(PY) -m pytest -n 4 -p no:benchmark $(LIVE) $(ARGS)
+	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE)) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
 	$(PY) -m ruff check
