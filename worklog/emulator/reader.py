@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -48,7 +48,7 @@ _CALL = re.compile(
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,{\[])+")
 # A tensor map's address with coordinates, which become an operand of their own.
 _COORDINATES = re.compile(r"\[([^\[\]{},]+),\s*(\{[^{}]*\})\s*\]")
-_HEADER = re.compile(r"(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*)(?P<end>[{;])")
+_ENTRY = re.compile(r"\.entry\s+(?P<name>[\w$]+)[^{;]*\{")
 _VARIABLE = re.compile(
     r"(?P<extern>\.(?:extern|visible|weak|common)\s+)?(?:\.(?:extern|visible|weak|common)\s+)*\.(?P<space>shared|global|const|local)\s+"
     r"(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[bsuf]\d+)\s+(?P<name>[\w$]+)(?P<dims>(?:\[\d*\])*)\s*(?:=\s*(?P<init>.*))?$",
@@ -68,25 +68,15 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -
     target = re.search(r"\.target\s+(\w+)", text)
     if target is None:
         raise PtxError("this is not PTX: there is no .target line")
-    entries: dict[str, tuple[str, str]] = {}  # head and body
-    between, position = "", 0
-    while header := _HEADER.search(text, position):
-        between += text[position : header.start()]
-        position = header.end()
-        if header["end"] == ";":
-            continue
-        end = _matching_brace(text, header.end() - 1)
-        name = re.search(r"\.entry\s+([\w$]+)", header["head"])
-        if name is not None:
-            entries[name[1]] = header["head"], text[header.end() : end - 1]
-        position = end
+    entries = {head["name"]: head for head in _ENTRY.finditer(text)}
     if symbol is None and len(entries) == 1:
         symbol = next(iter(entries))
     if symbol is None or symbol not in entries:
         raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}")
-    head, body = entries[symbol]
-    kernel, statements = _Body(head, body, target[1]).kernel(), _module_statements(between + text[position:])
-    kernel = replace(kernel, variables=(*_named(statements, body), *kernel.variables))
+    head = entries[symbol]
+    body = text[head.end() : _matching_brace(text, head.end() - 1) - 1]
+    kernel = _Body(head[0], body, target[1]).kernel()
+    kernel = replace(kernel, variables=(*_named(_statements(text), body, kernel.variables), *kernel.variables))
     return kernel if assembled is None else as_assembled(kernel, assembled)
 
 
@@ -99,21 +89,23 @@ def _matching_brace(text: str, start: int) -> int:
     raise PtxError("a brace is not closed: the PTX is truncated")
 
 
-def _module_statements(text: str) -> dict[str, str]:
-    """The declarations of a module's variables by name."""
+def _statements(text: str) -> dict[str, str]:
+    """The declarations of variables in a module by name."""
     text = re.sub(r"\.section\b[^{]*\{[^}]*\}|\.(?:loc|file|version|target|address_size)\b[^\n]*", "", text)
-    declared = (statement.strip() for statement in text.split(";"))
+    declared = (statement.lstrip("} \t\r\n") for statement in text.split(";"))
     return {found["name"]: statement for statement in declared if (found := _VARIABLE.match(statement))}
 
 
-def _named(statements: dict[str, str], text: str) -> Iterator[Variable]:
-    """The variables that a text names, and those that their initial values name, in the module's order."""
+def _named(statements: dict[str, str], text: str, own: Sequence[Variable]) -> Iterator[Variable]:
+    """The variables of the module that a kernel's text names, and those that their initial values name, in the module's
+    order. own: the kernel's.
+    """
     found, new = set[str](), {*re.findall(r"[\w$]+", text)} & statements.keys()
     while new:
         found |= new
         new = {word for name in new for word in re.findall(r"[\w$]+", statements[name])} & statements.keys() - found
     for name, statement in statements.items():
-        if name in found and (variable := _variable(statement)):
+        if name in found - {variable.name for variable in own} and (variable := _variable(statement)):
             yield variable
 
 
