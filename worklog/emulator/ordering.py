@@ -53,20 +53,21 @@ class Ordering:
         lanes, self.size = self.batch.lanes, self.batch.block_lanes
         cells, self.warps = len(shared.bytes) // shared.grain, self.size // 32
         self.known: Array = np.zeros((lanes, self.size), np.int32)
-        self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int16)
+        self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
         self.written = np.zeros(cells, np.int32)
         shape = (cells, self.warps)
         self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
-        self.read_site = np.zeros(shape, np.int16)
+        self.read_site = np.zeros(shape, np.int32)
         self.leaving: Array = np.zeros(cells, np.int32)  # copies that still read a cell, and the site of one
-        self.leaving_site = np.zeros(cells, np.int16)
+        self.leaving_site = np.zeros(cells, np.int32)
         self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
         # What strong writes of each cell released, what strong reads have shown to a lane, and when it last fenced.
         self.flags: dict[int, Array] = {}
         self.shown: dict[int, Array] = {}
         self.fences, self.fenced = np.zeros((2, lanes), np.int32)  # the latter: fence.proxy.async
         self.clock, self.barrier = 1, 0  # the latter: of all blocks, before which everything is ordered
-        self.sites: list[Site] = []
+        self.sites: dict[int, Site] = program.sites
+        self.strong = [pc for pc, site in program.sites.items() if site.strong]
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
         self.repeated: set[int] = set()
         self.races: list[Race] = []
@@ -166,17 +167,17 @@ class Ordering:
         if known is None or lanes is not visit.mask:
             known = self._pairs(visit, lanes)
         _, cells, lane, keys, bits = known
-        site, number = visit.site, self._number(visit.site)
+        site = visit.site
         self._check_written(site, cells, lane)
         if not site.writes:
             same = self.read.reshape(-1)[keys] == self.clock
             self.readers.reshape(-1)[keys] = np.where(same, self.readers.reshape(-1)[keys] | bits, bits)
             self.read.reshape(-1)[keys] = self.clock
-            self.read_site.reshape(-1)[keys] = number
+            self.read_site.reshape(-1)[keys] = site.pc
             self.repeated.add(id(visit))
         else:
             self._check_read(site, cells, lane)
-            self._write(cells, lane % self.size, self.clock, number)
+            self._write(cells, lane % self.size, self.clock, site)
         if self.races and self.eager:
             self.report()
         if site.strong:
@@ -230,14 +231,8 @@ class Ordering:
             self.pairs[id(visit)] = out  # which keeps the visit, so that no other one gets its identity
         return out
 
-    def _number(self, site: Site) -> int:
-        number = next((k for k, known in enumerate(self.sites) if known is site), len(self.sites))
-        if number == len(self.sites):
-            self.sites.append(site)
-        return number
-
-    def _write(self, cells: Array, writer: Any, time: int, number: int) -> None:
-        self.writer[cells], self.written[cells], self.write_site[cells] = writer, time, number
+    def _write(self, cells: Array, writer: Any, time: int, site: Site) -> None:
+        self.writer[cells], self.written[cells], self.write_site[cells] = writer, time, site.pc
         self.read[cells] = 0
         self.repeated.clear()
 
@@ -256,13 +251,13 @@ class Ordering:
         cells, lanes = self._cells(lanes, starts, size)
         self._check_written(site, cells, lanes)
         self._check_read(site, cells, lanes)
-        self._write(cells, self.size + barrier, phases, self._number(site))
+        self._write(cells, self.size + barrier, phases, site)
         self.report()
 
     def arrived(self, visit: Visit, lanes: Array, barrier: int, phases: int) -> None:
         """A cp.async of these lanes arrives with a phase of an mbarrier."""
         cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
-        self._write(cells, self.size + barrier, phases, self._number(visit.site))
+        self._write(cells, self.size + barrier, phases, visit.site)
 
     def drain(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
         """Lanes issue copies, or a wgmma, from these bytes of their block: `size` from each start on."""
@@ -280,7 +275,7 @@ class Ordering:
             self.batch.tell("missing-fence", site, lane, f"{verb} {self._bytes(lane, cells[k])} which {what}", first)
         self.report()
         np.add.at(self.leaving, cells, np.int32(1))
-        self.leaving_site[cells] = self._number(site)
+        self.leaving_site[cells] = site.pc
 
     def drained(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
         """Copies have read these bytes, and their lanes have waited for them."""
@@ -288,7 +283,7 @@ class Ordering:
         np.subtract.at(self.leaving, cells, np.int32(1))
         warps = lanes % self.size // 32
         self.read[cells, warps], self.readers[cells, warps] = self.clock, np.uint32(1) << (lanes % 32).astype(np.uint32)
-        self.read_site[cells, warps] = self._number(site)
+        self.read_site[cells, warps] = site.pc
         self.repeated.clear()
 
     # Checks.
@@ -300,7 +295,7 @@ class Ordering:
         bad = (writer >= self.size) | ((writer >= 0) & (writer != lane % self.size) & (time > self.barrier))
         bad &= self.known[lane, writer] < time
         if site.strong and bad.any():
-            bad &= ~self._strong()[self.write_site[cells]]
+            bad &= ~np.isin(self.write_site[cells], self.strong)
         for number in np.unique(self.write_site[cells[bad]]) if bad.any() else ():
             own, first = bad & (self.write_site[cells] == number), self.sites[number]
             foreign = own & (writer // 32 != lane % self.size // 32)
@@ -338,7 +333,7 @@ class Ordering:
         bad = (self.readers[cells[rows], warps][:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
         bad &= (self.known[writer, readers] < read[rows, warps][:, None]) & (readers != writer % self.size)
         if site.strong:
-            bad &= ~self._strong()[self.read_site[cells[rows], warps]][:, None]
+            bad &= ~np.isin(self.read_site[cells[rows], warps], self.strong)[:, None]
         if not bad.any():
             return
         sites = self.read_site[cells[rows], warps]
@@ -355,10 +350,6 @@ class Ordering:
             what = f"refills {self._bytes(number, cells[rows[k]])} before thread {thread} has released what it reads "
             what += f"in line {first.line}{called(first)}: every reader must arrive first, after its reads"
             self.batch.tell("early-overwrite", site, number, what, first, int(own.sum()))
-
-    def _strong(self) -> Array:
-        """Of each known site, whether it races with no other strong access."""
-        return np.array([site.strong for site in self.sites])
 
     def report(self) -> bool:
         """Report the races since the last time, if there are any."""
