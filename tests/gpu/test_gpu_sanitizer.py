@@ -24,10 +24,11 @@ def test_a_right_kernel_is_clean() -> None:
     ]
 
 
-def test_a_missing_barrier_is_a_race_with_its_lines() -> None:
-    race, _ = sanitize("missing_first_barrier")
+@pytest.mark.parametrize("name", ["missing_first_barrier", "missing_second_barrier"])
+def test_a_missing_barrier_is_a_race_with_its_lines(name: str) -> None:
+    race, _ = sanitize(name)
     assert not race.passed, race.detail
-    assert "Race reported between" in race.detail and "missing_first_barrier.cu:" in race.detail
+    assert "Race reported between" in race.detail and f"{name}.cu:" in race.detail
 
 
 @pytest.mark.parametrize(("name", "verb"), [("load_without_bounds", "read"), ("store_without_bounds", "write")])

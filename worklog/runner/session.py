@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,9 +189,8 @@ def _after(session: Session, used: Harness, found: Measurement, reading: Reading
     """The verdict with the stages on the time: against one baseline, by an unbiased harness."""
     if used.biased():
         return verdict
-    if (
-        session.claimed(found.kernel) == "fp32" and found.us is not None
-    ):  # other classes may run where the peak is another
+    # Other classes may run where the peak is another.
+    if session.claimed(found.kernel) == "fp32" and found.us is not None:
         roof = after_timing.fp32_roof(_operands(session, found.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
         verdict = verdict.and_then(after_timing.judge(found.problem, found.us, *roof))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
@@ -298,7 +298,7 @@ def read(
         stages = [timed_stage(loop.stage)] if checked else []
         if checked and session.is_host_function(task.kernel):
             us = estimate_of(reading.counted("subject"), used.statistic).value
-            stages.append(timed_stage(lambda: after_timing.idle(waits_us(session, loop.bare[0]), us)))
+            stages.append(timed_stage(lambda: after_timing.idle(partial(waits_us, session, loop.bare[0]), us)))
         return reading, stages
     finally:
         if each or easy:

@@ -122,7 +122,7 @@ def _timed(
     stages.append(timed(last))
     us = found[0].us
     if stages[-1].passed and us is not None:  # it may launch on streams of its own
-        stages.append(timed(lambda: after_timing.idle(waits_us(session, launch), us)))
+        stages.append(timed(lambda: after_timing.idle(partial(waits_us, session, launch), us)))
     verdict = Verdict(tuple(stages), posed.dtype if stages[-1].passed else None)
     return [under(one, verdict) for one in found]
 
