@@ -89,7 +89,7 @@ def test_the_gate_takes_little_time_at_4096(session: Session) -> None:
     checker.check(subject)
     started = time.monotonic()
     assert checker.check(subject).accepted
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize("record", LADDER, ids=NAMES)

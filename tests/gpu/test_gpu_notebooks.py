@@ -27,7 +27,7 @@ from worklog.runner.tasks import Task
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, new_path
 
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"))
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"), reverse=True)  # the longest ones first
 SMALL = Shape.of(512)
 FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}
 

@@ -154,7 +154,7 @@ IDLE = "idle after the launch"
 WARN, FAIL = 0.95, 1.02
 MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
 QUEUES_US = 3.0  # more of them, for a host function
-WAIT_US = 50.0  # what a wait for an idle device takes at most, from Python; an H200's host took 9 to 22
+WAIT_US = 50.0  # by how much a wait for an idle device may exceed another, from Python
 ROUNDS = 3  # of launches, where a host is busy
 
 
@@ -207,9 +207,9 @@ def second_clock(
 
 def idle(waits_us: Callable[[], Sequence[float]], us: float) -> Stage:
     """waits_us: launches a few times; of each, microseconds from the end of the harness's stream to the end of all work
-    on the GPU. us: of one launch. The median of a round decides: unjoined work is there every time. An interrupt of the
-    host in the wait makes it longer, and one between the launch and the wait makes it shorter. A host that is busy for
-    a while makes a whole round longer, so up to ROUNDS are taken until one is within the limit.
+    on the GPU, beyond what an empty kernel needs. us: of one launch. The median of a round decides: unjoined work is
+    there every time. An interrupt of the host in the wait makes it longer, and one between the launch and the wait
+    makes it shorter. A busy host makes a round uncertain, so up to ROUNDS are taken until one is within the limit.
     """
     limit = WAIT_US + MISSED * us
     for _ in range(ROUNDS):

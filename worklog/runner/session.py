@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
 LEFT_S = 10.0  # for work that a kernel left on the GPU
-IDLE_LAUNCHES = 5
+IDLE_LAUNCHES = 9
 UNCHECKED: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
@@ -306,12 +306,16 @@ def read(
 
 
 def waits_us(session: Session, launch: Launch) -> list[float]:
-    """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU."""
-    waits = []
-    for _ in range(IDLE_LAUNCHES):
-        launch()
-        session.device.synchronize()
-        ended = session.timeline.host_us()
-        session.device.synchronize_all()
-        waits.append(session.timeline.host_us() - ended)
-    return waits
+    """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU, beyond
+    what that takes after an empty kernel: on a busy host, both waits are long.
+    """
+    empty = partial(session.timeline.spin, 0)
+    return [_wait_us(session, launch) - _wait_us(session, empty) for _ in range(IDLE_LAUNCHES)]
+
+
+def _wait_us(session: Session, launch: Launch) -> float:
+    launch()
+    session.device.synchronize()
+    ended = session.timeline.host_us()
+    session.device.synchronize_all()
+    return session.timeline.host_us() - ended
