@@ -40,7 +40,7 @@ test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there
 
 gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
 	@$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
-	@$(PY) -m pytest -n 8 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
+	@$(PY) -m pytest -n 4 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
 	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE)) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which

@@ -27,7 +27,8 @@ from worklog.runner.tasks import Task
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, new_path
 
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"), reverse=True)  # the longest ones first
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+SOURCES = sorted((NOTEBOOKS / "source").glob("[0-9]*.py"), reverse=True)  # the longest ones first
 SMALL = Shape.of(512)
 FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}
 
@@ -70,7 +71,7 @@ def test_it_runs_live(
         pytest.importorskip("ipywidgets", reason="this notebook shows the panel")
     monkeypatch.setattr(measure, "carry_out", partial(quick, quick_session, known, measure.carry_out))
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
-    (tmp_path / "examples").symlink_to(SOURCES[0].parents[1] / "examples")
+    (tmp_path / "examples").symlink_to(NOTEBOOKS / "examples")
     monkeypatch.chdir(tmp_path)
     assert "live · " in run_cells(text, capsys)
 

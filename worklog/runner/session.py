@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +17,7 @@ from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing
 from worklog.gate import timed as timed_stage
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
+from worklog.harness.launch import blocked
 from worklog.kernel import Kernel, Subject, rung, tensor_operands
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape, random_inputs
@@ -298,24 +300,27 @@ def read(
         stages = [timed_stage(loop.stage)] if checked else []
         if checked and session.is_host_function(task.kernel):
             us = estimate_of(reading.counted("subject"), used.statistic).value
-            stages.append(timed_stage(lambda: after_timing.idle(partial(waits_us, session, loop.bare[0]), us)))
+            waits = partial(waits_us, session, loop.bare[0], used.queue)
+            stages.append(timed_stage(lambda: after_timing.idle(waits, us)))
         return reading, stages
     finally:
         if each or easy:
             checker.restore()
 
 
-def waits_us(session: Session, launch: Launch) -> list[float]:
+def waits_us(session: Session, launch: Launch, queued: bool) -> list[float]:
     """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU, beyond
-    what that takes after an empty kernel: on a busy host, both waits are long.
+    what that takes after an empty kernel: on a busy host, both waits are long. queued: whether a launch may be enqueued
+    behind a blocking kernel; without it, a GPU that is faster than its host may have ended all work by then.
     """
+
+    def wait_us(one: Launch) -> float:
+        with blocked(session.timeline) if queued else nullcontext():
+            one()
+        session.device.synchronize()
+        ended = session.timeline.host_us()
+        session.device.synchronize_all()
+        return session.timeline.host_us() - ended
+
     empty = partial(session.timeline.spin, 0)
-    return [_wait_us(session, launch) - _wait_us(session, empty) for _ in range(IDLE_LAUNCHES)]
-
-
-def _wait_us(session: Session, launch: Launch) -> float:
-    launch()
-    session.device.synchronize()
-    ended = session.timeline.host_us()
-    session.device.synchronize_all()
-    return session.timeline.host_us() - ended
+    return [wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)]

@@ -122,7 +122,8 @@ def _timed(
     stages.append(timed(last))
     us = found[0].us
     if stages[-1].passed and us is not None:  # it may launch on streams of its own
-        stages.append(timed(lambda: after_timing.idle(partial(waits_us, session, launch), us)))
+        waits = partial(waits_us, session, launch, used.queue and not ready.waits)
+        stages.append(timed(lambda: after_timing.idle(waits, us)))
     verdict = Verdict(tuple(stages), posed.dtype if stages[-1].passed else None)
     return [under(one, verdict) for one in found]
 

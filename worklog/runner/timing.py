@@ -245,7 +245,7 @@ def _witnesses(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
             )
         alone = _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])  # doesn't rotate
-        left = idle(partial(waits_us, session, alone), read_us)
+        left = idle(partial(waits_us, session, alone, used.queue), read_us)
         if not left.passed:
             raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
         if call.cross_check == "none":
