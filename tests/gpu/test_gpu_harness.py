@@ -79,6 +79,12 @@ def test_lengths_between_the_calibrated_ones_are_read_right(session: Session, us
     assert read - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
 
+def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(session: Session) -> None:
+    cublas, shape = session.baselines["fp32"], Shape.of(256)
+    assert 1 <= cublas.kernels(shape) <= 3 and cublas.kernels(Shape.of(4096)) == 1
+    assert session.checker(shape).check(cublas).accepted
+
+
 @pytest.mark.parametrize("size", [256, 1024])
 def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
     found = measured(BASELINE, Shape.of(size), Harness().but(budget_s=2.0))

@@ -144,7 +144,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
 
     written: list[bool] = []
     path = tmp_path / "peers.json"
-    held = {"of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2, "sm_mhz": [[1980.0] * 2] * 2}
+    held = {"work": "cuBLAS", "of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2, "sm_mhz": [[1980.0] * 2] * 2}
     others = [OtherHarness("NVBench cold", reads_three_too_long), OtherHarness("no number", reads_no_number)]
     others += [OtherHarness("broken", fails_at_the_second), OtherHarness("missing", is_not_installed, "torch")]
     replaced = dict(gpu=virtual_gpu, HARNESSES=others, coverage=lambda: [held])
@@ -155,7 +155,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
     only = open_comparison(peers.compare(tmp_path / "only.json", only="intervals"))
     assert not only.harnesses and only.document["complete"]
-    assert only.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(only)
+    assert only.coverage() == {"cuBLAS at 256": (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(only)
     assert peers.compare(path, lambda done, total, doing: written.append(bool(path.stat().st_size))) == path
     assert not written[0] and all(written[1:]), "after each step"
     found = open_comparison(path)
@@ -186,18 +186,18 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
 
 CHILD = """
 import json, sys
-sizes, count = sys.argv[1:]
+works, count = json.loads(sys.argv[1]), sys.argv[2]
 print("a library says something")
 one = {"intervals_us": [[9.0, 10.0, 11.0]] * int(count), "sm_mhz": [1980.0] * int(count), "wall_s": [0.5], "kernels": 2}
-print(json.dumps({s: one for s in sizes.split(",")}))
+print(json.dumps([one for kind, size in works]))
 """
 
 
-def coverage_of(*processes: list[list[float]], mhz: float = 1980.0) -> dict[float, tuple[float, float]]:
-    """mhz: the clock of every second reading."""
+def coverage_of(*processes: list[list[float]], mhz: float = 1980.0, kernels: int = 1) -> tuple[float, float]:
+    """In one process, and across processes. mhz: the clock of every second reading."""
     clocks = [[1980.0, mhz] * (len(process) // 2) for process in processes]
-    point = {"work": "cuBLAS", "of": 256, "intervals_us": list(processes), "sm_mhz": clocks, "wall_s": 0.1}
-    return Comparison({"promises": {"coverage": [point]}}).coverage()
+    point = {"work": "cuBLAS", "of": 256, "intervals_us": list(processes), "sm_mhz": clocks, "kernels": kernels}
+    return Comparison({"promises": {"coverage": [point]}}).coverage()["cuBLAS at 256"]
 
 
 DECLARED = """
@@ -264,20 +264,11 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.Monke
 
 
 def test_each_process_reads_each_size() -> None:
-    found = peers.coverage(processes=3, pairs=2, sizes=(256, 512), command=[sys.executable, "-c", CHILD])
-    assert [point["of"] for point in found] == [256, 512]
+    works = ("cuBLAS", 256), ("shared", 512)
+    found = peers.coverage(processes=3, pairs=2, works=works, command=[sys.executable, "-c", CHILD])
+    assert [(point["work"], point["of"]) for point in found] == [*works]
     assert all(np.shape(point["intervals_us"]) == (3, 4, 3) and point["wall_s"] == 0.5 for point in found)
     assert [point["kernels"] for point in found] == [2, 2]
-
-
-def test_the_tracer_counts_the_kernels_of_a_call_or_says_why_not() -> None:
-    gpu = VirtualGpu()
-    first, second = gpu.kernel(4.0), gpu.kernel(7.5)
-    for load in (first, second):
-        load()
-    assert peers.kernels_of(gpu, lambda: (first(), second())) == 2  # type: ignore[arg-type, func-returns-value]
-    gpu.cupti.refuses = True
-    assert "MULTIPLE_SUBSCRIBERS" in str(peers.kernels_of(gpu, first))  # type: ignore[arg-type]
 
 
 def test_a_child_that_fails_ends_the_measurement_with_its_last_line() -> None:
@@ -298,15 +289,16 @@ def test_a_child_that_fails_ends_the_measurement_with_its_last_line() -> None:
 def test_a_pair_holds_if_its_difference_at_one_clock_is_within_both_half_widths_in_quadrature(
     one: list[float], other: list[float], mhz: float, share: float
 ) -> None:
-    assert coverage_of([one, other], mhz=mhz)[256][0] == share
+    assert coverage_of([one, other], mhz=mhz)[0] == share
 
 
 def test_an_effect_of_the_process_shows_across_processes_only() -> None:
-    one, other = ([[x - 0.1, x, x + 0.1]] * 8 for x in (10.0, 11.0))
-    assert coverage_of(one, other)[256] == (1.0, 0.0)
+    one, other = ([[x - 0.1, x, x + 0.1]] * 8 for x in (10.0, 10.3))
+    assert coverage_of(one, other) == (1.0, 0.0)
+    assert coverage_of(one, other, kernels=2) == (1.0, 1.0), "the gap before a second kernel differs between processes"
 
 
 def test_intervals_of_the_right_width_hold_in_95_percent() -> None:
     middles = np.random.default_rng(0).standard_normal((10, 400))
-    found = coverage_of(*[[[x - 1.96, x, x + 1.96] for x in process] for process in middles])[256]
+    found = coverage_of(*[[[x - 1.96, x, x + 1.96] for x in process] for process in middles])
     assert all(share == approx(0.95, abs=0.015) for share in found)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+from pytest import approx
 
 from worklog.cli.figures import others
 from worklog.cli.readme import markdown, markers
@@ -18,8 +20,9 @@ from worklog.problem.gemm import Shape
 from worklog.runner import measure
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
-from worklog.runs.comparison import open_comparison
+from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.run import CHAPTERS, Run, open_run, recordings
+from worklog.runs.samples import process_half_us
 from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,19 +149,27 @@ def test_what_the_readme_states_about_small_sizes(h200: Run) -> None:
 
 
 @pytest.fixture(scope="module")
-def coverage() -> dict[float, tuple[float, float]]:
-    return open_comparison(part="intervals").coverage()
+def intervals() -> Comparison:
+    return open_comparison(part="intervals")
 
 
-def test_the_intervals_hold_in_95_percent_of_pairs(coverage: dict[float, tuple[float, float]]) -> None:
+def test_the_intervals_hold_in_95_percent_of_pairs(intervals: Comparison) -> None:
     """Of 200 pairs in one process, and 200 across processes; 2 % are chance."""
-    assert {*coverage} == {256, 1024, 2048, 4096}
-    assert all(0.93 <= share <= 0.99 for size in (1024, 2048, 4096) for share in coverage[size]), coverage
+    found = intervals.coverage()
+    assert {*found} == {*(f"cuBLAS at {size}" for size in (256, 1024, 2048, 4096)), "shared at 256"}
+    assert all(0.93 <= share <= 0.99 for shares in found.values() for share in shares), found
 
 
-@pytest.mark.xfail(strict=True, reason="cuBLAS launches two kernels at 256, whose gap differs between processes")
-def test_the_intervals_hold_at_256_too(coverage: dict[float, tuple[float, float]]) -> None:
-    assert min(coverage[256]) >= 0.93
+def test_what_differs_between_processes_is_as_recorded(intervals: Comparison) -> None:
+    """The middles of the processes vary by it, and by what their readings vary. 25 processes know it to 15 %."""
+    points = {(one["work"], one["of"]): one for one in intervals.document["promises"]["coverage"]}
+    for work, kernels in (("cuBLAS", 2), ("shared", 1)):
+        point = points[work, 256]
+        clocks = np.array(point["sm_mhz"])
+        us = np.array(point["intervals_us"])[..., 1] * clocks / clocks.mean()
+        process = us.mean(axis=1).var(ddof=1) - us.var(axis=1, ddof=1).mean() / us.shape[1]
+        assert point["kernels"] == kernels
+        assert process**0.5 == approx(process_half_us(kernels) / 1.96, rel=0.4)
 
 
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:

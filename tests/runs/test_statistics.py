@@ -14,8 +14,20 @@ from pytest import approx
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.samples import PILOT, STUDENT, estimate_of, median, over_shapes, paired_ratio
-from worklog.settings import PITFALLS
+from worklog.runs.samples import (
+    GAP_SD_US,
+    OVERHEAD_SD_US,
+    PILOT,
+    STUDENT,
+    Reading,
+    Sample,
+    estimate_of,
+    median,
+    over_shapes,
+    paired_ratio,
+    summarize,
+)
+from worklog.settings import PITFALLS, Harness
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
 STATISTICS = next(pitfall.values for pitfall in PITFALLS if pitfall.setting == "statistic")
@@ -155,3 +167,27 @@ def test_the_interval_holds_although_its_width_decides_when_sampling_stops() -> 
         assert found.relative_half_width <= 0.0021
         held += found.low <= 100 <= found.high
     assert 0.93 <= held / runs <= 0.97
+
+
+@pytest.mark.parametrize("kernels", [[1, 2], [2, 1], [1, 1], [3, 2]])
+def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
+    """Launches of 5 and 8 µs in 600 processes, each with its own overhead and its own gap between kernels."""
+    rng, runs, held = np.random.default_rng(0), 600, np.zeros(2)
+    for _ in range(runs):
+        overhead, gap = rng.normal(3.0, OVERHEAD_SD_US), rng.normal(1.0, GAP_SD_US)
+        true = [us + count - 1 for us, count in zip((5.0, 8.0), kernels, strict=True)]
+        reading = Reading(kernels=kernels)
+        for us, count, samples in zip((5.0, 8.0), kernels, (reading.subject, reading.baseline), strict=True):
+            read = overhead + us + gap * (count - 1) + 0.01 * rng.standard_normal(40)
+            samples += [Sample(one, 1980.0, placement=number // 4) for number, one in enumerate(read)]
+        found = summarize(Reading.of_columns(reading.columns()), Harness().as_dict(), {"offset_us": 3.0})
+        assert found.ratio is not None and found.ratio.process is not None
+        held += found.time.low <= true[0] <= found.time.high, found.ratio.low <= true[1] / true[0] <= found.ratio.high
+    assert all(0.93 <= share <= 0.99 for share in held / runs)
+
+
+def test_what_differs_between_processes_cancels_in_a_ratio_to_itself() -> None:
+    samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
+    found = summarize(Reading(samples, samples, kernels=[2, 2]), Harness().as_dict(), {"offset_us": 3.0})
+    assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
+    assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (1.0, 1.0)

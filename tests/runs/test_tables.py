@@ -224,8 +224,9 @@ def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples() -> No
     assert "<b>exact</b>" in repr(failed) and "&lt;b&gt;exact" in failed._repr_html_()
 
 
-def test_both_parts_of_an_interval_are_shown_in_percent_of_the_time() -> None:
+def test_the_parts_of_an_interval_are_shown_in_percent_of_the_time() -> None:
     m = replace(measured("warptiled"), us_low=99.2, us_high=100.8, us_launches=0.02, us_placement=0.8)
     assert "±0.02 % of launches, ±0.80 % of placement" in repr(m) and "of placement" in m._repr_html_()
-    assert "0.02 %, 0.80 %" in details(m).values()
+    assert "0.02 % launches, 0.80 % placement" in details(m).values()
     assert "of placement" not in repr(measured("warptiled")), "of one placement"
+    assert "±0.80 % of placement, ±0.50 % of process" in repr(replace(m, us_process=0.5))

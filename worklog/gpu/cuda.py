@@ -295,6 +295,7 @@ class Cublas:
         cublas.setMathMode(self.handle, MATH_MODES[math])
         # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.
         self.workspace = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
+        self._kernels: dict[Shape, int] = {}
         self.follow(device.stream)
 
     @property
@@ -305,8 +306,25 @@ class Cublas:
 
     def follow(self, stream: Any) -> None:
         """Enqueue on this stream from now on."""
+        self.stream = stream
         self._call("SetStream_v2", ctypes.c_void_p(stream.ptr))
         self.use_workspace(self.workspace)  # which cuBLAS forgets when the stream changes
+
+    def kernels(self, shape: Shape) -> int:
+        """How many kernels a launch at this shape enqueues: the nodes of a CUDA graph that is never launched, whose
+        operands have no memory of their own.
+        """
+        if shape not in self._kernels:
+            own, count = self.workspace, ctypes.c_size_t()
+            with self.stream:
+                self.stream.begin_capture()
+                try:
+                    self.enqueue(shape, 1.0, own, own, 0.0, own)
+                finally:
+                    graph = self.stream.end_capture()
+            nvidia_library("cuda").cuGraphGetNodes(ctypes.c_void_p(graph.graph), None, ctypes.byref(count))
+            self._kernels[shape] = count.value
+        return self._kernels[shape]
 
     def workspace_elements(self, shape: Shape) -> int:
         """The same at every shape."""

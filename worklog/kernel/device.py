@@ -135,3 +135,6 @@ class Subject(Protocol):
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Enqueue C = alpha A B + beta C on the device's stream, without waiting."""
+
+    def kernels(self, shape: Shape) -> int:
+        """How many kernels a launch at this shape enqueues."""

@@ -52,6 +52,10 @@ class Loaded:
         """Elements (float32) of the workspace that a launch at this shape needs."""
         return self._at(shape)[1]
 
+    def kernels(self, shape: Shape) -> int:
+        """How many kernels a launch at this shape enqueues: its passes."""
+        return len(self._at(shape)[0])
+
     def use_workspace(self, buffer: Buffer) -> None:
         """Take this memory from the next launch on."""
         self.workspace = buffer

@@ -3,10 +3,10 @@
 A harness that is missing or fails gets a row with the reason, and the document is written after every harness, so that
 a crash in foreign code loses nothing.
 
-`coverage` starts child processes one after the other, since physical pages and the event overhead differ between
-processes; `python -m worklog.peers.compare SIZES COUNT` is such a child, and calibrates the overhead for itself.
-It prints JSON: for each size, each reading's low, middle and high in microseconds without overhead, its SM clock, its
-seconds, and the number of kernels that cuBLAS launches, or why the tracer can't count them.
+`coverage` starts child processes one after the other, since physical pages, the event overhead and the gaps between
+kernels differ between processes; `python -m worklog.peers.compare WORKS COUNT` is such a child, and calibrates the
+overhead for itself. It prints JSON, an item for each work: each reading's low, middle and high in microseconds without
+the overhead, its SM clock and its seconds, and the number of kernels of a launch.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from worklog.errors import BadSetting, ChildFailed, install_command
+from worklog.errors import ChildFailed, install_command
 from worklog.gpu import gpu, software, tool
+from worklog.kernel import rung
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runner.declare import Benchmark
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import Table, claimed, median, new_path, runs_dir, write_text
 from worklog.runs.comparison import CUBLAS, SCHEMA, Comparison, Row
 from worklog.settings import Harness
-
-if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
@@ -47,7 +45,7 @@ def compare(
     out: Path | None = None, progress: Progress = silent, only: str | None = None, benchmarks: Sequence[Benchmark] = ()
 ) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
-    about four; the path of the document. only: "intervals" for the latter alone. benchmarks: time these instead, cold
+    about five; the path of the document. only: "intervals" for the latter alone. benchmarks: time these instead, cold
     and hot. Raises NoGpu, BadRunFile where it cannot be written, and what `declared_works` raises.
     """
     from worklog.peers.harnesses import declared_works, works_on
@@ -233,9 +231,9 @@ def text(comparison: Comparison) -> str:
     same = promises.get("aa")
     if same:
         lines.append(f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals")
-    for size, (within, across) in comparison.coverage().items():
+    for work, (within, across) in comparison.coverage().items():
         lines.append(
-            f"cuBLAS {size:g}: the 95 % interval of a difference holds 0 in {within:.1%} of pairs in one process, "
+            f"{work}: the 95 % interval of a difference holds 0 in {within:.1%} of pairs in one process, "
             f"{across:.1%} across processes"
         )
     for point in promises.get("wall_s", ()):
@@ -245,8 +243,9 @@ def text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-COVERAGE_SIZES = (256, 1024, 2048, 4096)
-PROCESSES, PAIRS = 10, 20  # of each process: 200 pairs in total
+# cuBLAS launches two kernels at 256, and one at the other sizes. The rung is a short launch of one kernel.
+COVERAGE_WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))
+PROCESSES, PAIRS = 25, 8  # of each process: 200 pairs in total
 LIMIT_S = 300.0  # for one child
 
 
@@ -254,15 +253,15 @@ def coverage(
     *,
     processes: int = PROCESSES,
     pairs: int = PAIRS,
-    sizes: Sequence[int] = COVERAGE_SIZES,
+    works: Sequence[tuple[str, int]] = COVERAGE_WORKS,
     command: Sequence[str] = (sys.executable, "-P", "-m", "worklog.peers.compare"),
 ) -> list[dict[str, Any]]:
-    """For each size, the intervals of 2 x pairs readings in each process, and the median seconds of a reading. Raises
+    """For each work, the intervals of 2 x pairs readings in each process, and the median seconds of a reading. Raises
     ChildFailed with the last line that the child printed.
     """
-    found: list[dict[str, Any]] = []
+    found: list[list[dict[str, Any]]] = []
     for _ in range(processes):
-        arguments = [*command, ",".join(map(str, sizes)), str(2 * pairs)]
+        arguments = [*command, json.dumps(works), str(2 * pairs)]
         child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if child.returncode:
             words = (child.stderr.strip().splitlines() or ["no message"])[-1]
@@ -270,19 +269,19 @@ def coverage(
         found.append(json.loads(child.stdout.splitlines()[-1]))
     return [
         {
-            "work": "cuBLAS",
+            "work": kind,
             "of": size,
-            "intervals_us": [one[str(size)]["intervals_us"] for one in found],
-            "sm_mhz": [one[str(size)]["sm_mhz"] for one in found],
-            "wall_s": median([s for one in found for s in one[str(size)]["wall_s"]]).value,
-            "kernels": found[0][str(size)]["kernels"],
+            "intervals_us": [one["intervals_us"] for one in each],
+            "sm_mhz": [one["sm_mhz"] for one in each],
+            "wall_s": median([s for one in each for s in one["wall_s"]]).value,
+            "kernels": each[0]["kernels"],
         }
-        for size in sizes
+        for (kind, size), each in zip(works, zip(*found, strict=True), strict=True)
     ]
 
 
-def main(sizes: str, count: str) -> None:
-    """Read each size `count` times in turn."""
+def main(works: str, count: str) -> None:
+    """Read each work `count` times in turn."""
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.calibration import read_known_lengths
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -290,28 +289,20 @@ def main(sizes: str, count: str) -> None:
     device = CudaDevice()
     timeline = CudaTimeline(device)
     overhead = read_known_lengths(timeline).offset_us
-    ours, found = OurHarness(timeline, device, overhead), dict[str, Any]()
-    for size in map(int, sizes.split(",")):
-        work = product(size)
+    ours, found = OurHarness(timeline, device, overhead), list[dict[str, Any]]()
+    for kind, size in json.loads(works):
+        work = product(size, None if kind == CUBLAS else rung(kind))
         reads = [ours.read(work) for _ in range(int(count))]
         times = [read.interval.shifted(-overhead) for read in reads]
-        found[str(size)] = {
-            "intervals_us": [[us.low, us.value, us.high] for us in times],
-            "sm_mhz": [read.sm_mhz for read in reads],
-            "wall_s": [read.wall_s for read in reads],
-        }
-    for name, of in found.items():  # last: the tracer slows launches
-        of["kernels"] = kernels_of(timeline, partial(product(int(name)).enqueue, device.stream))
+        found.append(
+            {
+                "intervals_us": [[us.low, us.value, us.high] for us in times],
+                "sm_mhz": [read.sm_mhz for read in reads],
+                "wall_s": [read.wall_s for read in reads],
+                "kernels": work.kernels,
+            }
+        )
     print(json.dumps(found))
-
-
-def kernels_of(timeline: CudaTimeline, launch: Callable[[], None]) -> int | str:
-    """How many kernels a launch enqueues, counted by the tracer; the reason if it can't."""
-    try:
-        with timeline.tracer(queued=True) as traced:
-            return len(traced(launch, ()))
-    except BadSetting as error:
-        return str(error)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from worklog.runs import Estimate, event_overhead_us, median
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.kernel import Kernel
     from worklog.runner.session import Session
 
 SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
@@ -37,9 +38,9 @@ SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
 
 @dataclass(frozen=True)
 class Work:
-    """Something to time: "spin" of a length in microseconds, "cuBLAS" of a size N, or a declared benchmark with the
-    value of its last axis of numbers above 0. enqueue takes a CuPy stream.
-    move: moves its buffers to a new random placement; settle: back to their own; None for work without buffers.
+    """Something to time: "spin" of a length in microseconds, "cuBLAS" or a rung of a size N, or a declared benchmark
+    with the value of its last axis of numbers above 0. enqueue takes a CuPy stream. move: moves its buffers to a new
+    random placement; settle: back to their own; None for work without buffers. kernels: of one call, if known.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Work:
     enqueue: Callable[[Any], None]
     move: Callable[[], None] | None = None
     settle: Callable[[], None] | None = None
+    kernels: int | None = None
 
 
 class Read(NamedTuple):
@@ -105,38 +107,47 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
     return works
 
 
-def product(size: int) -> Work:
-    """FP32 cuBLAS at a size, in buffers that can move in a pool of its own, if the GPU's memory has room for one."""
+def product(size: int, kernel: Kernel | None = None) -> Work:
+    """FP32 cuBLAS, or a kernel without a workspace, at a size, in buffers that can move in a pool of its own, if the
+    GPU's memory has room for one.
+    """
     from worklog.gpu.cuda import Cublas, CudaDevice
 
     shape, device = Shape(size, size, size), CudaDevice()
-    cublas = Cublas(device)
+    subject = kernel.load(device) if kernel else Cublas(device)
+    cublas = subject if isinstance(subject, Cublas) else None
     home = (*map(device.upload, random_inputs(shape, np.random.default_rng(0))), device.allocate(size * size))
-    own = cublas.workspace
-    sizes = [size * size] * 3 + [own.size]
+    own = [cublas.workspace] if cublas else []
+    sizes = [size * size] * 3 + [one.size for one in own]
     now, pool = list(home), Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)
     device.synchronize()
 
     def enqueue(stream: Any) -> None:
         if stream is not device.stream:
             device.stream = stream
-            cublas.follow(stream)
-        cublas.enqueue(shape, 1.0, now[0], now[1], 0.0, now[2])
+            if cublas:
+                cublas.follow(stream)
+        subject.enqueue(shape, 1.0, now[0], now[1], 0.0, now[2])
 
     def move() -> None:
         assert pool is not None
-        *now[:], workspace = pool.place(sizes)
-        cublas.use_workspace(workspace)
+        placed = pool.place(sizes)
+        now[:] = placed[:3]
+        use(placed[3:])
         device.copy(now[0], home[0])
         device.copy(now[1], home[1])
 
     def settle() -> None:
         now[:] = home
-        cublas.use_workspace(own)
+        use(own)
+
+    def use(workspaces: Sequence[Any]) -> None:
+        if cublas:
+            cublas.use_workspace(*workspaces)
 
     enqueue(device.stream)
     device.synchronize()
-    return Work("cuBLAS", size, enqueue, None if pool is None else move, settle)
+    return Work(subject.name, size, enqueue, None if pool is None else move, settle, subject.kernels(shape))
 
 
 def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Work]:

@@ -295,6 +295,7 @@ def read(
         (ours, first, *further), move = loop.launches, None if pool is None else loop.move
         how = {"size": size, "offset_us": offset, "move": move, "further": further}
         reading = time_pair(session.timeline, ours, first, used, **how)
+        reading.kernels = [one.kernels(task.problem) for one in (subject, *baselines)]
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed_stage(loop.stage)] if checked else []

@@ -18,6 +18,7 @@ from msgspec import Meta
 from worklog.errors import NothingToDraw
 from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
 from worklog.runs.run import recordings, source_label
+from worklog.runs.samples import Estimate, process_half_us
 
 if TYPE_CHECKING:
     import pandas
@@ -67,11 +68,13 @@ class Same(TypedDict):
 
 
 class Coverage(TypedDict):
-    """For each process, the interval and the SM clock of each reading."""
+    """For each process, the interval and the SM clock of each reading. kernels: of one launch; 1 in older files."""
 
+    work: str
     of: float
     intervals_us: list[list[Interval]]
     sm_mhz: list[list[float]]
+    kernels: NotRequired[int]
 
 
 class Promises(TypedDict):
@@ -175,9 +178,10 @@ class Comparison:
                 found[row.ruler].append((row.of, row.us - row.of))
         return {name: points for name, points in found.items() if points}
 
-    def coverage(self) -> dict[float, tuple[float, float]]:
-        """By size of cuBLAS: in how many of the pairs of readings the 95 % interval of their difference holds 0, for
-        pairs in one process and pairs across processes. 0.95 is what it should be. Empty where it isn't recorded.
+    def coverage(self) -> dict[str, tuple[float, float]]:
+        """By work, such as "cuBLAS at 256": in how many of the pairs of readings the 95 % interval of their difference
+        holds 0, for pairs in one process and pairs across processes, whose intervals include what differs between
+        processes. 0.95 is what it should be. Empty where it isn't recorded.
 
         The readings are compared at one clock: an interval is of the time at the SM clock that the reading states, and
         where the clocks aren't locked, that clock differs by a few tenths of a percent between readings.
@@ -185,25 +189,28 @@ class Comparison:
         found = {}
         for point in self.document["promises"].get("coverage", ()):
             clocks = np.array(point["sm_mhz"])
-            processes = (point["intervals_us"] * (clocks / clocks.mean())[..., None]).tolist()
-            within = [pair for one in processes for pair in zip(one[::2], one[1::2], strict=False)]
-            across = [
-                pair
-                for one, other in zip(processes, processes[1:] + processes[:1], strict=True)
-                for pair in zip(one[::2], other[1::2], strict=False)
+            at_one_clock = (point["intervals_us"] * (clocks / clocks.mean())[..., None]).tolist()
+            here = [[Estimate(us, low, high) for low, us, high in process] for process in at_one_clock]
+            process = process_half_us(point.get("kernels", 1))
+            anywhere = [[one.between_processes(process) for one in each] for each in here]
+            within = [pair for each in here for pair in zip(each[::2], each[1::2], strict=False)]
+            across = [  # each reading of a process with one of another process
+                (each[number], anywhere[(index + 1 + number // 2 % (len(here) - 1)) % len(here)][number + 1])
+                for index, each in enumerate(anywhere if len(here) > 1 else ())
+                for number in range(0, len(each) - 1, 2)
             ]
-            found[point["of"]] = (_held(within), _held(across) if len(processes) > 1 else float("nan"))
+            found[f"{point['work']} at {point['of']:g}"] = (_held(within), _held(across))
         return found
 
 
-def _held(pairs: Sequence[tuple[Interval, Interval]]) -> float:
-    """The share of pairs whose difference has 0 in its 95 % interval. That interval adds the sides of both in
-    quadrature, the lower of one and the upper of the other (MOVER: Zou and Donner 2008), since an interval of order
-    statistics need not be symmetric.
+def _held(pairs: Sequence[tuple[Estimate, Estimate]]) -> float:
+    """The share of pairs whose difference has 0 in its 95 % interval, NaN without pairs. That interval adds the sides
+    of both in quadrature, the lower of one and the upper of the other (MOVER: Zou and Donner 2008), since an interval
+    of order statistics need not be symmetric.
     """
-    ordered = (sorted(pair, key=lambda interval: interval[1]) for pair in pairs)
+    ordered = (sorted(pair, key=lambda one: one.value) for pair in pairs)
     held = [
-        upper[1] - lower[1] <= math.hypot(lower[2] - lower[1], upper[1] - upper[0]) + 1e-12 * upper[1]
+        upper.value - lower.value <= math.hypot(lower.high - lower.value, upper.value - upper.low) + 1e-12 * upper.value
         for lower, upper in ordered
     ]
     return sum(held) / len(held) if held else float("nan")

@@ -53,6 +53,7 @@ class Samples(TypedDict, total=False):
     counts: list[int]
     placement: list[int]
     baseline_placement: list[int]
+    kernels: list[int]
 
 
 class Entry(TypedDict, total=False):
@@ -92,6 +93,7 @@ class Measurement:
     us_high: float | None = None
     us_launches: float | None = None
     us_placement: float | None = None
+    us_process: float | None = None
     overhead_us: float | None = None
     tflops: Positive | None = None
     ratio: Positive | None = None
@@ -99,6 +101,7 @@ class Measurement:
     ratio_high: float | None = None
     ratio_launches: float | None = None
     ratio_placement: float | None = None
+    ratio_process: float | None = None
     of_ceiling: float | None = None
     of_roof: float | None = None
     datapath: str | None = None

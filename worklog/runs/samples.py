@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ class Energy:
 class Reading:
     """All samples of a subject and of the baseline, turn by turn, and what went wrong while they were taken. hot:
     microseconds of one launch in a row, of the subject and of the baseline, a value for each batch; [] if not taken.
-    further: samples of further baselines of the same turns; hot goes on with theirs.
+    further: samples of further baselines of the same turns; hot goes on with theirs. kernels: how many one launch
+    enqueues, of the subject and of each baseline; [] if not known.
     """
 
     subject: list[Sample] = field(default_factory=list)
@@ -66,12 +68,17 @@ class Reading:
     hot: list[list[float]] = field(default_factory=list)
     energy: Energy | None = None
     further: list[list[Sample]] = field(default_factory=list)
+    kernels: list[int] = field(default_factory=list)
 
     def pairs(self) -> list[Reading]:
         """The subject with each baseline, the first one first: the same turns, paired sample by sample."""
         each = [self.baseline, *self.further]
         hot = [[self.hot[0], one] for one in self.hot[1:]] or [self.hot] * len(each)
-        return [replace(self, baseline=one, hot=its, further=[]) for one, its in zip(each, hot, strict=True)]
+        kernels = [[self.kernels[0], one] for one in self.kernels[1:]] or [self.kernels] * len(each)
+        return [
+            replace(self, baseline=one, hot=its, further=[], kernels=counts)
+            for one, its, counts in zip(each, hot, kernels, strict=True)
+        ]
 
     def counted(self, which: str) -> list[float]:
         """Microseconds of the samples of "subject" or "baseline" that count."""
@@ -118,13 +125,15 @@ class Reading:
             "placement": [s.placement for s in self.subject],
             "baseline_placement": [s.placement for s in self.baseline],
             **dict(zip(HOT, ([round(us, 3) for us in one] for one in self.hot), strict=False)),
+            **({"kernels": self.kernels} if self.kernels else {}),
         }
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Sequence[Any]]) -> Reading:
         """The samples of a run file. A file from before `placement` has one placement."""
         hot = [list(columns[name]) for name in HOT if name in columns]
-        return cls(_samples(columns, ""), _samples(columns, "baseline_"), hot=hot)
+        kernels = list(columns.get("kernels", ()))
+        return cls(_samples(columns, ""), _samples(columns, "baseline_"), hot=hot, kernels=kernels)
 
     def _counting(self, which: str) -> list[Sample]:
         return [sample for sample in getattr(self, which) if sample.counts]
@@ -149,6 +158,10 @@ PILOT = 9  # placements from which the variance is estimated: see median()
 STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
            2.3060041352)  # fmt: skip
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
+# Standard deviations between processes on one GPU, in microseconds: of the event overhead beyond its calibration, and
+# of the gap before each further kernel of a launch. As recorded by `worklog peers --only intervals`.
+OVERHEAD_SD_US, GAP_SD_US = 0.03, 0.1
+NORMAL = NormalDist().inv_cdf(0.975)
 
 Values = NDArray[np.float64]
 
@@ -158,8 +171,9 @@ class Estimate:
     """A value and its 95 % interval, in the samples' unit. With fewer than 6 samples in one placement, the interval is
     their whole range.
 
-    launches, placement: half-widths of the interval's two parts, whose squares add up to the interval's: what varies
-    between launches in one placement, and what varies between placements. None where they can't be separated.
+    launches, placement, process: half-widths of the interval's parts, whose squares add up to the interval's: what
+    varies between launches in one placement, between placements, and between processes. None where the first two can't
+    be separated, and where the third isn't known and so not in the interval.
     """
 
     value: float
@@ -167,6 +181,7 @@ class Estimate:
     high: float
     launches: float | None = None
     placement: float | None = None
+    process: float | None = None
 
     @property
     def half_width(self) -> float:
@@ -180,7 +195,12 @@ class Estimate:
 
     def shifted(self, by: float) -> Estimate:
         """The same plus a constant."""
-        return Estimate(self.value + by, self.low + by, self.high + by, self.launches, self.placement)
+        return replace(self, value=self.value + by, low=self.low + by, high=self.high + by)
+
+    def between_processes(self, half: float) -> Estimate:
+        """The same for any process: wider on each side, by a half-width in quadrature."""
+        low, high = (math.hypot(self.value - one, half) for one in (self.low, self.high))
+        return replace(self, low=self.value - low, high=self.value + high, process=half)
 
 
 def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate:
@@ -319,7 +339,7 @@ def summarize(
 
     settings: offset, timer, statistic and roof, as Harness.as_dict gives them. calibration: its offset_us, where the
     settings remove it. flops: of one launch. peak_tflops: the FP32 peak at the samples' clock; the setting `roof` may
-    replace it.
+    replace it. Where the launches' kernels are known, both intervals hold for other processes, too.
     """
     overhead, statistic = event_overhead_us(settings, calibration), str(settings["statistic"])
     time = _estimate(samples, "subject", statistic).shifted(-overhead)
@@ -330,12 +350,29 @@ def summarize(
     elif samples.baseline:
         value = (_estimate(samples, "baseline", statistic).value - overhead) / time.value
         ratio = Estimate(value, value, value)
+    if samples.kernels and statistic == "median":
+        gaps = [count - 1 for count in samples.kernels]
+        if ratio:
+            each = [1 / time.value, 1 / (ratio.value * time.value)]
+            relative = _process_half(each[0] - each[1], gaps[0] * each[0] - gaps[1] * each[1])
+            ratio = ratio.between_processes(ratio.value * relative)
+        time = time.between_processes(process_half_us(samples.kernels[0]))
     rate = None if flops is None else flops / time.value / 1e6
     peak = peak_tflops if settings["roof"] == "fp32" else BF16_DATASHEET_TFLOPS
     of_peak = None if rate is None or peak is None else rate / peak
     hot = median(samples.hot[0]) if samples.hot else None
     hot_ratio = paired_ratio(samples.hot[1], samples.hot[0]) if len(samples.hot) > 1 else None
     return Summary(time, ratio, samples.sm_mhz, rate, of_peak, hot, hot_ratio)
+
+
+def process_half_us(kernels: int) -> float:
+    """Half-width in microseconds of what varies between processes in the time of a launch of so many kernels."""
+    return _process_half(1, kernels - 1)
+
+
+def _process_half(overheads: float, gaps: float) -> float:
+    """The same for any number of event overheads and gaps. In a ratio of times of one process, they cancel in part."""
+    return NORMAL * math.hypot(OVERHEAD_SD_US * overheads, GAP_SD_US * gaps)
 
 
 def _estimate(samples: Reading, which: str, statistic: str) -> Estimate:

@@ -161,7 +161,6 @@ def scaled(count: float) -> str:
 
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
-PARTS = "±95 %: launches, placement"
 NO_LABEL = "not from a run: where and how it was measured is not known"
 
 
@@ -226,7 +225,7 @@ def details(m: Measurement) -> dict[str, str]:
         "W": "" if m.watts is None else f"{m.watts:.0f}",
         "°C": "" if m.celsius is None else f"{m.celsius:.0f}",
         "samples": str(m.n or ""),
-        "±95 %: launches, placement": ", ".join(f"{half} %" for half in _halves(m)),
+        "parts of ±95 %": ", ".join(f"{half} % {part}" for part, half in _halves(m).items()),
         "gate": f"{seconds:.2f} s" if seconds else "",
     }
 
@@ -349,10 +348,10 @@ def facts(m: Measurement) -> Table:
     if m.status != "measured" or m.us is None:
         return Table(title, (), [(m.outcome, m.reason or "no reason given")], left=2)
     row, more = cells(None, m), details(m)
-    parts = ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
+    parts = ", ".join(f"±{half} % of {part}" for part, half in _halves(m).items())
     rows: list[tuple[str, Cell]] = [
         ("gate", row["gate"]),
-        ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts}"),
+        ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts and ': '}{parts}"),
         ("TFLOP/s", row["TFLOP/s"]),
         *((f"of {one.baseline}", Bar(cells(None, one)["of cuBLAS"], one.ratio)) for one in (m, *m.beside)),
         ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
@@ -371,11 +370,12 @@ def facts(m: Measurement) -> Table:
     return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)
 
 
-def _halves(m: Measurement) -> list[str]:
-    """Percent of the two parts of the time's interval: launches, and placements of the buffers. [] if not known."""
-    if m.us is None or m.us_launches is None or m.us_placement is None:
-        return []
-    return [small(100 * half / m.us) for half in (m.us_launches, m.us_placement)]
+def _halves(m: Measurement) -> dict[str, str]:
+    """Percent of the parts of the time's interval, as far as they are known: launches, placements of the buffers,
+    processes.
+    """
+    parts = {"launches": m.us_launches, "placement": m.us_placement, "process": m.us_process}
+    return {part: small(100 * half / m.us) for part, half in parts.items() if m.us is not None and half is not None}
 
 
 def measurement_html(m: Measurement) -> str:
