@@ -245,8 +245,13 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 #
 # So the harness moves the buffers of both kernels together, every few launches, to a new random place in a large memory
 # pool (`placement="varied"`). The value is the mean over at least nine placements, and the interval includes the
-# variation between them. A measurement shows both parts of the interval, of launches and of placement. With
-# `placement="fixed"`, the interval has only the first part. cuBLAS at 256, by placement:
+# variation between them. With `placement="fixed"`, it includes the launches alone.
+#
+# A third part can't be seen within one process: the event overhead, and the gap between two kernels of one launch,
+# differ between processes, by some hundredths and by about a tenth of a microsecond. That is nothing at 4096, and 2 %
+# of a launch of two kernels at 256. So the harness adds it from a recording
+# ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6), and a measurement shows all parts of its interval:
+# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256, by placement:
 
 # %%
 m = worklog.results(["cuBLAS"], [256]).measurements[0]
@@ -315,9 +320,9 @@ lab.ablation("warptiled", 1024)
 # %% [markdown]
 # ## Graded exercise
 #
-# The 95 % interval of a median leaves out samples at both ends of the sorted samples. A small number of samples is too
-# few for that: the interval is their whole range. From how many samples on is it narrower? `median()` of the harness
-# grades the answer.
+# The 95 % interval of a median leaves out samples at both ends of the sorted samples. Of six samples, it is a little
+# narrower than their whole range; where 95 % falls between two samples, it is interpolated. From how many samples on
+# does it begin at the second sample or above? `median()` of the harness grades the answer.
 
 # %%
 answer = None  # a number of samples

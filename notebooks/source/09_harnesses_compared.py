@@ -179,21 +179,24 @@ held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
 print(f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap")
 print(f"{held.mean():.0%} of the intervals contain the common median")
 print(f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}")
-for size, (within, across) in open_comparison(part="intervals").coverage().items():
-    print(f"{size:g}: the interval of a difference contains 0 in {within:.0%} of pairs, across processes {across:.0%}")
+recorded = open_comparison(part="intervals")
+print(recorded.label)
+for work, (within, across) in recorded.coverage().items():
+    print(f"{work}: the interval of a difference contains 0 in {within:.1%} of pairs, across processes {across:.1%}")
 
 # %% [markdown]
 # 95 % of the intervals should contain the true value, and the interval of the difference of two equal kernels should
 # contain 0 in 95 % of the pairs. A few more or fewer are chance. If there are much fewer, the intervals are too narrow:
 # an effect that is constant within one measurement and changes between measurements widens the scatter, and the
-# interval can't see it. Three such effects are known:
+# samples can't show it. Three such effects are known:
 #
 # - The placement of the buffers ([02_the_harness](02_the_harness.ipynb), section 7). Our harness varies it, so the
 #   interval contains it.
 # - The SM clock. It differs by a few tenths of a percent between measurements, even if it is steady in each. So an
-#   interval is valid at the clock beside it, and the pairs of the last four lines are compared at one clock.
-# - The process, if one call launches several kernels. At 256 and 512, cuBLAS launches two. The gap between two kernels
-#   differs between processes, and our interval does not contain it: compare such short calls within one run.
+#   interval is valid at the clock beside it, and the pairs of the last lines are compared at one clock.
+# - The process. The event overhead drifts, and differs between processes; where one call launches several kernels, the
+#   gaps between them differ, too: at 256 and 512, cuBLAS launches two. Our harness adds to the interval what the
+#   processes of this recording showed. More samples don't help, and neither do more streams, which have the same gaps.
 #
 # ## 7. Where our harness is not ahead
 #

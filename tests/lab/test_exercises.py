@@ -55,7 +55,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
         ("01", {"warmup": "hot"}, "warmup", "first"),
         ("02", 5, "don't give a 95 % interval", "9 samples"),
-        ("02", 8, "still their whole range. Hint: ", "9 samples"),
+        ("02", 8, "begins before the second one. Hint: ", "9 samples"),
         ("02", 12, "fewer are, too", "9 samples"),
         ("03", 14.3, "a multiply-add is two operations", "28.6"),
         ("03", 31, "31 TFLOP/s is too large. Hint: ", "28.6"),

@@ -22,7 +22,7 @@ from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, 
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.run import CHAPTERS, Run, open_run, recordings
-from worklog.runs.samples import process_half_us
+from worklog.runs.samples import DRIFT_SD_US, NORMAL, process_half_us
 from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,22 +154,28 @@ def intervals() -> Comparison:
 
 
 def test_the_intervals_hold_in_95_percent_of_pairs(intervals: Comparison) -> None:
-    """Of 200 pairs in one process, and 200 across processes; 2 % are chance."""
+    """Of 200 pairs in one process, and 200 across processes; 2 % are chance. None of 4096 may fail: it was recorded
+    with whole ranks of ten samples, which hold in up to 99 %.
+    """
     found = intervals.coverage()
     assert {*found} == {*(f"cuBLAS at {size}" for size in (256, 1024, 2048, 4096)), "shared at 256"}
-    assert all(0.93 <= share <= 0.99 for shares in found.values() for share in shares), found
+    assert all(share >= 0.93 for shares in found.values() for share in shares), found
 
 
 def test_what_differs_between_processes_is_as_recorded(intervals: Comparison) -> None:
-    """The middles of the processes vary by it, and by what their readings vary. 25 processes know it to 15 %."""
+    """Between readings in one process and between processes together; 25 processes know the latter to 15 %."""
     points = {(one["work"], one["of"]): one for one in intervals.document["promises"]["coverage"]}
     for work, kernels in (("cuBLAS", 2), ("shared", 1)):
         point = points[work, 256]
         clocks = np.array(point["sm_mhz"])
         us = np.array(point["intervals_us"])[..., 1] * clocks / clocks.mean()
-        process = us.mean(axis=1).var(ddof=1) - us.var(axis=1, ddof=1).mean() / us.shape[1]
+        halves = np.ptp(np.array(point["intervals_us"])[..., [0, 2]], axis=-1) / 2
+        readings = us.var(axis=1, ddof=1).mean()
+        process = us.mean(axis=1).var(ddof=1) - readings / us.shape[1]
+        drift = readings - ((halves / NORMAL) ** 2).mean()
         assert point["kernels"] == kernels
-        assert process**0.5 == approx(process_half_us(kernels) / 1.96, rel=0.4)
+        assert drift**0.5 == approx(DRIFT_SD_US, rel=0.4)
+        assert (drift + process) ** 0.5 == approx(process_half_us(kernels) / NORMAL, rel=0.4)
 
 
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import comb, gamma, pi, sqrt
+from math import comb, gamma, log, pi, sqrt
 
 import numpy as np
 import pytest
@@ -37,10 +37,17 @@ def test_the_interval_is_at_the_quantiles_of_the_distributions() -> None:
     for free, quantile in enumerate(STUDENT, 1):
         x, height = np.linspace(0, quantile, 100_001), gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi)
         assert np.trapezoid(height * (1 + x**2 / free) ** (-(free + 1) / 2), x) == approx(0.475, rel=1e-6)
-    for n in (6, 7, 40, 999):
-        below = next(k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n)
-        found = median([*map(float, range(n, 0, -1))])
-        assert (found.low, found.value, found.high) == (max(1, below), (n + 1) / 2, n + 1 - max(1, below)), n
+
+
+@pytest.mark.parametrize("n", [6, 7, 11, 40, 999])
+def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_95_percent(n: int) -> None:
+    below = next(k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n)
+    found = median([*map(float, range(n, 0, -1))])
+    assert below <= found.low < below + 1 and found.value == (n + 1) / 2 == approx((found.low + found.high) / 2)
+    rng, runs = np.random.default_rng(0), 4000
+    for values, middle in ((rng.standard_normal((runs, n)), 0.0), (rng.exponential(size=(runs, n)), log(2))):
+        each = [median(row) for row in values.tolist()]
+        assert sum(one.low <= middle <= one.high for one in each) / runs == approx(0.95, abs=0.015)
 
 
 def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tuple[list[float], list[int]]:

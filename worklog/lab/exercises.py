@@ -127,19 +127,18 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     return _not_yet(found, "which setting makes one number of all samples, and which sample is slow?", label)
 
 
-def _narrower_than_all(count: int) -> Graded:
-    def is_narrower(n: int) -> bool:
-        found = median(list(range(n)))
-        return found.high - found.low < n - 1
+def _leaves_out_the_ends(count: int) -> Graded:
+    def leaves_out(n: int) -> bool:
+        return median(list(range(n))).low >= 1
 
     if count < LEAST_SAMPLES:
         return Graded(False, f"{count} samples don't give a 95 % interval at all: even their whole range is too narrow")
-    if not is_narrower(count):
+    if not leaves_out(count):
         hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
         return _not_yet(
-            f"of {count} samples, the interval is still their whole range", f"{hint}below it, or at most one above it"
+            f"of {count} samples, the interval begins before the second one", f"{hint}below it, or at most one above it"
         )
-    if is_narrower(count - 1):
+    if leaves_out(count - 1):
         return Graded(False, f"{count} samples are enough, but fewer are, too")
     return Graded(True, f"the interval of {count} samples leaves out the smallest and the largest one")
 
@@ -294,7 +293,7 @@ TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 EXERCISES = {
     "00": Exercise("the name of a rung, a string", str, _fastest_at_256),
     "01": Exercise(f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
-    "02": Exercise("a number of samples", Integral, _narrower_than_all),
+    "02": Exercise("a number of samples", Integral, _leaves_out_the_ends),
     "03": Exercise("a rate in TFLOP/s", Real, _rate),
     "04": Exercise(TILED, str, _passes_the_articles_rule_only),
     "05": Exercise("a time in ms", Real, _without_conflicts),

@@ -200,6 +200,7 @@ def time_task(
         pair = first, others[0] if others else None
         reading = time_pair(session.timeline, *pair, used, offset_us=overhead, further=others[1:])
         witnesses = _witnesses(session, task, call, reading, used, stated)
+    reading.kernels = [1] * (1 + len(call.baselines))  # at least
     beyond = estimate_of(reading.counted("subject"), harness.statistic).value
     beyond -= calibration.offset_us if harness.timer == "events" else 0.0
     if beyond < TOLERANCE_US:

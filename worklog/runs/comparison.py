@@ -18,7 +18,7 @@ from msgspec import Meta
 from worklog.errors import NothingToDraw
 from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
 from worklog.runs.run import recordings, source_label
-from worklog.runs.samples import Estimate, process_half_us
+from worklog.runs.samples import DRIFT_SD_US, NORMAL, Estimate, process_half_us
 
 if TYPE_CHECKING:
     import pandas
@@ -180,8 +180,8 @@ class Comparison:
 
     def coverage(self) -> dict[str, tuple[float, float]]:
         """By work, such as "cuBLAS at 256": in how many of the pairs of readings the 95 % interval of their difference
-        holds 0, for pairs in one process and pairs across processes, whose intervals include what differs between
-        processes. 0.95 is what it should be. Empty where it isn't recorded.
+        holds 0, for pairs in one process and pairs across processes; either interval includes what differs there beyond
+        launches and placements. 0.95 is what it should be. Empty where it isn't recorded.
 
         The readings are compared at one clock: an interval is of the time at the SM clock that the reading states, and
         where the clocks aren't locked, that clock differs by a few tenths of a percent between readings.
@@ -190,9 +190,9 @@ class Comparison:
         for point in self.document["promises"].get("coverage", ()):
             clocks = np.array(point["sm_mhz"])
             at_one_clock = (point["intervals_us"] * (clocks / clocks.mean())[..., None]).tolist()
-            here = [[Estimate(us, low, high) for low, us, high in process] for process in at_one_clock]
-            process = process_half_us(point.get("kernels", 1))
-            anywhere = [[one.between_processes(process) for one in each] for each in here]
+            read = [[Estimate(us, low, high) for low, us, high in process] for process in at_one_clock]
+            halves = NORMAL * DRIFT_SD_US, process_half_us(point.get("kernels", 1))
+            here, anywhere = ([[one.between_processes(half) for one in each] for each in read] for half in halves)
             within = [pair for each in here for pair in zip(each[::2], each[1::2], strict=False)]
             across = [  # each reading of a process with one of another process
                 (each[number], anywhere[(index + 1 + number // 2 % (len(here) - 1)) % len(here)][number + 1])

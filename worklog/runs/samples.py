@@ -158,9 +158,10 @@ PILOT = 9  # placements from which the variance is estimated: see median()
 STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
            2.3060041352)  # fmt: skip
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
-# Standard deviations between processes on one GPU, in microseconds: of the event overhead beyond its calibration, and
-# of the gap before each further kernel of a launch. As recorded by `worklog peers --only intervals`.
-OVERHEAD_SD_US, GAP_SD_US = 0.03, 0.1
+# Standard deviations in microseconds on one GPU, as recorded by `worklog peers --only intervals`: of the event overhead
+# beyond its calibration between measurements in one process, and between those of any process; and of the gap before
+# each further kernel of a launch, between processes.
+DRIFT_SD_US, OVERHEAD_SD_US, GAP_SD_US = 0.015, 0.03, 0.1
 NORMAL = NormalDist().inv_cdf(0.975)
 
 Values = NDArray[np.float64]
@@ -206,12 +207,11 @@ class Estimate:
 def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate:
     """The median and its 95 % interval. Raises BadSetting unless all samples are finite.
 
-    In one placement: the sample median with its order-statistic interval, ranks j and n + 1 - j from the
-    binomial(n, 1/2) law. placements: the placement of each sample. If they differ, each placement counts as one value,
-    the median of its samples, and the interval is over these values, so it includes what varies between launches.
-    Where most placements have 3 samples or more: the mean over placements, which is stable where placements fall into
-    groups; the medians keep interrupted launches out of it. Otherwise nothing would: the median over placements with
-    its order-statistic interval.
+    In one placement: the sample median with its order-statistic interval, interpolated. placements: the placement of
+    each sample. If they differ, each placement counts as one value, the median of its samples, and the interval is over
+    these values, so it includes what varies between launches. Where most placements have 3 samples or more: the mean
+    over placements, which is stable where placements fall into groups; the medians keep interrupted launches out of it.
+    Otherwise nothing would: the median over placements with its order-statistic interval.
 
     The mean's interval is Stein's (1945): Student's t with the variance of the first PILOT placements alone. How many
     placements follow is chosen from that variance (worklog.harness.rules), and an interval that also used theirs would
@@ -248,8 +248,12 @@ def _middle(ordered: Values) -> float:
 
 
 def _of_order_statistics(values: Values) -> Estimate:
-    ordered, below = np.sort(values), _rank(len(values))
-    return Estimate(_middle(ordered), float(ordered[below]), float(ordered[-1 - below]))
+    ordered = np.sort(values)
+    below, inward = _rank(len(values))
+    low, high = (
+        float(ends[below] + inward * (ends[below + bool(inward)] - ends[below])) for ends in (ordered, ordered[::-1])
+    )
+    return Estimate(_middle(ordered), low, high)
 
 
 def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> float | None:
@@ -267,14 +271,19 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
 
 
 @lru_cache(maxsize=4096)
-def _rank(count: int) -> int:
-    """One less than the 2.5 % quantile of binomial(count, 1/2), which is exact in integers."""
+def _rank(count: int) -> tuple[int, float]:
+    """Where the interval of so many ordered values begins: a number from 0, and the share of the way to the next one.
+    Between values, 95 % holds only nearly: Hettmansperger and Sheather (1986). Whole ranks would hold in up to 99 %.
+    """
     rank, ways = 0, 1
     below = ways
-    while 40 * below < 2**count:
+    while 40 * below < 2**count:  # the 2.5 % quantile of binomial(count, 1/2), exact in integers
         ways = ways * (count - rank) // (rank + 1)
         rank, below = rank + 1, below + ways
-    return max(0, rank - 1)
+    if not rank:
+        return 0, 0.0
+    beyond = (2**count - 40 * (below - ways)) / (40 * ways)  # of the coverage of this rank and of the next one
+    return rank - 1, (count - rank) * beyond / (rank + (count - 2 * rank) * beyond)
 
 
 def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
