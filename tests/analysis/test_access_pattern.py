@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from worklog import plots
 from worklog.analysis.counts import AccessPattern, access_pattern
 from worklog.analysis.inspection import inspect
+from worklog.errors import NothingToDraw
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 
@@ -17,6 +19,12 @@ def test_every_thread_owns_as_many_elements(record: Kernel) -> None:
     assert owners.shape == (record.template["BM"], record.template["BN"])
     threads, elements = np.unique(owners, return_counts=True)
     assert threads.tolist() == list(range(record.threads)) and len(set(elements.tolist())) == 1
+
+
+@pytest.mark.parametrize("name", ["best", "wgmma", "split", "bulk_copies"])
+def test_a_rung_with_a_workspace_variables_or_warps_that_only_copy_has_owners(name: str) -> None:
+    owners = access_pattern(rung(name)).owners
+    assert (owners >= 0).all() and len({*np.unique(owners, return_counts=True)[1].tolist()}) == 1
 
 
 def test_owners_are_those_that_the_headers_describe() -> None:
@@ -40,6 +48,11 @@ def test_costs_are_those_that_are_counted(name: str) -> None:
         counted = getattr(lines[line], kind)
         each = (counted.wavefronts, wavefronts) if kind.startswith("shared") else (counted.sectors, sectors)
         assert each[0] == each[1] * counted.requests, (line, kind)
+
+
+def test_where_no_thread_stores_there_are_no_owners_to_draw() -> None:
+    with pytest.raises(NothingToDraw, match="equal_shares: no thread"):
+        plots.ownership(access_pattern(rung("equal_shares")))
 
 
 def test_one_access_by_hand() -> None:

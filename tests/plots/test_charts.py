@@ -207,7 +207,10 @@ CASES = {
         EMULATED,
     ),
     "ownership of a rung that copies B in bulk": Case(
-        lambda: plots.ownership(access_pattern(rung("bulk_copies"))), "of A", source=EMULATED
+        lambda: plots.ownership(access_pattern(rung("bulk_copies"))), "of A | 128 elements per thread", source=EMULATED
+    ),
+    "ownership of a rung that copies both in bulk": Case(
+        lambda: plots.ownership(access_pattern(rung("split"))), "no thread loads A or B | thread 128", source=EMULATED
     ),
 }
 for error in (3.4, -3.4):

@@ -15,7 +15,6 @@ from worklog.emulator import (
     SPACING,
     WARP,
     EmulatedDevice,
-    Pointer,
     Site,
     launch,
     plain_name,
@@ -75,7 +74,7 @@ class AccessPattern:
 
 
 def access_pattern(rung: Kernel) -> AccessPattern:
-    """Run the first block of a problem of 2 x 2 blocks, without values: well below a second."""
+    """Run the first block of a problem of 2 x 2 blocks on zeros: about a second."""
     device, source = EmulatedDevice(), rung.source.splitlines()
     kernel = device.compile(rung.program).kernel
     bm, bn = rung.template["BM"], rung.template["BN"]
@@ -88,14 +87,17 @@ def access_pattern(rung: Kernel) -> AccessPattern:
         in_global = site.space == "global"
         number, byte = divmod(address - FIRST_ADDRESS, SPACING) if in_global else (address, address)
         floats = byte[:, None] // FLOAT + np.arange(width // FLOAT)
-        if in_global and site.writes:
+        if in_global and site.writes and number[active][0] == MATRICES.index("C"):
             owners[floats[active]] = np.flatnonzero(active)[:, None]
         warp = active[:WARP]
         if site.pc in requests or not warp.any():
             return
         costs: dict[str, int] = {}
         if in_global:
-            memory = MATRICES[int(number[:WARP][warp][0])]
+            argument = int(number[:WARP][warp][0])
+            if argument >= len(arrays):  # a __device__ variable
+                return
+            memory = (*MATRICES, "workspace")[argument]
             costs["sectors"] = sectors(byte[None, :WARP], warp[None])[1]
         else:
             memory = plain_name(site.array.name) if site.array else "shared"
@@ -103,9 +105,10 @@ def access_pattern(rung: Kernel) -> AccessPattern:
         text = source[site.line - 1].strip() if site.line else ""
         requests[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
 
-    a, b, c = (Pointer(None, FLOAT * size) for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n))
-    arguments = [shape.m, shape.n, shape.k, 1.0, a, b, 0.0, c]
+    sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-rung.workspace_bytes(shape) // FLOAT)
+    a, b, c, *own = arrays = [np.zeros(size, np.float32) for size in sizes if size]
+    arguments = rung.bind(shape, 1.0, a, b, 0.0, c, own[0] if own else None)
     grid = rung.blocks(shape)
-    launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=[0], watch=record)
+    launch(kernel, grid, rung.threads, arguments, shared_bytes=rung.shared, races=False, only_blocks=[0], watch=record)
     tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
     return AccessPattern(rung, shape, tile, tuple(requests.values()), device.label)

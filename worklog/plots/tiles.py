@@ -16,6 +16,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import page
@@ -35,18 +36,24 @@ Cell = tuple[float, float, float, float]  # x, y, width, height
 
 @figure.styled()
 def ownership(pattern: AccessPattern) -> Chart:
-    """One rung: its block's tile of C with the elements of thread 0 and of its warp, and beside it the warp's first
-    access to each matrix and each shared array.
+    """One rung: its block's tile of C with the elements of the first thread that stores there and of its warp, and
+    beside it warp 0's first access to each matrix and each shared array. Raises NothingToDraw where no thread stores.
     """
-    bm, bn = pattern.owners.shape
+    stores = pattern.owners[pattern.owners >= 0]
+    if not len(stores):
+        raise NothingToDraw(
+            f"{pattern.rung.name}: no thread of its first block stores to C: bulk copies or other blocks write it"
+        )
+    bm, bn, first = *pattern.owners.shape, int(stores.min())
     scale = TILE / max(bm, bn)
     shown = list(_shown(pattern))
     strips = [_strip(request) for request in shown]
     heights = [ROW * len(floats) for floats, _, _ in strips]
     banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
+    warp = "warp 0" if first else "the warp"
     subtitle = (
-        "Left, one block's tile of C: in full colour thread 0's elements, pale its warp's. Right, the warp's first "
-        f"access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
+        f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's. Right, {warp}'s "
+        f"first access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
     )
     finding, words = _finding(pattern, shown), [_words(request) for request in shown]
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (figure.line_height(SMALL_PT) + AFTER))
@@ -55,9 +62,10 @@ def ownership(pattern: AccessPattern) -> Chart:
     tile = new.axes(MARGIN_IN, bottom, scale * bn, scale * bm)
     tile.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
     tile.spines[["top", "right"]].set_visible(True)
-    for owned, alpha in ((pattern.owners < WARP, WARP_SHADE), (pattern.owners == 0, 1.0)):
+    of_warp, of_thread = pattern.owners // WARP == first // WARP, pattern.owners == first
+    for owned, alpha in ((of_warp, WARP_SHADE), (of_thread, 1.0)):
         _fill(tile, _runs(owned), ACCENT, alpha)
-    own = int((pattern.owners == 0).sum())
+    own = int(of_thread.sum())
     under = [f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"]
     under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
     new.lines(MARGIN_IN, bottom - 0.05, under, color=MUTED)
@@ -132,6 +140,8 @@ def _finding(pattern: AccessPattern, shown: list[Request]) -> str:
     if reads := [r for r in shown if r.in_shared and not r.is_store]:
         passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
         return f"{name}: a warp reads {passes} wavefront{'s' * (reads[-1].wavefronts > 1)}"
+    if all(r.is_store for r in shown):
+        return f"{name}: no thread loads A or B, bulk copies do"
     first, *others = [r for r in shown if not r.is_store]
     taken = f"{first.sectors} sector{'s' * (first.sectors > 1)} of {first.memory}"
     return f"{name}: a warp's loads take " + " and ".join([taken, *(f"{r.sectors} of {r.memory}" for r in others)])
