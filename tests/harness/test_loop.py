@@ -22,8 +22,8 @@ from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Partly, Stopwatch
-from worklog.harness.rules import WINDOW_US
-from worklog.runs.samples import Reading, median, paired_ratio, summarize
+from worklog.harness.rules import WINDOW_US, Evidence, placements_needed
+from worklog.runs.samples import PILOT, Reading, median, paired_ratio, summarize
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US
@@ -175,6 +175,26 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     assert fixed.time.value == approx(TRUE_US * (1 + gpu.slower), rel=1e-3), "one of the two groups"
     assert fixed.time.relative_half_width < 2e-4
     assert not fixed.time.low <= TRUE_US <= fixed.time.high
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed: int) -> None:
+    """The first placements decide how many there are at least, each with one launch of a long kernel."""
+    gpu = VirtualGpu(placement=lambda rng: float(rng.normal(0.0, 0.02)), noise=1e-4, seed=seed)
+    reading = timed(gpu, us=5000.0).reading
+    places = reading.placements("subject")
+    pilot = sum(place < PILOT for place in places)
+    first = Evidence([us - OFFSET_US for us in reading.counted("subject")[:pilot]], 0.0, places[:pilot])
+    needed = placements_needed(first, Harness().precision)
+    assert reading.converged and places[-1] + 1 >= 0.9 * needed > PILOT
+
+
+def test_an_odd_number_of_samples_is_completed_to_turns_in_pairs_and_the_timelines_remarks_are_kept() -> None:
+    gpu = VirtualGpu()
+    gpu.remarks.append("l2: a driver that can't")
+    harness = Harness().but(least_samples=7, precision=0.5, placement="fixed")
+    reading = timed(gpu, harness, us=8000.0).reading
+    assert len(reading.subject) == 8 and "l2: a driver that can't" in reading.degradations
 
 
 RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
