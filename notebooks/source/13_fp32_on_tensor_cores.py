@@ -304,9 +304,11 @@ kinds = drawn(24, 7, tuned.SHAPES)
 pays = [shape for shape in kinds if table().split_pays(shape)]
 print(f"the table expects split to be faster at {len(pays)} of {len(kinds)}; it is {table().label.partition(':')[0]}")
 both = worklog.results(["best", "split"], [*kinds])
+print(*[f"{m.title}: {m.reason}" for m in both.measurements if m.ratio is None], sep="\n", end="")
 ratios = {(m.kernel, m.problem): m.ratio for m in both.measurements}
-taken = [ratios["split" if shape in pays else "best", shape] for shape in kinds]
-print(f"mode='split': geometric mean {np.exp(np.mean(np.log(taken))):.1%} of cuBLAS, lowest {min(taken):.1%}")
+taken = [ratio for shape in kinds if (ratio := ratios["split" if shape in pays else "best", shape])]
+mean = np.exp(np.mean(np.log(taken)))
+print(f"mode='split' at {len(taken)} shapes: geometric mean {mean:.1%} of cuBLAS, lowest {min(taken):.1%}")
 both.shares(kinds)
 
 # %% [markdown]
