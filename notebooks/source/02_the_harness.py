@@ -172,9 +172,9 @@ for statistic in ("median", "mean", "min", "first"):
 # The minimum and the first sample did not change either, but only because each of them uses a single sample.
 #
 # The interval assumes no normal distribution. Each sample is below the true median with probability 1/2, so the
-# binomial distribution gives the ranks between which the median lies. The usual interval, mean ± 1.96 σ/√n, assumes a
-# normal distribution. A test with noise as skewed as a GPU's: how many intervals of 1000 simulated measurements contain
-# the true value?
+# binomial distribution gives the ranks between which the median lies; where 95 % falls between two ranks, the interval
+# is interpolated. The usual interval, mean ± 1.96 σ/√n, assumes a normal distribution. A test with noise as skewed as a
+# GPU's: how many intervals of 1000 simulated measurements contain the true value?
 
 # %%
 rng, true_median, true_mean = np.random.default_rng(0), np.exp(0.0), np.exp(0.5)

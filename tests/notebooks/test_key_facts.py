@@ -98,7 +98,7 @@ def test_only_the_launch_is_between_the_events() -> None:
 
 def test_the_arithmetic_of_02_and_03() -> None:
     five, six = (median(list(map(float, range(n)))) for n in (5, 6))
-    assert (five.low, five.high, six.low, six.high) == (0, 4, 0, 5)
+    assert (five.low, five.high) == (0, 4) and 0 < six.low < 1 and 4 < six.high < 5
     run, shape = worklog.open_run(), COUNTED.shape
     assert 10 < 2 * run.device["l2_bytes"] / run.calibration["copy_gbs"] / 1e3 < 100, "microseconds of a flush"
     extra = {2 * rung.thread_fma - shape.flops for rung in COUNTED.rungs.values()}

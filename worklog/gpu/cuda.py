@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import Block, Program, Resources
+from worklog.kernel.device import UNKNOWN_KERNELS
 from worklog.kernel.nvrtc import (
     ARCHITECTURES,
     compile_cuda,
@@ -312,18 +313,21 @@ class Cublas:
 
     def kernels(self, shape: Shape) -> int:
         """How many kernels a launch at this shape enqueues: the nodes of a CUDA graph that is never launched, whose
-        operands have no memory of their own.
+        operands have no memory of their own. Where it can't be recorded, as many as of any call that isn't known.
         """
         if shape not in self._kernels:
             own, count = self.workspace, ctypes.c_size_t()
-            with self.stream:
-                self.stream.begin_capture()
-                try:
-                    self.enqueue(shape, 1.0, own, own, 0.0, own)
-                finally:
-                    graph = self.stream.end_capture()
-            nvidia_library("cuda").cuGraphGetNodes(ctypes.c_void_p(graph.graph), None, ctypes.byref(count))
-            self._kernels[shape] = count.value
+            try:
+                with self.stream:
+                    self.stream.begin_capture()
+                    try:
+                        self.enqueue(shape, 1.0, own, own, 0.0, own)
+                    finally:
+                        graph = self.stream.end_capture()
+                nvidia_library("cuda").cuGraphGetNodes(ctypes.c_void_p(graph.graph), None, ctypes.byref(count))
+            except (*CUDA_ERRORS, LaunchFailed):
+                count.value = 0
+            self._kernels[shape] = count.value or UNKNOWN_KERNELS
         return self._kernels[shape]
 
     def workspace_elements(self, shape: Shape) -> int:

@@ -127,6 +127,9 @@ class NeedsWorkspace(Protocol):
         """Take this memory from the next launch on."""
 
 
+UNKNOWN_KERNELS = 2  # assumed of a call that may enqueue several kernels: most libraries' calls take one or two
+
+
 class Subject(Protocol):
     """A kernel loaded on a device (worklog.kernel.Kernel.load), or cuBLAS."""
 

@@ -41,7 +41,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
-from worklog.kernel.device import Buffer, Device, Subject
+from worklog.kernel.device import UNKNOWN_KERNELS, Buffer, Device, Subject
 from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runs import require_file
 
@@ -225,8 +225,8 @@ class HostSubject:
             )
 
     def kernels(self, shape: Shape) -> int:
-        """Kernels of a call, which aren't known: assumed to be two."""
-        return 2
+        """Kernels of a call, which aren't known."""
+        return UNKNOWN_KERNELS
 
 
 def loan_of(device: Device, what: str) -> Callable[[str], Loan]:
