@@ -15,7 +15,7 @@ from pytest import approx
 import worklog
 from tests.gpu.conftest import QUICK, Measured
 from worklog.gpu.device import gpu
-from worklog.harness import Harness, time_pair
+from worklog.harness import Harness, time_in_turn
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
 from worklog.runner.tasks import BASELINE
@@ -47,7 +47,7 @@ def plain_us() -> dict[int, float]:
 def spin_us(session: Session, us: float, harness: Harness = QUICK) -> float:
     """The time read for a kernel of known length, event overhead included."""
     launch = partial(session.timeline.spin, round(1000 * us))
-    return median(time_pair(session.timeline, launch, launch, harness).counted("subject")).value
+    return median(time_in_turn(session.timeline, [launch, launch], harness).counted("subject")).value
 
 
 def spin_on_the_current_stream(session: Session, us: float) -> None:

@@ -18,7 +18,7 @@ from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import Stage
 from worklog.gate.after_timing import second_clock
-from worklog.harness import Harness, time_pair
+from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import take_batch
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Partly, Stopwatch
@@ -67,7 +67,7 @@ def test_a_mean_follows_the_outliers_and_a_minimum_is_the_luckiest_sample() -> N
 def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
     def samples(offset_us: float) -> int:
         gpu = VirtualGpu(offset_us=2000.0, noise=0.05)
-        reading = time_pair(gpu, gpu.kernel(2000.0), None, Harness(), offset_us=offset_us)
+        reading = time_in_turn(gpu, [gpu.kernel(2000.0)], Harness(), offset_us=offset_us)
         assert reading.converged
         return len(reading.subject)
 
@@ -87,10 +87,10 @@ def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised: Any, m
     if isinstance(raised, float):
         monkeypatch.setattr(gpu, "elapsed_us", lambda start, stop: raised)
         with pytest.raises(LaunchFailed, match="timer=cupti"):
-            time_pair(gpu, launch, gpu.kernel(80.0), Harness())
+            time_in_turn(gpu, [launch, gpu.kernel(80.0)], Harness())
     else:
         with pytest.raises(raised):
-            time_pair(gpu, bad, gpu.kernel(80.0), Harness())
+            time_in_turn(gpu, [bad, gpu.kernel(80.0)], Harness())
     assert not gpu.held
     gpu.synchronize()
 
@@ -155,7 +155,7 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
     for load in (fast, slow):
         load()
     ours, theirs = cycle([fast, slow]), cycle([slow, fast])
-    reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
+    reading = time_in_turn(gpu, [lambda: next(ours)(), lambda: next(theirs)()], Harness().but(precision=0.1))
     found = paired_ratio(*reading.comparisons())
     assert (found.low, found.high) == (approx(1.0), approx(1.0))
 
@@ -203,7 +203,7 @@ RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, plac
 @pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
     gpu, harness = VirtualGpu(ring_us=RING, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
-    found = paired_ratio(*time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), harness).comparisons())
+    found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).comparisons())
     assert found.value == approx(1.0, abs=0.01)
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
 
@@ -215,7 +215,7 @@ def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
 def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
     gpu = VirtualGpu(Machine(enqueue_us=0.0))
     pair_us = us + gpu.flush_us
-    lasted = time_pair(gpu, gpu.kernel(us), None, Harness()).warmup_launches * pair_us
+    lasted = time_in_turn(gpu, [gpu.kernel(us)], Harness()).warmup_launches * pair_us
     assert WINDOW_US < lasted < WINDOW_US + 3 * pair_us, "of three windows all but one are samples, in whole turns"
 
 
@@ -261,7 +261,7 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
 def test_the_hot_time_stands_beside_the_cold_one(us: float) -> None:
     gpu = VirtualGpu(warm_speedup=1.4)
-    reading = time_pair(gpu, gpu.kernel(us), gpu.kernel(BASELINE_US), Harness(), offset_us=gpu.offset_us)
+    reading = time_in_turn(gpu, [gpu.kernel(us), gpu.kernel(BASELINE_US)], Harness(), offset_us=gpu.offset_us)
     found = summarize(Reading.of_columns(reading.columns()), Harness().as_dict(), {"offset_us": gpu.offset_us})
     assert found.hot is not None and found.hot_ratio is not None, "the run file keeps the batches"
     assert found.hot.value == approx(us / 1.4, rel=2e-3)
@@ -281,7 +281,7 @@ def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued() -> N
         part()
         watch.stop()
 
-    assert time_pair(gpu, Partly(call), None, Harness()).hot == [], "it times a part of itself"
+    assert time_in_turn(gpu, [Partly(call)], Harness()).hot == [], "it times a part of itself"
 
 
 @pytest.mark.parametrize("kernels", [20, 200])
@@ -293,7 +293,7 @@ def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
         for _ in range(kernels):
             each()
 
-    reading = time_pair(gpu, layer, None, Harness())
+    reading = time_in_turn(gpu, [layer], Harness())
     assert reading.hot[0] == approx([3.0 * kernels] * len(reading.hot[0]), rel=0.1)
     found = cross_check(gpu, layer, gpu.offset_us, gpu.machine.enqueue_us, every_timer=False)
     assert found.host_us == approx(kernels * gpu.machine.enqueue_us)
@@ -330,7 +330,7 @@ class Tampered(VirtualGpu):
 
 
 def judged(gpu: VirtualGpu, us: float = 50.0) -> Stage:
-    reading = time_pair(gpu, gpu.kernel(us), gpu.kernel(80.0), Harness())
+    reading = time_in_turn(gpu, [gpu.kernel(us), gpu.kernel(80.0)], Harness())
     return second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
 
 
@@ -340,7 +340,7 @@ def test_both_clocks_agree_on_an_unbiased_reading(us: float) -> None:
     assert stage.passed, stage.detail
     assert re.search(r"27\.[56] µs beside", stage.detail)  # the flush, less the event pair's own 3.45
     for timer in ("host", "cupti"):
-        reading = time_pair(gpu := VirtualGpu(), gpu.kernel(us), None, Harness().but(timer=timer))
+        reading = time_in_turn(gpu := VirtualGpu(), [gpu.kernel(us)], Harness().but(timer=timer))
         assert reading.clocks("subject") == [], "other timers have no second clock"
 
 

@@ -11,7 +11,7 @@ from pytest import approx
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.harness import Harness, Reading, time_pair
+from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness.batches import span_us
 from worklog.harness.crosscheck import CrossCheck, cross_check, load_cupti
 from worklog.harness.launch import Rotating, as_graphs, input_sets
@@ -28,7 +28,7 @@ def rotating(gpu: VirtualGpu, us: float, sets: int, start: int = 0) -> Rotating:
 
 def read(gpu: VirtualGpu, harness: Harness, us: float = 50.0, sets: int = 12) -> Reading:
     start = 0 if harness.timer == "graph" else sets // 2
-    return time_pair(gpu, rotating(gpu, us, sets), rotating(gpu, 80.0, sets, start), harness)
+    return time_in_turn(gpu, [rotating(gpu, us, sets), rotating(gpu, 80.0, sets, start)], harness)
 
 
 def middle(reading: Reading, which: str = "subject") -> float:
@@ -54,7 +54,7 @@ def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_
         read(gpu, ROTATE, sets=3)
     assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4), "it would have been warm"
     with pytest.raises(BadSetting, match="take l2 = flush"):
-        time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), ROTATE)
+        time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], ROTATE)
 
 
 # -------------------------------------------------------------------------------------------------------------- graph
@@ -82,7 +82,7 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: p
     gpu, recorded = VirtualGpu(), []
     capture = gpu.capture
     monkeypatch.setattr(gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1])
-    time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), GRAPH, move=gpu.move)
+    time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], GRAPH, move=gpu.move)
     assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 8
 
 
@@ -95,7 +95,7 @@ def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
         gpu.synchronize()
 
     with pytest.raises(LaunchFailed, match="capturing"):
-        time_pair(gpu, waits, gpu.kernel(80.0), GRAPH)
+        time_in_turn(gpu, [waits, gpu.kernel(80.0)], GRAPH)
     gpu.synchronize()
 
 
@@ -104,7 +104,7 @@ def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
 
 def test_the_tracer_sees_neither_the_launch_nor_the_event_pair_and_a_cold_cache() -> None:
     gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
-    reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer="cupti"))
+    reading = time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], Harness().but(timer="cupti"))
     assert middle(reading) == approx(50.6)
 
 
@@ -139,7 +139,7 @@ def test_a_launch_without_a_kernel_and_a_second_tracer_are_errors_and_the_tracer
     assert not gpu.cupti.enabled
     gpu.cupti.refuses = True
     with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"):
-        time_pair(gpu, gpu.kernel(50.0), None, Harness().but(timer="cupti"))
+        time_in_turn(gpu, [gpu.kernel(50.0)], Harness().but(timer="cupti"))
 
 
 # -------------------------------------------------------------------------------------------------------- cross-check

@@ -183,8 +183,8 @@ def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
     for _ in range(runs):
         overhead, gap = rng.normal(3.0, OVERHEAD_SD_US), rng.normal(1.0, GAP_SD_US)
         true = [us + count - 1 for us, count in zip((5.0, 8.0), kernels, strict=True)]
-        reading = Reading(kernels=kernels)
-        for us, count, samples in zip((5.0, 8.0), kernels, (reading.subject, reading.baseline), strict=True):
+        reading = Reading([[], []], kernels=kernels)
+        for us, count, samples in zip((5.0, 8.0), kernels, reading.series, strict=True):
             read = overhead + us + gap * (count - 1) + 0.01 * rng.standard_normal(40)
             samples += [Sample(one, 1980.0, placement=number // 4) for number, one in enumerate(read)]
         found = summarize(Reading.of_columns(reading.columns()), Harness().as_dict(), {"offset_us": 3.0})
@@ -195,6 +195,6 @@ def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
 
 def test_what_differs_between_processes_cancels_in_a_ratio_to_itself() -> None:
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
-    found = summarize(Reading(samples, samples, kernels=[2, 2]), Harness().as_dict(), {"offset_us": 3.0})
+    found = summarize(Reading([samples, samples], kernels=[2, 2]), Harness().as_dict(), {"offset_us": 3.0})
     assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
     assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (1.0, 1.0)

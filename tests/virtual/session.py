@@ -10,7 +10,7 @@ from tests.virtual.device import VirtualBaseline
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from worklog.gpu.device import Gpu
-from worklog.harness import Harness, Reading, time_pair
+from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -120,7 +120,7 @@ def timed(
     """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
     harness = harness or Harness()
     kernels = gpu.kernel(us, "subject", sensitivity=sensitivity), gpu.kernel(BASELINE_US, "baseline")
-    reading = time_pair(gpu, *kernels, harness, size=size, move=gpu.move)
+    reading = time_in_turn(gpu, kernels, harness, size=size, move=gpu.move)
     found = summarize(reading, harness.as_dict(), {"offset_us": gpu.offset_us})
     assert found.ratio is not None
     return Result(found.time, found.ratio, reading)

@@ -1,17 +1,17 @@
 """The harness: one unbiased way to time a kernel, and every known way to get it wrong as a setting.
 
 `Harness()` is unbiased; `Harness.naive()` is biased everywhere; `harness.but(l2="warm")` changes one setting.
-`time_pair` times a subject and a baseline.
+`time_in_turn` times a subject and a baseline.
 """
 
 from worklog.harness.batches import SPIN_US, bubble_us
 from worklog.harness.launch import Launch, Partly, Rotating, Witnessed, input_sets
 from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
-from worklog.harness.sampling import IDLE_S, ONE_PLACEMENT, off_the_lock, time_pair
+from worklog.harness.sampling import IDLE_S, ONE_PLACEMENT, off_the_lock, time_in_turn
 from worklog.runs import Reading
 from worklog.settings import Harness
 
 __all__ = [
     "IDLE_S", "LEAST_WINDOWS", "ONE_PLACEMENT", "SPIN_US", "WINDOW_US", "Harness", "Launch", "Partly", "Reading",
-    "Rotating", "Witnessed", "bubble_us", "input_sets", "off_the_lock", "time_pair",
+    "Rotating", "Witnessed", "bubble_us", "input_sets", "off_the_lock", "time_in_turn",
 ]  # fmt: skip

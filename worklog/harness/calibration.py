@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.gpu import Gpu
-from worklog.harness.batches import LONGEST_BATCH, take_batch
+from worklog.harness.batches import LONGEST_BATCH, Turns, take_batch
 from worklog.harness.launch import Launch
 from worklog.runs import Estimate, Reading, Sample, median, paired_ratio
 from worklog.settings import TOLERANCE, TOLERANCE_US, Harness, allowed_us
@@ -171,12 +171,10 @@ def same_against_itself(timeline: CudaTimeline) -> Estimate:
     launch = partial(timeline.burn, AA_FLOPS)
     launch()
     timeline.synchronize()
-    reading = Reading()
-    while len(reading.subject) < AA_PAIRS:
-        batch, _ = take_batch(timeline, [launch, launch], LONGEST_BATCH, Harness(), first=len(reading.subject))
-        reading.subject += [pair[0] for pair in batch]
-        reading.baseline += [pair[1] for pair in batch]
-    ours, theirs, _ = reading.comparisons()
+    pairs: Turns = []
+    while len(pairs) < AA_PAIRS:
+        pairs += take_batch(timeline, [launch, launch], LONGEST_BATCH, Harness(), first=len(pairs))[0]
+    ours, theirs, _ = Reading([list(samples) for samples in zip(*pairs, strict=True)]).comparisons()
     return paired_ratio(ours, theirs)
 
 

@@ -51,26 +51,23 @@ SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a batch of short kernels lasts milliseconds, and a dip of the clock may pass
 
 
-def time_pair(
+def time_in_turn(
     timeline: CudaTimeline,
-    subject: Launch,
-    baseline: Launch | None,
+    launches: Sequence[Launch],
     harness: Harness,
     *,
     size: float | None = None,
     offset_us: float = 0.0,
     move: Callable[[], None] | None = None,
-    further: Sequence[Launch] = (),
 ) -> Reading:
-    """Samples of subject and baseline, or of the subject alone. further: baselines that take turns with both, so that
-    every turn has a sample of each. Raises LaunchFailed if a launch fails, and BadSetting
-    where the timeline or the launches can't do what the harness names: trace, or rotate over enough sets of inputs.
+    """Samples of the launches, of the subject and then of its baselines, if any: every turn has one of each. Raises
+    LaunchFailed if a launch fails, and BadSetting where the timeline or the launches can't do what the harness names:
+    trace, or rotate over enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that need it; without it they raise BadSetting.
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
-    of both launches to a new random placement; without it they stay in one.
+    of all launches to a new random placement; without it they stay in one.
     """
-    launches = [subject] if baseline is None else [subject, baseline, *further]
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
     graphs = as_graphs(timeline, launches, harness.l2, harness.graph_launches) if harness.timer == "graph" else []
@@ -82,7 +79,7 @@ def time_pair(
             graph.record()
 
     placements = Placements(move_all) if move and harness.placement == "varied" else None
-    reading = Reading(further=[[] for _ in further])
+    reading = Reading([[] for _ in launches])
     loop = _Loop(timeline, [*graphs] or launches, harness, size, offset_us, placements, reading)
     remarks, sides = reading.degradations, range(len(launches))
     cool_down(timeline, harness, remarks)
@@ -93,7 +90,7 @@ def time_pair(
         timeline.synchronize()
         timeline.pause(IDLE_S)
     started = timeline.host_us()
-    if harness.order == "interleaved" or baseline is None:
+    if harness.order == "interleaved" or len(launches) == 1:
         room = harness.most_samples
         if placements:  # an even share of them is for this placement, so that the others get samples too
             room = max(2, room // PILOT // 2 * 2)
@@ -143,7 +140,7 @@ class _Loop:
     ) -> None:
         self.timeline, self.launches, self.harness, self.size = timeline, launches, harness, size
         self.offset_us, self.placements, self.reading = offset_us, placements, reading
-        self.samples = reading.subject, reading.baseline, *reading.further
+        self.samples = reading.series
         self.plateaus = [float("nan")] * len(launches)
 
     def warm_up(self) -> Turns:
@@ -298,8 +295,7 @@ def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
 
 def _cut_to_pairs(reading: Reading) -> None:
     """Sequential sampling may end at different counts; a sample without counting partners stays and doesn't count."""
-    series = (reading.subject, reading.baseline, *reading.further)
-    both = [all(sample.counts for sample in turn) for turn in zip(*series, strict=False)]
+    both = [all(sample.counts for sample in turn) for turn in zip(*reading.series, strict=False)]
     pairs = len(both)
-    for samples in series:
+    for samples in reading.series:
         samples[:] = [replace(s, counts=i < pairs and both[i]) for i, s in enumerate(samples)]

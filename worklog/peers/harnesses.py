@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.harness import Harness, time_pair
+from worklog.harness import Harness, time_in_turn
 from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark, Skipped
 from worklog.runner.launches import ALIGNED, Pool
@@ -77,10 +77,9 @@ class OurHarness:
         """timer: "events", or "cupti", which has no event overhead."""
         started = time.perf_counter()
         harness = self.sampling.but(timer=timer)
-        reading = time_pair(
+        reading = time_in_turn(
             self.timeline,
-            lambda: work.enqueue(self.device.stream),
-            None,
+            [lambda: work.enqueue(self.device.stream)],
             harness,
             offset_us=event_overhead_us(harness.as_dict(), {"offset_us": self.offset_us}),
             move=work.move,

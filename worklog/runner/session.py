@@ -16,7 +16,7 @@ from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing
 from worklog.gate import timed as timed_stage
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
-from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
+from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_in_turn
 from worklog.harness.launch import blocked
 from worklog.kernel import Kernel, Subject, rung, tensor_operands
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
@@ -292,9 +292,8 @@ def read(
     try:
         size = (task.problem.flops / 2) ** (1 / 3)
         offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-        (ours, first, *further), move = loop.launches, None if pool is None else loop.move
-        how = {"size": size, "offset_us": offset, "move": move, "further": further}
-        reading = time_pair(session.timeline, ours, first, used, **how)
+        move = None if pool is None else loop.move
+        reading = time_in_turn(session.timeline, loop.launches, used, size=size, offset_us=offset, move=move)
         reading.kernels = [one.kernels(task.problem) for one in (subject, *baselines)]
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))

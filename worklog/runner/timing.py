@@ -19,7 +19,7 @@ from typing import Any
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import idle
 from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
-from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_pair
+from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_in_turn
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
@@ -195,12 +195,11 @@ def time_task(
         used = harness.but(queue=False)
         stated.append(WAITS.format(bubble_us(session.timeline, harness)))
     overhead = event_overhead_us(harness.as_dict(), calibration.as_dict())
-    first, *others = _launches(session, call, harness)
+    launches = _launches(session, call, harness)
     with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S):
-        pair = first, others[0] if others else None
-        reading = time_pair(session.timeline, *pair, used, offset_us=overhead, further=others[1:])
+        reading = time_in_turn(session.timeline, launches, used, offset_us=overhead)
         witnesses = _witnesses(session, task, call, reading, used, stated)
-    reading.kernels = [1] * (1 + len(call.baselines))  # at least
+    reading.kernels = [1] * len(launches)  # at least
     beyond = estimate_of(reading.counted("subject"), harness.statistic).value
     beyond -= calibration.offset_us if harness.timer == "events" else 0.0
     if beyond < TOLERANCE_US:
@@ -235,11 +234,10 @@ def _witnesses(
     """
     witnesses: dict[str, float | str] = {}
     overhead = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-    series = (reading.subject, reading.baseline, *reading.further)
-    for number, (fn, samples) in enumerate(zip([call.fn, *call.baselines], series, strict=False)):
+    for number, (fn, samples) in enumerate(zip([call.fn, *call.baselines], reading.series, strict=True)):
         of = task.kernel
         if number:
-            of = f"the baseline {task.baselines[number - 1]}" if reading.further else "the baseline"
+            of = f"the baseline {task.baselines[number - 1]}" if len(reading.series) > 2 else "the baseline"
         read_us = estimate_of([one.us for one in samples if one.counts], used.statistic).value
         if read_us <= overhead:
             raise LaunchFailed(

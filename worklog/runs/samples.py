@@ -53,31 +53,44 @@ class Energy:
 
 @dataclass
 class Reading:
-    """All samples of a subject and of the baseline, turn by turn, and what went wrong while they were taken. hot:
-    microseconds of one launch in a row, of the subject and of the baseline, a value for each batch; [] if not taken.
-    further: samples of further baselines of the same turns; hot goes on with theirs. kernels: how many one launch
-    enqueues, of the subject and of each baseline; [] if not known.
+    """All samples, turn by turn, and what went wrong while they were taken. series: of the subject, then of each of its
+    baselines; in the same order, hot: microseconds of one launch in a row, a value for each batch, [] if not taken; and
+    kernels: how many one launch enqueues, [] if not known.
     """
 
-    subject: list[Sample] = field(default_factory=list)
-    baseline: list[Sample] = field(default_factory=list)
+    series: list[list[Sample]]
     throttle_mask: int = 0
     converged: bool = False
     warmup_launches: int = 0
     degradations: list[str] = field(default_factory=list)
     hot: list[list[float]] = field(default_factory=list)
     energy: Energy | None = None
-    further: list[list[Sample]] = field(default_factory=list)
     kernels: list[int] = field(default_factory=list)
+
+    @property
+    def subject(self) -> list[Sample]:
+        """The subject's samples."""
+        return self.series[0]
+
+    @property
+    def baseline(self) -> list[Sample]:
+        """The first baseline's, [] without one."""
+        return self.series[1] if len(self.series) > 1 else []
 
     def pairs(self) -> list[Reading]:
         """The subject with each baseline, the first one first: the same turns, paired sample by sample."""
-        each = [self.baseline, *self.further]
-        hot = [[self.hot[0], one] for one in self.hot[1:]] or [self.hot] * len(each)
-        kernels = [[self.kernels[0], one] for one in self.kernels[1:]] or [self.kernels] * len(each)
+
+        def with_one(values: list[Any], number: int) -> list[Any]:
+            return [*values[:1], *values[number : number + 1]]
+
         return [
-            replace(self, baseline=one, hot=its, further=[], kernels=counts)
-            for one, its, counts in zip(each, hot, kernels, strict=True)
+            replace(
+                self,
+                series=with_one(self.series, number),
+                hot=with_one(self.hot, number),
+                kernels=with_one(self.kernels, number),
+            )
+            for number in range(1, max(2, len(self.series)))
         ]
 
     def counted(self, which: str) -> list[float]:
@@ -133,7 +146,7 @@ class Reading:
         """The samples of a run file. A file from before `placement` has one placement."""
         hot = [list(columns[name]) for name in HOT if name in columns]
         kernels = list(columns.get("kernels", ()))
-        return cls(_samples(columns, ""), _samples(columns, "baseline_"), hot=hot, kernels=kernels)
+        return cls([_samples(columns, side) for side in ("", "baseline_")], hot=hot, kernels=kernels)
 
     def _counting(self, which: str) -> list[Sample]:
         return [sample for sample in getattr(self, which) if sample.counts]
