@@ -122,7 +122,7 @@ def calibrate(harness: Harness) -> None:
 
 @output.command(
     output.flag("--recorded", about="Show the recorded comparison (default without a GPU)."),
-    click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold."),
+    click.option("--only", type=click.Choice(["intervals"]), help="Only whether the 95 % intervals hold."),
     click.option(
         "--bench",
         "files",
@@ -147,12 +147,12 @@ def peers(recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple
     if axes and not files:
         raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")
     path = None
-    if not recorded and (out is not None or only is not None or files or bench.live_wanted()):
+    if not recorded and (out is not None or files or bench.live_wanted()):
         chosen = at(axes, [one for file in files for one in declared(file)]) if files else []
         device.require_gpu()
         with output.progress_bar() as progress:
             path = compare.compare(out, progress, only, chosen)
-    found = open_comparison(path, "benchmarks" if files else "peers")
+    found = open_comparison(path, only or ("benchmarks" if files else "peers"))
     output.export(found.frame(), title=found.label)
     output.show(found.document, compare.text(found) + ("" if path is None else f"\nsaved: {path}"))
 

@@ -223,9 +223,11 @@ def text(comparison: Comparison) -> str:
         for read in [comparison.us(kind, of)]
     ]
     numbers = [f"[{number}]" for number in range(len(names))]
-    lines = [f"{comparison.label} · microseconds as read by each harness"]
-    lines += [f"  {number} {name}" for number, name in zip(numbers, names, strict=True)]
-    lines.append(Table("", ("", *numbers), rows).text())
+    lines = [comparison.label]
+    if rows:
+        lines = [f"{comparison.label} · microseconds as read by each harness"]
+        lines += [f"  {number} {name}" for number, name in zip(numbers, names, strict=True)]
+        lines.append(Table("", ("", *numbers), rows).text())
     lines += [f"{name}: {reason}" for name, reason in comparison.reasons.items()]
     promises = comparison.document["promises"]
     same = promises.get("aa")
