@@ -220,7 +220,7 @@ PITFALLS = (
 )  # fmt: skip
 # How long to measure: what each setting means, and the range of its numbers, both ends included.
 SAMPLING = {
-    "precision": "half-width of the median's 95 % interval, relative, at which sampling stops",
+    "precision": "half-width of the 95 % interval over launches and placements, relative, at which sampling stops",
     "least_samples": "minimum number of samples",
     "most_samples": "maximum number of samples",
     "budget_s": "seconds for the samples of one kernel at one size",

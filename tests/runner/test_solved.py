@@ -121,6 +121,15 @@ def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file: Path, functio
         at(file, "none", "n=64")
 
 
+def test_a_solution_that_needs_a_newer_gpu_is_skipped_before_it_is_compiled(file: Path) -> None:
+    (file.parent / "own.cu").write_text('extern "C" void solution() { asm("setmaxnreg.inc.sync.aligned.u32 240;"); }')
+    kernel = replace(Solution.of(file.parent / "own.cu"), problem=f"{file}:Product")
+    session = VirtualSession(Machine(), kernel)
+    session.gpu = replace(session.gpu, compute_capability=(8, 0))
+    (found,) = attempt(session, Task("own", None, axes=(("case", "n=64"),)), QUICK)
+    assert found.status == "skipped" and "need compute capability 9.0" in str(found.reason)
+
+
 def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file: Path) -> None:
     found = at(file, "right", "n=64", "Hosted")
     assert found.us is not None and found.ratio is None and found.baseline == ""

@@ -73,6 +73,8 @@ def measurements(session: Session, task: Task, used: Harness, notes: Sequence[st
     """Check and time a solution at one case on this session's GPU, beside the problem's baseline."""
     solution = session.kernel(task.kernel)
     assert isinstance(solution, Solution)
+    if missing := solution.missing_on(session.gpu.arch):
+        return task.without_time("skipped", missing)
     posed, name = _posed(solution.problem, solution.dtype), dict(task.axes)[CASE]
     session.device.empty_cache()
     try:
