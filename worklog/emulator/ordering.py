@@ -51,15 +51,7 @@ class Ordering:
         self.log: dict[tuple[int, bytes | None], tuple[Visit, Array | None]] = {}
         self.whole = True
         lanes, self.size = self.batch.lanes, self.batch.block_lanes
-        cells, self.warps = len(shared.bytes) // shared.grain, self.size // 32
-        self.known: Array = np.zeros((lanes, self.size), np.int32)
-        self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
-        self.written = np.zeros(cells, np.int32)
-        shape = (cells, self.warps)
-        self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
-        self.read_site = np.zeros(shape, np.int32)
-        self.leaving: Array = np.zeros(cells, np.int32)  # copies that still read a cell, and the site of one
-        self.leaving_site = np.zeros(cells, np.int32)
+        self.known: Array = np.zeros((lanes, 0), np.int32)  # no columns before the first check
         self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
         # What strong writes of each cell released, what strong reads have shown to a lane, and when it last fenced.
         self.flags: dict[int, Array] = {}
@@ -71,6 +63,20 @@ class Ordering:
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
         self.repeated: set[int] = set()
         self.races: list[Race] = []
+        if self.eager:
+            self._allocate()
+
+    def _allocate(self) -> None:
+        """What checks keep of each lane and cell: not in __init__, since most batches are never checked."""
+        cells, self.warps = len(self.shared.bytes) // self.shared.grain, self.size // 32
+        self.known = np.zeros((self.batch.lanes, self.size), np.int32)
+        self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
+        self.written = np.zeros(cells, np.int32)
+        shape = (cells, self.warps)
+        self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
+        self.read_site = np.zeros(shape, np.int32)
+        self.leaving: Array = np.zeros(cells, np.int32)  # copies that still read a cell, and the site of one
+        self.leaving_site = np.zeros(cells, np.int32)
 
     def make_room(self, barriers: int) -> None:
         """For this number of mbarriers per block."""
@@ -91,7 +97,7 @@ class Ordering:
                 clean.add(key)
         self.log.clear()
         self.whole = lanes is None
-        rows = self.known.reshape(-1, self.size, self.known.shape[1])
+        rows = self.known.reshape(len(self.batch.blocks), self.size, self.known.shape[1])
         blocks = np.arange(len(rows)) if lanes is None else np.flatnonzero(lanes.reshape(-1, self.size).any(axis=1))
         rows[blocks, :, self.size :] = rows[blocks, :, self.size :].max(axis=1, keepdims=True)
         if lanes is None:
@@ -155,6 +161,8 @@ class Ordering:
 
     def _check_log(self) -> None:
         """Check the accesses so far, before something else than a barrier of all blocks orders threads."""
+        if not self.known.size:
+            self._allocate()
         for visit, lanes in self.log.values():
             self._access(visit, lanes)
         self.log.clear()
