@@ -28,6 +28,7 @@ def test_a_kernel_writes_what_it_should(name: str, how: dict[str, Any]) -> None:
     assert {what: attrgetter(what)(result.counts) for what in one.counts} == one.counts
 
 
+WAIT = "if (bug != NO_WAIT_FOR_CP_ASYNC) wait("
 LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
 
 
@@ -38,6 +39,8 @@ LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
         ("partial_warp", "if (t + d < 20) v += x;", "v = t + d < 20 ? v + x : v;"),
         ("partial_warp", "if (t + d < 20) v += x;", "v += t + d < 20 && x > 0 ? x : 0;"),
         ("partial_warp", "if (t + d < 20) v += x;", "if (x > 0 && t + d < 20) v += x;"),
+        # Waiting for the own copies, too: their arrivals at the mbarrier still say that they have landed.
+        ("bulk_copies", WAIT, f'asm volatile("cp.async.wait_all;" ::: "memory");\n  {WAIT}'),
         # A volatile read needs no fence: CUDA C++ Programming Guide, "Memory Fence Functions".
         (
             "hand_over/last_block",
