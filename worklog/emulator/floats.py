@@ -15,7 +15,6 @@ Array = Any  # an NDArray: NumPy types the results of its operators as Any
 
 # The 29 bits that float64 has below a float32's last bit, shifted to the top, when they are 100…0: a tie.
 _HALF_ULP = np.iinfo(np.int64).min
-_LEAST = np.finfo(np.float32).tiny
 _TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
 _CANONICAL_NAN_16 = np.uint16(0x7FFF)
 _NAN_64, _QUIET_64 = np.uint64(0xFFF8 << 48), np.uint64(1 << 51)
@@ -26,14 +25,15 @@ def fma_f32(a: Array, b: Array, c: Array, ftz: bool = False) -> Array:
 
     The product is exact in float64, so only the sum is rounded. Rounding it again to float32 differs from rounding once
     only where the float64 sum lies exactly between two float32 values, or is subnormal as a float32. Both are rare,
-    are detected, and take the exact path. The caller's errstate must raise on underflow to detect the second.
+    are detected, and take the exact path. The caller's errstate must raise on underflow to detect the second. A sum
+    that ftz flushes although float32 rounds it up to the least normal number underflows, too, or is such a tie.
     """
     total = a * b + c
     try:
         result = total.astype(np.float32)
     except FloatingPointError:
         return _fma_f32_exact(a, b, c, ftz)
-    if (total.view(np.int64) << 35).min() == _HALF_ULP or (ftz and (np.abs(result) == _LEAST).any()):
+    if (total.view(np.int64) << 35).min() == _HALF_ULP:
         return _fma_f32_exact(a, b, c, ftz)
     return flush(result) if ftz else result
 
