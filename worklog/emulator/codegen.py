@@ -380,9 +380,9 @@ class Program:
     def initial_registers(self) -> dict[str, Any]:
         """What registers hold before they are written: NaN and all bits set, where a GPU has arbitrary contents."""
         out = {}
-        for instruction in self.kernel.instructions:
-            for register in (*used(instruction), *defined(instruction)):
-                dtype = np.dtype(register_dtype(register.type))
-                bits = np.full(dtype.itemsize, 0 if dtype.kind == "b" else 0xFF, np.uint8)
-                out[register.name] = bits.view(dtype)
+        named = {r.name: r.type for i in self.kernel.instructions for r in (*used(i), *defined(i))}
+        for name, type_ in named.items():
+            dtype = np.dtype(register_dtype(type_))
+            bits = np.full(dtype.itemsize, 0 if dtype.kind == "b" else 0xFF, np.uint8)
+            out[name] = bits.view(dtype)
         return {**out, **{origin_of(name).name: np.zeros(1, np.uint32) for name in self.flow.shuffled}}

@@ -56,9 +56,9 @@ def registers(operand: Operand | None) -> Iterator[Reg]:
 
 def _first_read(instruction: Instruction) -> int:
     """1 where the first operand is the result, else 0."""
-    result = bool(instruction.operands) and not isinstance(instruction.operands[0], Mem)
-    reduces = is_barrier(instruction) and "red" in instruction.parts
-    return int(result and (reduces or instruction.parts[0] not in NO_RESULT))
+    if not instruction.operands or isinstance(instruction.operands[0], Mem):
+        return 0
+    return int(instruction.parts[0] not in NO_RESULT or (is_barrier(instruction) and "red" in instruction.parts))
 
 
 def defined(instruction: Instruction) -> tuple[Reg, ...]:

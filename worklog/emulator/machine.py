@@ -107,7 +107,7 @@ class Machine:
         """Run a block of code; the next one, as its function returns it."""
         warps, threads = self.census(lanes)
         mask = None if threads == self.batch.lanes else lanes
-        others = threads != self.census(self.live)[1]
+        others = threads != np.count_nonzero(self.live)
         self.executed[number][0] += warps
         self.executed[number][1] += threads
         block = self.program.flow.blocks[number]
@@ -126,7 +126,7 @@ class Machine:
 
     def census(self, lanes: Array) -> tuple[int, int]:
         """Number of warps and of lanes."""
-        return int(lanes.reshape(-1, 32).any(axis=1).sum()), int(lanes.sum())
+        return int(np.count_nonzero(lanes.reshape(-1, 32).any(axis=1))), int(np.count_nonzero(lanes))
 
     def push(self, number: int, lanes: Array) -> None:
         """Continue lanes at a block of code, or end them; not those that diverged or wait. Blocks that waited only for
