@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel import Block, Program, Resources
-from worklog.kernel.device import UNKNOWN_KERNELS
+from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Resources
 from worklog.kernel.nvrtc import (
     ARCHITECTURES,
     compile_cuda,

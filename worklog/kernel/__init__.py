@@ -1,6 +1,16 @@
 """What computes C: the kernel record, the ladder, compilation with NVRTC, resources and machine code."""
 
-from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsWorkspace, Program, Resources, Subject
+from worklog.kernel.device import (
+    COMPILE_OPTIONS,
+    UNKNOWN_KERNELS,
+    Block,
+    Buffer,
+    Device,
+    NeedsWorkspace,
+    Program,
+    Resources,
+    Subject,
+)
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import DEFAULTS, OF_A_FILE, RUNGS, instances, kernel_of, rung
@@ -11,8 +21,8 @@ from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "RUNGS",
-    "TEMPLATE", "TENSOR", "WARP", "Block", "Buffer", "Device", "HostFunction", "HostSubject", "Kernel",
-    "NeedsWorkspace", "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes", "instances",
+    "TEMPLATE", "TENSOR", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction", "HostSubject",
+    "Kernel", "NeedsWorkspace", "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes", "instances",
     "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder", "tensor_operands",
     "words_of",
 ]  # fmt: skip
