@@ -29,6 +29,7 @@ def test_a_kernel_writes_what_it_should(name: str, how: dict[str, Any]) -> None:
 
 
 WAIT = "if (bug != NO_WAIT_FOR_CP_ASYNC) wait("
+WAIT_ALL = 'asm volatile("cp.async.wait_all;" ::: "memory");'
 LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
 
 
@@ -40,7 +41,8 @@ LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
         ("partial_warp", "if (t + d < 20) v += x;", "v += t + d < 20 && x > 0 ? x : 0;"),
         ("partial_warp", "if (t + d < 20) v += x;", "if (x > 0 && t + d < 20) v += x;"),
         # Waiting for the own copies, too: their arrivals at the mbarrier still say that they have landed.
-        ("bulk_copies", WAIT, f'asm volatile("cp.async.wait_all;" ::: "memory");\n  {WAIT}'),
+        ("bulk_copies", WAIT, f"{WAIT_ALL}\n  {WAIT}"),
+        ("bulk_copies", WAIT, f"{WAIT_ALL}\n  out[256 + t] = other[t];\n  {WAIT}"),
         # A volatile read needs no fence: CUDA C++ Programming Guide, "Memory Fence Functions".
         (
             "hand_over/last_block",
@@ -53,3 +55,9 @@ def test_a_harmless_edit_is_no_mistake(name: str, old: str, new: str) -> None:
     arguments, result, _ = launched(name, (old, new))
     KERNELS[name].check(arguments)
     assert result.findings == ()
+
+
+def test_a_wait_for_the_own_copies_does_not_wait_for_those_of_others() -> None:
+    _, result, _ = launched("bulk_copies", (WAIT, f"{WAIT_ALL}\n  if (false) wait("))
+    assert [finding.kind for finding in result.findings] == ["shared-race"]
+    assert "other" in str(result.findings[0])

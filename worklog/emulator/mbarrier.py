@@ -251,23 +251,28 @@ class Barriers:
             flying = (copy.lanes & lanes & (copy.group < newest) for copy in tracked.copies)
             return any(each[tracked.lanes].any() for each in flying)
 
-        self._land_tracked([*filter(due, self.tracked)])
+        self._land_tracked([*filter(due, self.tracked)], lanes, newest)
 
-    def _land_tracked(self, due: Sequence[Tracked]) -> None:
-        """Land these arrivals, and with them the earlier ones of the same lanes."""
+    def _land_tracked(self, due: Sequence[Tracked], waiting: Array | bool = False, newest: Array | int = 0) -> None:
+        """Land these arrivals, and with them the earlier ones of the same lanes. waiting: for copies older than group
+        `newest` themselves.
+        """
         for last in due:
             earlier = self.tracked[: self.tracked.index(last) + 1] if last in self.tracked else []
             for tracked in earlier:
                 if np.isin(tracked.lanes, last.lanes).any():
                     self.tracked.remove(tracked)
-                    self._land(tracked)
+                    self._land(tracked, waiting, newest)
 
-    def _land(self, tracked: Tracked) -> None:
+    def _land(self, tracked: Tracked, waiting: Array | bool, newest: Array | int) -> None:
         barrier, lanes = tracked.barrier, np.zeros(self.machine.batch.lanes, bool)
         lanes[tracked.lanes] = True
         for copy, landing in self.machine.copies.land(tracked.copies, lanes):
-            if self.order is not None:
+            if self.order is not None and tracked.row is not None:
                 self.order.arrived(copy.visit, landing, barrier.number, barrier.phase + 1)
+                if (own := landing & waiting & (copy.group < newest)).any():  # known to these lanes in any case
+                    time = int(tracked.row[tracked.lanes % self.order.size].max())
+                    self.order.arrived(copy.visit, own, None, time)
         if tracked.row is not None:
             barrier.gathered = latest(barrier.gathered, tracked.row)
         self._progress()

@@ -262,10 +262,11 @@ class Ordering:
         self._write(cells, self.size + barrier, phases, site)
         self.report()
 
-    def arrived(self, visit: Visit, lanes: Array, barrier: int, phases: int) -> None:
-        """A cp.async of these lanes arrives with a phase of an mbarrier."""
-        cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
-        self._write(cells, self.size + barrier, phases, visit.site)
+    def arrived(self, visit: Visit, lanes: Array, barrier: int | None, time: int) -> None:
+        """A cp.async of these lanes arrives with a phase of an mbarrier; None: at this time, with their own wait."""
+        for cell, lane in visit.cells(lanes):
+            writer = lane % self.size if barrier is None else self.size + barrier
+            self._write(cell // self.shared.grain, writer, time, visit.site)
 
     def drain(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
         """Lanes issue copies, or a wgmma, from these bytes of their block: `size` from each start on."""
