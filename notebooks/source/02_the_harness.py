@@ -26,7 +26,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.runs.samples import estimate_of, median, paired_ratio
+from worklog.runs.estimates import estimate_of, median, paired_ratio
 
 run = worklog.results(["cuBLAS"], [512])
 run.label

@@ -19,7 +19,7 @@ from worklog.harness import Harness, time_in_turn
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
 from worklog.runner.tasks import BASELINE
-from worklog.runs.samples import median
+from worklog.runs.estimates import median
 from worklog.settings import RULES
 
 # Reads n words of x with the hint to evict their lines from L2 last.

@@ -23,7 +23,8 @@ from worklog.harness.batches import take_batch
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Partly, Stopwatch
 from worklog.harness.rules import WINDOW_US, Evidence, placements_needed
-from worklog.runs.samples import PILOT, Reading, median, paired_ratio, summarize
+from worklog.runs.estimates import PILOT, median, paired_ratio
+from worklog.runs.samples import Reading, summarize
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US

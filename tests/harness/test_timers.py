@@ -15,7 +15,7 @@ from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness.batches import span_us
 from worklog.harness.crosscheck import CrossCheck, cross_check, load_cupti
 from worklog.harness.launch import Rotating, as_graphs, input_sets
-from worklog.runs.samples import median
+from worklog.runs.estimates import median
 
 MIB = 2**20
 ROTATE, GRAPH = Harness().but(l2="rotate"), Harness().but(timer="graph", l2="warm")

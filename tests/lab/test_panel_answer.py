@@ -18,8 +18,8 @@ from worklog.lab.panel_picture import picture
 from worklog.lab.readings import COMPUTED, LAUNCHES, Held, NotRecorded, Reading, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.tasks import grid_tasks
+from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run, recordings
-from worklog.runs.samples import Estimate
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
 
 GRID = small_grid()

@@ -21,8 +21,8 @@ from worklog.lab.panel_answer import PanelChoice
 from worklog.plots.levels import levels_of
 from worklog.runner.check import check
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs.estimates import median
 from worklog.runs.measurement import Measurement
-from worklog.runs.samples import median
 
 COUNTED = memory_counts()
 NAMES = [rung.name for rung in worklog.LADDER]

@@ -23,7 +23,7 @@ from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Comparison, open_comparison
-from worklog.runs.samples import median
+from worklog.runs.estimates import median
 
 
 def work(gpu: VirtualGpu, of: float, us: float) -> Work:

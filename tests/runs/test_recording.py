@@ -21,8 +21,8 @@ from worklog.runner import measure
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, open_comparison
+from worklog.runs.estimates import DRIFT_SD_US, NORMAL, process_half_us
 from worklog.runs.run import CHAPTERS, Run, open_run, recordings
-from worklog.runs.samples import DRIFT_SD_US, NORMAL, process_half_us
 from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]

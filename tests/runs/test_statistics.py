@@ -14,19 +14,17 @@ from pytest import approx
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.samples import (
+from worklog.runs.estimates import (
     GAP_SD_US,
     OVERHEAD_SD_US,
     PILOT,
     STUDENT,
-    Reading,
-    Sample,
     estimate_of,
     median,
     over_shapes,
     paired_ratio,
-    summarize,
 )
+from worklog.runs.samples import Reading, Sample, summarize
 from worklog.settings import PITFALLS, Harness
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)

@@ -17,8 +17,9 @@ from worklog.problem.gemm import Shape
 from worklog.runner.job import attempt
 from worklog.runner.session import Session, read
 from worklog.runner.tasks import BASELINE, Task
+from worklog.runs.estimates import Estimate, estimate_of
 from worklog.runs.measurement import Measurement
-from worklog.runs.samples import Estimate, estimate_of, event_overhead_us, summarize
+from worklog.runs.samples import event_overhead_us, summarize
 
 MHZ = 20.0
 LANES = 128

@@ -14,6 +14,7 @@ from worklog.runs.documents import (
     write_bytes,
     write_text,
 )
+from worklog.runs.estimates import LEAST_SAMPLES, PILOT, Estimate, estimate_of, median, paired_ratio
 from worklog.runs.frames import export
 from worklog.runs.measurement import AGAINST, Measurement
 from worklog.runs.run import (
@@ -30,19 +31,7 @@ from worklog.runs.run import (
     runs_dir,
     source_label,
 )
-from worklog.runs.samples import (
-    LEAST_SAMPLES,
-    PILOT,
-    Energy,
-    Estimate,
-    Reading,
-    Sample,
-    estimate_of,
-    event_overhead_us,
-    median,
-    paired_ratio,
-    summarize,
-)
+from worklog.runs.samples import Energy, Reading, Sample, event_overhead_us, summarize
 from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
 
 __all__ = [

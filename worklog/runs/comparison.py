@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from worklog.errors import NothingToDraw
 from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
+from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Estimate, process_half_us
 from worklog.runs.run import recordings, source_label
-from worklog.runs.samples import DRIFT_SD_US, NORMAL, Estimate, process_half_us
 
 if TYPE_CHECKING:
     import pandas

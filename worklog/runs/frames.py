@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.runs.documents import write_text
-from worklog.runs.samples import event_overhead_us, over_shapes
+from worklog.runs.estimates import over_shapes
+from worklog.runs.samples import event_overhead_us
 from worklog.runs.tables import Bar, Cell, Table, duration, footnotes, of_baseline, tables
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from worklog.runs.samples import over_shapes
+from worklog.runs.estimates import over_shapes
 
 if TYPE_CHECKING:
     from worklog.runs.measurement import Measurement

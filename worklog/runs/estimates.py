@@ -1,0 +1,184 @@
+"""A value with its 95 % interval: medians over launches and placements, ratios, and what differs between processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.errors import BadSetting
+
+MEDIAN_OF = 3  # the fewest samples whose median ignores one of them
+PILOT = 9  # placements from which the variance is estimated: see median()
+# The 97.5 % quantile of Student's t for 1 to PILOT - 1 degrees of freedom.
+STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
+           2.3060041352)  # fmt: skip
+LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
+# Standard deviations in microseconds on one GPU, as recorded by `worklog peers --only intervals`: of the event overhead
+# beyond its calibration between measurements in one process, and between those of any process; and of the gap before
+# each further kernel of a launch, between processes.
+DRIFT_SD_US, OVERHEAD_SD_US, GAP_SD_US = 0.015, 0.03, 0.1
+NORMAL = NormalDist().inv_cdf(0.975)
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval, in the samples' unit. With fewer than 6 samples in one placement, the interval is
+    their whole range.
+
+    launches, placement, process: half-widths of the interval's parts, whose squares add up to the interval's: what
+    varies between launches in one placement, between placements, and between processes. None where the first two can't
+    be separated, and where the third isn't known and so not in the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+    launches: float | None = None
+    placement: float | None = None
+    process: float | None = None
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval's width."""
+        return (self.high - self.low) / 2
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half of the interval's width over the value; what "±0.5 %" means."""
+        return self.half_width / abs(self.value) if self.value else float("inf")
+
+    def shifted(self, by: float) -> Estimate:
+        """The same plus a constant."""
+        return replace(self, value=self.value + by, low=self.low + by, high=self.high + by)
+
+    def between_processes(self, half: float) -> Estimate:
+        """The same for any process: wider on each side, by a half-width in quadrature."""
+        low, high = (math.hypot(self.value - one, half) for one in (self.low, self.high))
+        return replace(self, low=self.value - low, high=self.value + high, process=half)
+
+
+def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate:
+    """The median and its 95 % interval. Raises BadSetting unless all samples are finite.
+
+    In one placement: the sample median with its order-statistic interval, interpolated. placements: the placement of
+    each sample. If they differ, each placement counts as one value, the median of its samples, and the interval is over
+    these values, so it includes what varies between launches. Where most placements have 3 samples or more: the mean
+    over placements, which is stable where placements fall into groups; the medians keep interrupted launches out of it.
+    Otherwise nothing would: the median over placements with its order-statistic interval.
+
+    The mean's interval is Stein's (1945): Student's t with the variance of the first PILOT placements alone. How many
+    placements follow is chosen from that variance (worklog.harness.rules), and an interval that also used theirs would
+    be too narrow: sampling would stop where the variance is small by chance.
+    """
+    times = np.asarray(samples, dtype=np.float64)
+    if not len(times) or not np.isfinite(times).all():
+        raise BadSetting(
+            f"cannot take the median of {len(times)} samples, {int(np.isfinite(times).sum())} of them finite"
+        )
+    if not len(placements) or min(placements) == max(placements):
+        return _of_order_statistics(times)
+    if len(placements) != len(times):
+        raise BadSetting(f"{len(times)} samples have {len(placements)} placements: give one for each sample")
+    order = np.argsort(placements, kind="stable")
+    groups = np.split(times[order], np.flatnonzero(np.diff(np.asarray(placements)[order])) + 1)
+    medians = np.array([_middle(np.sort(group)) for group in groups])
+    robust = np.median([len(group) for group in groups]) >= MEDIAN_OF
+    found = _of_mean(medians) if robust else _of_order_statistics(medians)
+    launches = _launches_part(groups, medians, found.half_width)
+    placement = None if launches is None else float(np.sqrt(max(0.0, found.half_width**2 - launches**2)))
+    return Estimate(found.value, found.low, found.high, launches, placement)
+
+
+def _of_mean(values: Values) -> Estimate:
+    pilot = values[:PILOT]
+    mean, half = float(values.mean()), STUDENT[len(pilot) - 2] * float(pilot.std(ddof=1)) / len(values) ** 0.5
+    return Estimate(mean, mean - half, mean + half)
+
+
+def _middle(ordered: Values) -> float:
+    """The median of sorted values. numpy.median takes ten times as long for a few values."""
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _of_order_statistics(values: Values) -> Estimate:
+    ordered = np.sort(values)
+    below, inward = _rank(len(values))
+    low, high = (
+        float(ends[below] + inward * (ends[below + bool(inward)] - ends[below])) for ends in (ordered, ordered[::-1])
+    )
+    return Estimate(_middle(ordered), low, high)
+
+
+def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> float | None:
+    """The half-width that all launches would have in one placement: the order-statistic interval of what they differ by
+    from their placement's median, widened for the degrees of freedom that these medians take. Never wider than all.
+    """
+    rest = np.concatenate(
+        [group - middle for group, middle in zip(groups, medians, strict=True) if len(group) > 1] or [[]]
+    )
+    free = len(rest) - sum(len(group) > 1 for group in groups)
+    if free < LEAST_SAMPLES:
+        return None
+    total = sum(map(len, groups))
+    return min(half, _of_order_statistics(rest).half_width * float(np.sqrt(len(rest) / free * len(rest) / total)))
+
+
+@lru_cache(maxsize=4096)
+def _rank(count: int) -> tuple[int, float]:
+    """Where the interval of so many ordered values begins: a number from 0, and the share of the way to the next one.
+    Between values, 95 % holds only nearly: Hettmansperger and Sheather (1986). Whole ranks would hold in up to 99 %.
+    """
+    rank, ways = 0, 1
+    below = ways
+    while 40 * below < 2**count:  # the 2.5 % quantile of binomial(count, 1/2), exact in integers
+        ways = ways * (count - rank) // (rank + 1)
+        rank, below = rank + 1, below + ways
+    if not rank:
+        return 0, 0.0
+    beyond = (2**count - 40 * (below - ways)) / (40 * ways)  # of the coverage of this rank and of the next one
+    return rank - 1, (count - rank) * beyond / (rank + (count - 2 * rank) * beyond)
+
+
+def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
+    """The estimate by its setting: "median", or the biased "mean", "min" and "first", whose interval is the median's
+    shifted onto them.
+    """
+    middle = median(samples, placements)
+    if statistic == "median":
+        return middle
+    value = {"mean": float(np.mean(samples)), "min": float(np.min(samples)), "first": float(samples[0])}[statistic]
+    return middle.shifted(value - middle.value)
+
+
+def paired_ratio(
+    numerators: Sequence[float], denominators: Sequence[float], placements: Sequence[int] = ()
+) -> Estimate:
+    """The median of the ratios, sample by sample, as median() takes it: a drift in both cancels."""
+    return median(np.divide(numerators, denominators).tolist(), placements)
+
+
+def over_shapes(values: Sequence[float]) -> tuple[float, float]:
+    """Arithmetic mean, as Tensara reports rates over its test cases, and geometric mean, which no single large shape
+    decides. Raises BadSetting for no values, or for one that is not above 0.
+    """
+    if not len(values) or not all(0 < value < np.inf for value in values):
+        raise BadSetting(f"cannot average {list(values)} over shapes: each must be a number above 0")
+    return float(np.mean(values)), float(np.exp(np.mean(np.log(values))))
+
+
+def process_half_us(kernels: int) -> float:
+    """Half-width in microseconds of what varies between processes in the time of a launch of so many kernels."""
+    return process_half(1, kernels - 1)
+
+
+def process_half(overheads: float, gaps: float) -> float:
+    """The same for any number of event overheads and gaps. In a ratio of times of one process, they cancel in part."""
+    return NORMAL * math.hypot(OVERHEAD_SD_US * overheads, GAP_SD_US * gaps)
