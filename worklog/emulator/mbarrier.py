@@ -254,8 +254,8 @@ class Barriers:
         self._land_tracked([*filter(due, self.tracked)], lanes, newest)
 
     def _land_tracked(self, due: Sequence[Tracked], waiting: Array | bool = False, newest: Array | int = 0) -> None:
-        """Land these arrivals, and with them the earlier ones of the same lanes. waiting: for copies older than group
-        `newest` themselves.
+        """Land these arrivals, and with them the earlier ones of the same lanes. waiting: lanes that wait for their own
+        copies older than group `newest`.
         """
         for last in due:
             earlier = self.tracked[: self.tracked.index(last) + 1] if last in self.tracked else []
@@ -268,11 +268,10 @@ class Barriers:
         barrier, lanes = tracked.barrier, np.zeros(self.machine.batch.lanes, bool)
         lanes[tracked.lanes] = True
         for copy, landing in self.machine.copies.land(tracked.copies, lanes):
-            if self.order is not None and tracked.row is not None:
+            if self.order is not None:
                 self.order.arrived(copy.visit, landing, barrier.number, barrier.phase + 1)
-                if (own := landing & waiting & (copy.group < newest)).any():  # known to these lanes in any case
-                    time = int(tracked.row[tracked.lanes % self.order.size].max())
-                    self.order.arrived(copy.visit, own, None, time)
+                if (own := landing & waiting & (copy.group < newest)).any():
+                    self.order.waited(copy.visit, own)
         if tracked.row is not None:
             barrier.gathered = latest(barrier.gathered, tracked.row)
         self._progress()

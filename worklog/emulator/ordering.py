@@ -9,14 +9,13 @@ Asynchronous copies write on behalf of an mbarrier: what a phase brought is know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from worklog.emulator.counts import Site
 from worklog.emulator.findings import Array, called
-from worklog.emulator.waiting import polling
+from worklog.emulator.waiting import orders_more_than_barriers
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Program
@@ -46,7 +45,7 @@ class Ordering:
     """
 
     def __init__(self, shared: SharedMemory, program: Program) -> None:
-        self.batch, self.shared, self.eager = shared.batch, shared, _eager(program)
+        self.batch, self.shared, self.eager = shared.batch, shared, orders_more_than_barriers(program)
         # Accesses since the last barrier, each once; whole: they are all since a barrier of all blocks.
         self.log: dict[tuple[int, bytes | None], tuple[Visit, Array | None]] = {}
         self.whole = True
@@ -72,6 +71,8 @@ class Ordering:
         self.known = np.zeros((self.batch.lanes, self.size), np.int32)
         self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
         self.written = np.zeros(cells, np.int32)
+        # Of a copy that arrived at an mbarrier: the thread that waited for it itself, too, and when.
+        self.waiter, self.landed = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
         shape = (cells, self.warps)
         self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
         self.read_site = np.zeros(shape, np.int32)
@@ -241,7 +242,7 @@ class Ordering:
 
     def _write(self, cells: Array, writer: Any, time: int, site: Site) -> None:
         self.writer[cells], self.written[cells], self.write_site[cells] = writer, time, site.pc
-        self.read[cells] = 0
+        self.read[cells], self.waiter[cells] = 0, -1
         self.repeated.clear()
 
     # Asynchronous copies.
@@ -262,11 +263,16 @@ class Ordering:
         self._write(cells, self.size + barrier, phases, site)
         self.report()
 
-    def arrived(self, visit: Visit, lanes: Array, barrier: int | None, time: int) -> None:
-        """A cp.async of these lanes arrives with a phase of an mbarrier; None: at this time, with their own wait."""
+    def arrived(self, visit: Visit, lanes: Array, barrier: int, phases: int) -> None:
+        """A cp.async of these lanes arrives with a phase of an mbarrier."""
+        cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
+        self._write(cells, self.size + barrier, phases, visit.site)
+
+    def waited(self, visit: Visit, lanes: Array) -> None:
+        """These lanes have waited for their part of that cp.async themselves, too: it is ordered by them as well."""
         for cell, lane in visit.cells(lanes):
-            writer = lane % self.size if barrier is None else self.size + barrier
-            self._write(cell // self.shared.grain, writer, time, visit.site)
+            cells = cell // self.shared.grain
+            self.waiter[cells], self.landed[cells] = lane % self.size, self.clock
 
     def drain(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
         """Lanes issue copies, or a wgmma, from these bytes of their block: `size` from each start on."""
@@ -303,6 +309,9 @@ class Ordering:
         time = self.written[cells]
         bad = (writer >= self.size) | ((writer >= 0) & (writer != lane % self.size) & (time > self.barrier))
         bad &= self.known[lane, writer] < time
+        if bad.any():
+            waiter, since = self.waiter[cells], np.maximum(self.known[lane, self.waiter[cells]], self.barrier)
+            bad &= (waiter < 0) | ((waiter != lane % self.size) & (since < self.landed[cells]))
         if site.strong and bad.any():
             bad &= ~np.isin(self.write_site[cells], self.strong)
         for number in np.unique(self.write_site[cells[bad]]) if bad.any() else ():
@@ -378,14 +387,6 @@ class Ordering:
         """A cell, for messages."""
         byte = int(cell) * self.shared.grain - int(self.shared.lane_base[lane])
         return f"shared byte {byte}"
-
-
-@lru_cache(maxsize=16)
-def _eager(program: Program) -> bool:
-    """Whether more than barriers of blocks and warps may order accesses."""
-    code = program.kernel.instructions
-    asynchronous = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
-    return asynchronous or bool(polling(program, "global"))
 
 
 def latest(one: Array, other: Array) -> Array:

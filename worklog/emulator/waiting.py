@@ -194,3 +194,11 @@ def polling(program: Program, without: str = "") -> frozenset[int]:
         known = origins(code, own) if any(own(i)[0] for i in code) else defaultdict(set)
         out |= {head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]}
     return frozenset(out)
+
+
+@lru_cache(maxsize=16)
+def orders_more_than_barriers(program: Program) -> bool:
+    """Whether more than barriers of blocks and warps may order accesses."""
+    code = program.kernel.instructions
+    asynchronous = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
+    return asynchronous or bool(polling(program, "global"))

@@ -45,7 +45,7 @@ def compare(
     out: Path | None = None, progress: Progress = silent, only: str | None = None, benchmarks: Sequence[Benchmark] = ()
 ) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
-    about five; the path of the document. only: "intervals" for the latter alone. benchmarks: time these instead, cold
+    about six; the path of the document. only: "intervals" for the latter alone. benchmarks: time these instead, cold
     and hot. Raises NoGpu, BadRunFile where it cannot be written, and what `declared_works` raises.
     """
     from worklog.peers.harnesses import declared_works, works_on
