@@ -160,6 +160,11 @@ class Harness:
         """The first biased value of every pitfall."""
         return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS})
 
+    @property
+    def queues(self) -> bool:
+        """Whether each timed launch is enqueued behind a blocking kernel."""
+        return self.queue and self.timer not in ("host", "cupti")
+
     def but(self, **changes: Any) -> Harness:
         """The same harness with some settings changed."""
         known = [field.name for field in fields(self)]

@@ -5,7 +5,7 @@ result is a `Verdict`. It knows only the device interface of the kernel room, so
 emulator.
 """
 
-from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe, idle
+from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
 from worklog.gate.checker import SEED_BITS, Checker
 from worklog.gate.exact import family
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
@@ -14,5 +14,5 @@ from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed, timed
 
 __all__ = [
     "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "ErrorMap", "Guarded",
-    "LaunchProbe", "Memory", "Stage", "Verdict", "edge_shapes", "failed", "family", "idle", "passed", "timed",
+    "LaunchProbe", "Memory", "Stage", "Verdict", "edge_shapes", "failed", "family", "passed", "timed",
 ]  # fmt: skip

@@ -154,7 +154,7 @@ IDLE = "idle after the launch"
 WARN, FAIL = 0.95, 1.02
 MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
 QUEUES_US = 3.0  # more of them, for a host function
-WAIT_US = 50.0  # by how much a wait for an idle device may exceed another, from Python
+WAIT_US = 50.0  # by how much the wait after the launch may exceed the wait after an empty kernel
 ROUNDS = 3  # of launches, where a host is busy
 
 

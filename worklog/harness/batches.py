@@ -106,7 +106,7 @@ def take_batch(
     The launches' order changes in every turn, so that none is always first. first: number of turns taken before.
     placements: moves the buffers between turns.
     """
-    queued = harness.queue and harness.timer not in ("host", "cupti")
+    queued = harness.queues
     sides, mask = range(len(launches)), 0
     placed: list[int] = []
     taken: dict[tuple[int, int], Taken] = {}

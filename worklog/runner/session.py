@@ -300,27 +300,26 @@ def read(
         stages = [timed_stage(loop.stage)] if checked else []
         if checked and session.is_host_function(task.kernel):
             us = estimate_of(reading.counted("subject"), used.statistic).value
-            waits = partial(waits_us, session, loop.bare[0], used.queue)
-            stages.append(timed_stage(lambda: after_timing.idle(waits, us)))
+            stages.append(timed_stage(lambda: idle_after(session, loop.bare[0], used.queues, us)))
         return reading, stages
     finally:
         if each or easy:
             checker.restore()
 
 
-def waits_us(session: Session, launch: Launch, queued: bool) -> list[float]:
-    """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU, beyond
-    what that takes after an empty kernel: on a busy host, both waits are long. queued: whether a launch may be enqueued
-    behind a blocking kernel; without it, a GPU that is faster than its host may have ended all work by then.
+def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Stage:
+    """Whether the whole GPU is idle when a launch of `us` microseconds has ended on the harness's stream. queued:
+    whether it may be enqueued behind a blocking kernel. Without one, a fast GPU may finish unjoined work before the
+    wait begins. On a busy host every wait is long, so it is compared with the wait after an empty kernel.
     """
 
     def wait_us(one: Launch) -> float:
         with blocked(session.timeline) if queued else nullcontext():
             one()
-        session.device.synchronize()
+        session.timeline.synchronize()
         ended = session.timeline.host_us()
         session.device.synchronize_all()
         return session.timeline.host_us() - ended
 
     empty = partial(session.timeline.spin, 0)
-    return [wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)]
+    return after_timing.idle(lambda: [wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)

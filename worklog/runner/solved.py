@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
-from worklog.gate import Memory, Stage, Verdict, after_timing, timed
+from worklog.gate import Memory, Stage, Verdict, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
 from worklog.kernel import words_of
 from worklog.kernel.solution import Ready, Solution
@@ -22,7 +22,7 @@ from worklog.runner import timing
 from worklog.runner.arguments import on_gpu
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
-from worklog.runner.session import Session, waits_us
+from worklog.runner.session import Session, idle_after
 from worklog.runner.tasks import Progress, Task, silent
 from worklog.runner.tasks import judged as under
 from worklog.runs import Measurement, Run
@@ -124,8 +124,7 @@ def _timed(
     stages.append(timed(last))
     us = found[0].us
     if stages[-1].passed and us is not None:  # it may launch on streams of its own
-        waits = partial(waits_us, session, launch, used.queue and not ready.waits)
-        stages.append(timed(lambda: after_timing.idle(waits, us)))
+        stages.append(timed(lambda: idle_after(session, launch, used.queues and not ready.waits, us)))
     verdict = Verdict(tuple(stages), posed.dtype if stages[-1].passed else None)
     return [under(one, verdict) for one in found]
 

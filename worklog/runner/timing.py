@@ -17,12 +17,11 @@ from threading import Timer
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import idle
 from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
 from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_in_turn
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
-from worklog.runner.session import Session, waits_us
+from worklog.runner.session import Session, idle_after
 from worklog.runner.tasks import Task, timed
 from worklog.runs import Measurement, estimate_of, event_overhead_us, source_label
 from worklog.settings import TOLERANCE_US
@@ -244,7 +243,7 @@ def _witnesses(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
             )
         alone = _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])  # doesn't rotate
-        left = idle(partial(waits_us, session, alone, used.queue), read_us)
+        left = idle_after(session, alone, used.queues, read_us)
         if not left.passed:
             raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
         if call.cross_check == "none":
