@@ -248,10 +248,10 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 # variation between them. With `placement="fixed"`, it includes the launches alone.
 #
 # A third part can't be seen within one process: the event overhead, and the gap between two kernels of one launch,
-# differ between processes, by some hundredths and by about a tenth of a microsecond. That is nothing at 4096, and 2 %
-# of a launch of two kernels at 256. So the harness adds it from a recording
-# ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6), and a measurement shows all parts of its interval:
-# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256, by placement:
+# differ between processes, by about 0.03 and 0.1 µs on an H100. At 4096 that is negligible; of a launch of two kernels
+# at 256 it is 2 %. So the harness adds it from a recording ([09_harnesses_compared](09_harnesses_compared.ipynb),
+# section 6), and a measurement shows all parts of its interval: of launches, of placement and of process. In a ratio,
+# what both kernels share cancels. cuBLAS at 256, by placement:
 
 # %%
 m = worklog.results(["cuBLAS"], [256]).measurements[0]
@@ -321,8 +321,8 @@ lab.ablation("warptiled", 1024)
 # ## Graded exercise
 #
 # The 95 % interval of a median leaves out samples at both ends of the sorted samples. Of six samples, it is a little
-# narrower than their whole range; where 95 % falls between two samples, it is interpolated. From how many samples on
-# does it begin at the second sample or above? `median()` of the harness grades the answer.
+# narrower than their whole range; where 95 % falls between two samples, it is interpolated. What is the smallest number
+# of samples at which it begins at the second sample or later? `median()` of the harness grades the answer.
 
 # %%
 answer = None  # a number of samples

@@ -304,7 +304,9 @@ kinds = drawn(24, 7, tuned.SHAPES)
 pays = [shape for shape in kinds if table().split_pays(shape)]
 print(f"the table expects split to be faster at {len(pays)} of {len(kinds)}; it is {table().label.partition(':')[0]}")
 both = worklog.results(["best", "split"], [*kinds])
-print(*[f"{m.title}: {m.reason}" for m in both.measurements if m.ratio is None], sep="\n", end="")
+for m in both.measurements:
+    if m.ratio is None:
+        print(f"{m.title}: {m.reason}")
 ratios = {(m.kernel, m.problem): m.ratio for m in both.measurements}
 taken = [ratio for shape in kinds if (ratio := ratios["split" if shape in pays else "best", shape])]
 mean = np.exp(np.mean(np.log(taken)))

@@ -50,9 +50,12 @@ def test_costs_are_those_that_are_counted(name: str) -> None:
         assert each[0] == each[1] * counted.requests, (line, kind)
 
 
-def test_where_no_thread_stores_there_are_no_owners_to_draw() -> None:
-    with pytest.raises(NothingToDraw, match="equal_shares: no thread"):
-        plots.ownership(access_pattern(rung("equal_shares")))
+@pytest.mark.parametrize("name", ["equal_shares", "ragged"])  # the latter's first block writes to the workspace
+def test_where_no_thread_stores_there_are_no_owners_to_draw(name: str) -> None:
+    pattern = access_pattern(rung(name))
+    assert not any(request.in_shared for request in pattern.requests if request.memory == "workspace")
+    with pytest.raises(NothingToDraw, match=f"{name}: no thread"):
+        plots.ownership(pattern)
 
 
 def test_one_access_by_hand() -> None:

@@ -25,6 +25,7 @@ from tests.virtual.session import CALIBRATION, session_on
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
 from worklog.harness import Harness
 from worklog.runner import timing
+from worklog.runs.estimates import process_half_us
 
 MIB = 2**20
 
@@ -72,6 +73,7 @@ def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_
     assert (result.us, result.tflops, result.gbs) == approx((50.0, 20.0, 2000.0), rel=1e-3)
     assert result.cycles == approx(50.0 * 2000, rel=1e-3)
     assert result.us_low <= result.us <= result.us_high
+    assert result.samples["kernels"] == [1] and result.us_process == approx(process_half_us(1))
     assert result.ratio is None and result.converged
     shown = str(timed(gpu, my_kernel, harness=Harness().but(l2="warm")))
     for words in (

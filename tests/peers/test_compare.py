@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,8 @@ from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runner.declare import declared
-from worklog.runs.comparison import Comparison, open_comparison
+from worklog.runs.comparison import Comparison, Promises, open_comparison
+from worklog.runs.documents import converted
 from worklog.runs.estimates import median
 
 
@@ -290,6 +292,20 @@ def test_a_pair_holds_if_its_difference_at_one_clock_is_within_both_half_widths_
     one: list[float], other: list[float], mhz: float, share: float
 ) -> None:
     assert coverage_of([one, other], mhz=mhz)[0] == share
+
+
+def test_a_file_from_before_kernels_were_counted_opens() -> None:
+    document = deepcopy(open_comparison(part="intervals").document)
+    for point in document["promises"]["coverage"]:
+        del point["work"]
+        point["kernels"] = "no tracer here"
+    found = converted(document["promises"], Promises)
+    assert {*Comparison({"promises": found}).coverage()} == {f"cuBLAS at {n}" for n in (256, 1024, 2048, 4096)}
+
+
+def test_in_one_process_an_interval_has_the_drift_and_not_the_process() -> None:
+    assert coverage_of([[9.999, 10.0, 10.001], [10.039, 10.04, 10.041]] * 4, kernels=2)[0] == 1.0
+    assert coverage_of([[9.999, 10.0, 10.001], [10.049, 10.05, 10.051]] * 4, kernels=2)[0] == 0.0
 
 
 def test_an_effect_of_the_process_shows_across_processes_only() -> None:

@@ -210,7 +210,9 @@ CASES = {
         lambda: plots.ownership(access_pattern(rung("bulk_copies"))), "of A | 128 elements per thread", source=EMULATED
     ),
     "ownership of a rung that copies both in bulk": Case(
-        lambda: plots.ownership(access_pattern(rung("split"))), "no thread loads A or B | thread 128", source=EMULATED
+        lambda: plots.ownership(access_pattern(rung("split"))),
+        "warp 0 loads no element of A or B | thread 128",
+        source=EMULATED,
     ),
 }
 for error in (3.4, -3.4):

@@ -154,12 +154,14 @@ def intervals() -> Comparison:
 
 
 def test_the_intervals_hold_in_95_percent_of_pairs(intervals: Comparison) -> None:
-    """Of 200 pairs in one process, and 200 across processes; 2 % are chance. None of 4096 may fail: it was recorded
-    with whole ranks of ten samples, which hold in up to 99 %.
+    """Of 200 pairs in one process, and of all pairs across 25 processes, 3 % are chance. Long works have no upper
+    limit: they were recorded with whole ranks of ten samples, which hold in up to 99 %.
     """
     found = intervals.coverage()
     assert {*found} == {*(f"cuBLAS at {size}" for size in (256, 1024, 2048, 4096)), "shared at 256"}
-    assert all(share >= 0.93 for shares in found.values() for share in shares), found
+    for work, shares in found.items():
+        most = 0.98 if work.endswith(" 256") else 1.0
+        assert all(0.92 <= share <= most for share in shares), found
 
 
 def test_what_differs_between_processes_is_as_recorded(intervals: Comparison) -> None:

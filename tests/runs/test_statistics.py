@@ -196,3 +196,18 @@ def test_what_differs_between_processes_cancels_in_a_ratio_to_itself() -> None:
     found = summarize(Reading([samples, samples], kernels=[2, 2]), Harness().as_dict(), {"offset_us": 3.0})
     assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
     assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (1.0, 1.0)
+
+
+def test_a_timer_without_event_overhead_has_no_process_part() -> None:
+    samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
+    found = summarize(Reading([samples, samples], kernels=[2, 1]), Harness().but(timer="cupti").as_dict(), {})
+    assert found.ratio is not None and found.time.process is None is found.ratio.process
+
+
+def test_a_reading_against_several_baselines_is_one_for_each_of_them() -> None:
+    one, two, three = ([Sample(us, 1980.0)] for us in (1.0, 2.0, 3.0))
+    pairs = Reading([one, two, three], hot=[[1.0], [2.0], [3.0]], kernels=[1, 2, 3]).pairs()
+    assert [pair.series for pair in pairs] == [[one, two], [one, three]]
+    assert [pair.hot for pair in pairs] == [[[1.0], [2.0]], [[1.0], [3.0]]]
+    assert [pair.kernels for pair in pairs] == [[1, 2], [1, 3]]
+    assert [pair.series for pair in Reading([one]).pairs()] == [[one]]

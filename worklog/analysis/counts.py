@@ -27,14 +27,14 @@ from worklog.problem import Shape
 Lanes = NDArray[np.int64]
 FLOAT = 4
 LEAST_K = 64  # floats, so that rows of A lie in different sectors
-MATRICES = ("A", "B", "C")
+GLOBAL = ("A", "B", "C", "workspace")  # in the order of the launch
 
 
 @dataclass(frozen=True)
 class Request:
     """One memory instruction of warp 0 in block 0, as the assembler leaves it.
 
-    line: of the .cu file; text: that line. memory: "A", "B" or "C" in global memory, else the shared array's name.
+    line: of the .cu file; text: that line. memory: one of GLOBAL in global memory, else the shared array's name.
     width: bytes per lane. floats: (lanes, width / 4), the floats of that memory that each active lane accesses.
     sectors: of 32 bytes, in global memory. wavefronts: passes through shared memory; conflicts: those that bank
     conflicts add.
@@ -53,7 +53,7 @@ class Request:
     @property
     def in_shared(self) -> bool:
         """Whether it accesses shared memory."""
-        return self.memory not in MATRICES
+        return self.memory not in GLOBAL
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def access_pattern(rung: Kernel) -> AccessPattern:
         in_global = site.space == "global"
         number, byte = divmod(address - FIRST_ADDRESS, SPACING) if in_global else (address, address)
         floats = byte[:, None] // FLOAT + np.arange(width // FLOAT)
-        if in_global and site.writes and number[active][0] == MATRICES.index("C"):
+        if in_global and site.writes and number[active][0] == GLOBAL.index("C"):
             owners[floats[active]] = np.flatnonzero(active)[:, None]
         warp = active[:WARP]
         if site.pc in requests or not warp.any():
@@ -95,9 +95,9 @@ def access_pattern(rung: Kernel) -> AccessPattern:
         costs: dict[str, int] = {}
         if in_global:
             argument = int(number[:WARP][warp][0])
-            if argument >= len(arrays):  # a __device__ variable
+            if argument >= len(GLOBAL):  # a __device__ variable
                 return
-            memory = (*MATRICES, "workspace")[argument]
+            memory = GLOBAL[argument]
             costs["sectors"] = sectors(byte[None, :WARP], warp[None])[1]
         else:
             memory = plain_name(site.array.name) if site.array else "shared"
@@ -106,8 +106,8 @@ def access_pattern(rung: Kernel) -> AccessPattern:
         requests[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
 
     sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-rung.workspace_bytes(shape) // FLOAT)
-    a, b, c, *own = arrays = [np.zeros(size, np.float32) for size in sizes if size]
-    arguments = rung.bind(shape, 1.0, a, b, 0.0, c, own[0] if own else None)
+    a, b, c, workspace = (np.zeros(size, np.float32) for size in sizes)
+    arguments = rung.bind(shape, 1.0, a, b, 0.0, c, workspace)
     grid = rung.blocks(shape)
     launch(kernel, grid, rung.threads, arguments, shared_bytes=rung.shared, races=False, only_blocks=[0], watch=record)
     tile = owners.reshape(shape.m, shape.n)[:bm, :bn]

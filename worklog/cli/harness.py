@@ -122,7 +122,9 @@ def calibrate(harness: Harness) -> None:
 
 @output.command(
     output.flag("--recorded", about="Show the recorded comparison (default without a GPU)."),
-    click.option("--only", type=click.Choice(["intervals"]), help="Only whether the 95 % intervals hold."),
+    click.option(
+        "--only", type=click.Choice(["intervals"]), help="Measure or show only whether the 95 % intervals hold."
+    ),
     click.option(
         "--bench",
         "files",

@@ -312,7 +312,7 @@ class Cublas:
 
     def kernels(self, shape: Shape) -> int:
         """How many kernels a launch at this shape enqueues: the nodes of a CUDA graph that is never launched, whose
-        operands have no memory of their own. Where it can't be recorded, as many as of any call that isn't known.
+        operands have no memory of their own; UNKNOWN_KERNELS if the launch can't be captured.
         """
         if shape not in self._kernels:
             own, count = self.workspace, ctypes.c_size_t()
@@ -324,7 +324,7 @@ class Cublas:
                     finally:
                         graph = self.stream.end_capture()
                 nvidia_library("cuda").cuGraphGetNodes(ctypes.c_void_p(graph.graph), None, ctypes.byref(count))
-            except (*CUDA_ERRORS, LaunchFailed):
+            except (*CUDA_ERRORS, LaunchFailed, ImportError, RuntimeError):  # the latter: no such library
                 count.value = 0
             self._kernels[shape] = count.value or UNKNOWN_KERNELS
         return self._kernels[shape]

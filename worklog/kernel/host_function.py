@@ -225,7 +225,7 @@ class HostSubject:
             )
 
     def kernels(self, shape: Shape) -> int:
-        """Kernels of a call, which aren't known."""
+        """Assumed, since a host function's kernels aren't counted."""
         return UNKNOWN_KERNELS
 
 

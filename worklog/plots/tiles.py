@@ -141,7 +141,7 @@ def _finding(pattern: AccessPattern, shown: list[Request]) -> str:
         passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
         return f"{name}: a warp reads {passes} wavefront{'s' * (reads[-1].wavefronts > 1)}"
     if all(r.is_store for r in shown):
-        return f"{name}: no thread loads A or B, bulk copies do"
+        return f"{name}: warp 0 loads no element of A or B"
     first, *others = [r for r in shown if not r.is_store]
     taken = f"{first.sectors} sector{'s' * (first.sectors > 1)} of {first.memory}"
     return f"{name}: a warp's loads take " + " and ".join([taken, *(f"{r.sectors} of {r.memory}" for r in others)])

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
@@ -68,13 +69,15 @@ class Same(TypedDict):
 
 
 class Coverage(TypedDict):
-    """For each process, the interval and the SM clock of each reading. kernels: of one launch; 1 in older files."""
+    """For each process, the interval and the SM clock of each reading. kernels: of one launch; 1 where an older file
+    states why they aren't known, or nothing.
+    """
 
-    work: str
+    work: NotRequired[str]
     of: float
     intervals_us: list[list[Interval]]
     sm_mhz: list[list[float]]
-    kernels: NotRequired[int]
+    kernels: NotRequired[int | str]
 
 
 class Promises(TypedDict):
@@ -180,8 +183,8 @@ class Comparison:
 
     def coverage(self) -> dict[str, tuple[float, float]]:
         """By work, such as "cuBLAS at 256": in how many of the pairs of readings the 95 % interval of their difference
-        holds 0, for pairs in one process and pairs across processes; either interval includes what differs there beyond
-        launches and placements. 0.95 is what it should be. Empty where it isn't recorded.
+        holds 0, for pairs in one process, with the drift in their intervals, and for all pairs across processes, with
+        the process part. 0.95 is what it should be. Empty where it isn't recorded.
 
         The readings are compared at one clock: an interval is of the time at the SM clock that the reading states, and
         where the clocks aren't locked, that clock differs by a few tenths of a percent between readings.
@@ -191,15 +194,17 @@ class Comparison:
             clocks = np.array(point["sm_mhz"])
             at_one_clock = (point["intervals_us"] * (clocks / clocks.mean())[..., None]).tolist()
             read = [[Estimate(us, low, high) for low, us, high in process] for process in at_one_clock]
-            halves = NORMAL * DRIFT_SD_US, process_half_us(point.get("kernels", 1))
-            here, anywhere = ([[one.between_processes(half) for one in each] for each in read] for half in halves)
-            within = [pair for each in here for pair in zip(each[::2], each[1::2], strict=False)]
-            across = [  # each reading of a process with one of another process
-                (each[number], anywhere[(index + 1 + number // 2 % (len(here) - 1)) % len(here)][number + 1])
-                for index, each in enumerate(anywhere if len(here) > 1 else ())
-                for number in range(0, len(each) - 1, 2)
+            kernels = point.get("kernels")
+            halves = NORMAL * DRIFT_SD_US, process_half_us(kernels if isinstance(kernels, int) else 1)
+            in_one, across_all = ([[one.between_processes(half) for one in each] for each in read] for half in halves)
+            within = [pair for each in in_one for pair in zip(each[::2], each[1::2], strict=False)]
+            across = [
+                pair
+                for number, each in enumerate(across_all)
+                for other in across_all[:number]
+                for pair in product(each, other)
             ]
-            found[f"{point['work']} at {point['of']:g}"] = (_held(within), _held(across))
+            found[f"{point.get('work', CUBLAS)} at {point['of']:g}"] = (_held(within), _held(across))
         return found
 
 

@@ -19,10 +19,10 @@ PILOT = 9  # placements from which the variance is estimated: see median()
 STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
            2.3060041352)  # fmt: skip
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
-# Standard deviations in microseconds on one GPU, as recorded by `worklog peers --only intervals`: of the event overhead
-# beyond its calibration between measurements in one process, and between those of any process; and of the gap before
-# each further kernel of a launch, between processes.
-DRIFT_SD_US, OVERHEAD_SD_US, GAP_SD_US = 0.015, 0.03, 0.1
+# Standard deviations in microseconds, as recorded on an H100 by `worklog peers --only intervals`.
+DRIFT_SD_US = 0.015  # event overhead, between measurements of one process
+OVERHEAD_SD_US = 0.03  # the same, between processes
+GAP_SD_US = 0.1  # gap before each further kernel of a launch, between processes
 NORMAL = NormalDist().inv_cdf(0.975)
 
 Values = NDArray[np.float64]
@@ -34,8 +34,8 @@ class Estimate:
     their whole range.
 
     launches, placement, process: half-widths of the interval's parts, whose squares add up to the interval's: what
-    varies between launches in one placement, between placements, and between processes. None where the first two can't
-    be separated, and where the third isn't known and so not in the interval.
+    varies between launches in one placement, between placements, and between processes. launches and placement are None
+    if they can't be separated. process is None if it isn't known; the interval then leaves it out.
     """
 
     value: float
@@ -133,7 +133,7 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
 
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> tuple[int, float]:
-    """Where the interval of so many ordered values begins: a number from 0, and the share of the way to the next one.
+    """The lower end of the interval of so many sorted values: an index from 0, and how far it lies toward the next one.
     Between values, 95 % holds only nearly: Hettmansperger and Sheather (1986). Whole ranks would hold in up to 99 %.
     """
     rank, ways = 0, 1

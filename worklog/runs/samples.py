@@ -51,9 +51,9 @@ class Energy:
 
 @dataclass
 class Reading:
-    """All samples, turn by turn, and what went wrong while they were taken. series: of the subject, then of each of its
-    baselines; in the same order, hot: microseconds of one launch in a row, a value for each batch, [] if not taken; and
-    kernels: how many one launch enqueues, [] if not known.
+    """All samples, turn by turn, and what went wrong while they were taken. series: the subject's samples, then each
+    baseline's. hot, kernels: in the same order. hot: microseconds per launch of launches in a row, one value per batch;
+    [] if not taken. kernels: kernels per launch; [] if not known.
     """
 
     series: list[list[Sample]]
@@ -198,7 +198,7 @@ def summarize(
 
     settings: offset, timer, statistic and roof, as Harness.as_dict gives them. calibration: its offset_us, where the
     settings remove it. flops: of one launch. peak_tflops: the FP32 peak at the samples' clock; the setting `roof` may
-    replace it. Where the launches' kernels are known, both intervals hold for other processes, too.
+    replace it. Where events time launches whose kernels are known, both intervals hold for other processes, too.
     """
     overhead, statistic = event_overhead_us(settings, calibration), str(settings["statistic"])
     time = _estimate(samples, "subject", statistic).shifted(-overhead)
@@ -209,7 +209,7 @@ def summarize(
     elif samples.baseline:
         value = (_estimate(samples, "baseline", statistic).value - overhead) / time.value
         ratio = Estimate(value, value, value)
-    if samples.kernels and statistic == "median":
+    if samples.kernels and (statistic, settings["timer"]) == ("median", "events"):
         if ratio:
             gaps, each = [count - 1 for count in samples.kernels], (1 / time.value, 1 / (ratio.value * time.value))
             relative = process_half(each[0] - each[1], gaps[0] * each[0] - gaps[1] * each[1])
