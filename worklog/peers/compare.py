@@ -223,9 +223,8 @@ def text(comparison: Comparison) -> str:
         for read in [comparison.us(kind, of)]
     ]
     numbers = [f"[{number}]" for number in range(len(names))]
-    lines = [comparison.label]
+    lines = [comparison.label + (" · microseconds as read by each harness" if rows else "")]
     if rows:
-        lines = [f"{comparison.label} · microseconds as read by each harness"]
         lines += [f"  {number} {name}" for number, name in zip(numbers, names, strict=True)]
         lines.append(Table("", ("", *numbers), rows).text())
     lines += [f"{name}: {reason}" for name, reason in comparison.reasons.items()]

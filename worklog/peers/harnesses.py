@@ -20,6 +20,7 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.harness import Harness, time_in_turn
+from worklog.kernel import Kernel, NeedsWorkspace
 from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark, Skipped
 from worklog.runner.launches import ALIGNED, Pool
@@ -30,7 +31,6 @@ from worklog.runs import Estimate, event_overhead_us, median
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.kernel import Kernel
     from worklog.runner.session import Session
 
 SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
@@ -107,42 +107,38 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
 
 
 def product(size: int, kernel: Kernel | None = None) -> Work:
-    """FP32 cuBLAS, or a kernel without a workspace, at a size, in buffers that can move in a pool of its own, if the
-    GPU's memory has room for one.
+    """FP32 cuBLAS, or a kernel, at a size, in buffers that can move in a pool of its own, if the GPU's memory has room
+    for one.
     """
     from worklog.gpu.cuda import Cublas, CudaDevice
 
     shape, device = Shape(size, size, size), CudaDevice()
     subject = kernel.load(device) if kernel else Cublas(device)
-    cublas = subject if isinstance(subject, Cublas) else None
+    assert isinstance(subject, NeedsWorkspace)  # of no elements, if it needs none
     home = (*map(device.upload, random_inputs(shape, np.random.default_rng(0))), device.allocate(size * size))
-    own = [cublas.workspace] if cublas else []
-    sizes = [size * size] * 3 + [one.size for one in own]
+    own = subject.workspace
+    sizes = [size * size] * 3 + [subject.workspace_elements(shape)]
     now, pool = list(home), Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)
     device.synchronize()
 
     def enqueue(stream: Any) -> None:
         if stream is not device.stream:
             device.stream = stream
-            if cublas:
-                cublas.follow(stream)
+            if isinstance(subject, Cublas):
+                subject.follow(stream)
         subject.enqueue(shape, 1.0, now[0], now[1], 0.0, now[2])
 
     def move() -> None:
         assert pool is not None
-        placed = pool.place(sizes)
-        now[:] = placed[:3]
-        use(placed[3:])
+        *now[:], workspace = pool.place(sizes)
+        subject.use_workspace(workspace)
         device.copy(now[0], home[0])
         device.copy(now[1], home[1])
 
     def settle() -> None:
         now[:] = home
-        use(own)
-
-    def use(workspaces: Sequence[Any]) -> None:
-        if cublas:
-            cublas.use_workspace(*workspaces)
+        if own is not None:
+            subject.use_workspace(own)
 
     enqueue(device.stream)
     device.synchronize()

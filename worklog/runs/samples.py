@@ -210,7 +210,7 @@ def summarize(
         value = (_estimate(samples, "baseline", statistic).value - overhead) / time.value
         ratio = Estimate(value, value, value)
     if samples.kernels and (statistic, settings["timer"]) == ("median", "events"):
-        if ratio:
+        if ratio and len(samples.kernels) > 1:
             gaps, each = [count - 1 for count in samples.kernels], (1 / time.value, 1 / (ratio.value * time.value))
             relative = process_half(each[0] - each[1], gaps[0] * each[0] - gaps[1] * each[1])
             ratio = ratio.between_processes(ratio.value * relative)
