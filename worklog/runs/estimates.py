@@ -133,7 +133,7 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
 
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> tuple[int, float]:
-    """The lower end of the interval of so many sorted values: an index from 0, and the share of the way to the next one.
+    """The lower end of the interval of so many sorted values: an index from 0, and the share of the way to the next.
     Between values, 95 % holds only nearly: Hettmansperger and Sheather (1986). Whole ranks would hold in up to 99 %.
     """
     rank, ways = 0, 1
