@@ -87,11 +87,11 @@ def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(sessio
 
 @pytest.mark.parametrize("size", [256, 1024])
 def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
-    found = measured(BASELINE, Shape.of(size), Harness().but(budget_s=2.0))
+    found = measured(BASELINE, Shape.of(size), Harness().but(budget_s=4.0, precision=0.003))
     assert found.ratio_low is not None and found.ratio_high is not None, found.reason
     print(f"{size}: {found.ratio:.4f}, from {found.ratio_low:.4f} to {found.ratio_high:.4f}")
-    assert found.ratio_low - 0.005 <= 1.0 <= found.ratio_high + 0.005
-    assert found.ratio_high - found.ratio_low < 0.05
+    assert found.ratio_low - 0.003 <= 1.0 <= found.ratio_high + 0.003
+    assert found.ratio_high - found.ratio_low < 0.02
 
 
 def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -> None:
@@ -186,6 +186,6 @@ def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Ses
         cupy.cuda.get_current_stream().synchronize()
 
     assert worklog.time(launch, timer=True, harness=QUICK).us == approx(50.0, abs=0.3)
-    found = worklog.time(waiting, sync=True, harness=QUICK)
-    assert 50.0 < found.us < 500.0
+    found = min((worklog.time(waiting, sync=True, harness=QUICK) for _ in range(3)), key=lambda m: m.us)
+    assert 50.0 < found.us < 120.0, "the quickest of three: the host may be busy"
     assert any("waits for the GPU" in degradation for degradation in found.degradations)

@@ -87,9 +87,12 @@ def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
 def test_the_gate_takes_little_time_at_4096(session: Session) -> None:
     checker, subject = session.checker(Shape.of(4096)), session.subject("warptiled")
     checker.check(subject)
-    started = time.monotonic()
-    assert checker.check(subject).accepted
-    assert time.monotonic() - started < 5.0
+    seconds = []
+    for _ in range(3):  # the host may be busy
+        started = time.monotonic()
+        assert checker.check(subject).accepted
+        seconds.append(time.monotonic() - started)
+    assert min(seconds) < 1.5
 
 
 @pytest.mark.parametrize("record", LADDER, ids=NAMES)

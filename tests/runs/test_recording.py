@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -153,15 +154,26 @@ def intervals() -> Comparison:
     return open_comparison(part="intervals")
 
 
-def test_the_intervals_hold_in_95_percent_of_pairs(intervals: Comparison) -> None:
-    """Of 200 pairs in one process, and of all pairs across 25 processes, 3 % are chance. Long works have no upper
-    limit: they were recorded with whole ranks of ten samples, which hold in up to 99 %.
-    """
-    found = intervals.coverage()
-    assert {*found} == {*(f"cuBLAS at {size}" for size in (256, 1024, 2048, 4096)), "shared at 256"}
-    for work, shares in found.items():
-        most = 0.98 if work.endswith(" 256") else 1.0
-        assert all(0.92 <= share <= most for share in shares), found
+MISSED = {
+    ("cuBLAS at 1024", "across processes"): "too narrow: processes differ by 0.08 µs there, and it isn't known why",
+    ("cuBLAS at 4096", "in one process"): "too wide: recorded before intervals between ranks were interpolated",
+    ("cuBLAS at 4096", "across processes"): "too wide: recorded before intervals between ranks were interpolated",
+}
+
+
+@pytest.mark.parametrize(
+    ("work", "pairs"),
+    [
+        pytest.param(*one, marks=pytest.mark.xfail(strict=True, reason=MISSED[one]) if one in MISSED else ())
+        for one in product(
+            (*(f"cuBLAS at {size}" for size in (256, 1024, 2048, 4096)), "shared at 256"),
+            ("in one process", "across processes"),
+        )
+    ],
+)
+def test_the_intervals_hold_in_95_percent_of_pairs(intervals: Comparison, work: str, pairs: str) -> None:
+    """Of 200 pairs in one process, or of all pairs across 25 processes; 2 % are chance."""
+    assert 0.93 <= intervals.coverage()[work][pairs == "across processes"] <= 0.99
 
 
 def test_what_differs_between_processes_is_as_recorded(intervals: Comparison) -> None:

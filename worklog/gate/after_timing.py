@@ -32,7 +32,7 @@ the whole device: the second wait must return at once.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,6 @@ WARN, FAIL = 0.95, 1.02
 MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
 QUEUES_US = 3.0  # more of them, for a host function
 WAIT_US = 50.0  # by how much the wait after the launch may exceed the wait after an empty kernel
-ROUNDS = 3  # of launches, where a host is busy
 
 
 SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
@@ -205,17 +204,12 @@ def second_clock(
     return Stage(SECOND, agree, abs(ours - theirs), limit, detail if agree else f"{detail}: the events miss a part")
 
 
-def idle(waits_us: Callable[[], Sequence[float]], us: float) -> Stage:
-    """waits_us: launches a few times; of each, microseconds from the end of the harness's stream to the end of all work
-    on the GPU, beyond what an empty kernel needs. us: of one launch. The median of a round decides: unjoined work is
-    there every time. An interrupt of the host in the wait makes it longer, and one between the launch and the wait
-    makes it shorter. A busy host makes a round uncertain, so up to ROUNDS are taken until one is within the limit.
+def idle(waits_us: Sequence[float], us: float) -> Stage:
+    """waits_us: of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU,
+    beyond what an empty kernel needs. us: of one launch. The median decides: unjoined work is there every time. An
+    interrupt of the host in the wait makes it longer, and one between the launch and the wait makes it shorter.
     """
-    limit = WAIT_US + MISSED * us
-    for _ in range(ROUNDS):
-        left = float(np.median(waits_us()))
-        if left <= limit:
-            break
+    left, limit = float(np.median(waits_us)), WAIT_US + MISSED * us
     detail = f"{left:.1f} µs after the launch the whole GPU was idle"
     if left > limit:
         detail += ": it leaves work on a stream that it doesn't join, and the events don't time that work"

@@ -322,4 +322,4 @@ def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Sta
         return session.timeline.host_us() - ended
 
     empty = partial(session.timeline.spin, 0)
-    return after_timing.idle(lambda: [wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
+    return after_timing.idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
