@@ -26,7 +26,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.runs.estimates import estimate_of, median, paired_ratio
+from worklog.runs.estimates import PROCESS, estimate_of, median, paired_ratio, process_half_us
 
 run = worklog.results(["cuBLAS"], [512])
 run.label
@@ -248,10 +248,9 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 # variation between them. With `placement="fixed"`, it includes the launches alone.
 #
 # A third part can't be seen within one process: the event overhead, and the gap between two kernels of one launch,
-# differ between processes, by about 0.03 and 0.1 µs on an H100. At 4096 that is negligible; of a launch of two kernels
-# at 256 it is 2 %. So the harness adds it from a recording ([09_harnesses_compared](09_harnesses_compared.ipynb),
-# section 6), and a measurement shows all parts of its interval: of launches, of placement and of process. In a ratio,
-# what both kernels share cancels. cuBLAS at 256, by placement:
+# differ between processes. For long launches that is negligible. The harness adds it from a recording
+# ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6), and a measurement shows all parts of its interval:
+# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256, by placement:
 
 # %%
 m = worklog.results(["cuBLAS"], [256]).measurements[0]
@@ -260,6 +259,9 @@ us, place = np.array(m.samples["us"])[counts] - overhead, np.array(m.samples.get
 medians = np.array([np.median(us[place == one]) for one in np.unique(place)])
 print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
 print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
+for kernels in (1, 2):
+    half = process_half_us(kernels)
+    print(f"of {PROCESS}: ±{half:.2f} µs for {kernels} kernel{'s' * (kernels > 1)} in a launch, {half / m.us:.1%} of it")
 
 # %% [markdown]
 # ## 8. Pitfalls that the article does not name: the time

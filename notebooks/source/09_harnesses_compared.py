@@ -195,8 +195,8 @@ for work, (within, across) in recorded.coverage().items():
 # - The SM clock. It differs by a few tenths of a percent between measurements, even if it is steady in each. So an
 #   interval is valid at the clock beside it, and the pairs of the last lines are compared at one clock.
 # - The process. The event overhead drifts, and differs between processes; where one call launches several kernels, the
-#   gaps between them differ, too: at 256 and 512, cuBLAS launches two. Our harness adds to the interval what the
-#   processes of this recording showed. More samples don't help, and neither do more streams, which have the same gaps.
+#   gaps between them differ, too: at 256, cuBLAS launches two. More samples in one process can't show that, so our
+#   harness adds to the interval what the processes of this recording showed.
 #
 # ## 7. Where our harness is not ahead
 #

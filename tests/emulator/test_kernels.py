@@ -40,7 +40,7 @@ LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
         ("partial_warp", "if (t + d < 20) v += x;", "v = t + d < 20 ? v + x : v;"),
         ("partial_warp", "if (t + d < 20) v += x;", "v += t + d < 20 && x > 0 ? x : 0;"),
         ("partial_warp", "if (t + d < 20) v += x;", "if (x > 0 && t + d < 20) v += x;"),
-        # Waiting for the own copies, too: their arrivals at the mbarrier still say that they have landed.
+        # Each thread also waits for its own copy: the arrival at the mbarrier still says that it has landed.
         ("bulk_copies", WAIT, f"{WAIT_ALL}\n  {WAIT}"),
         ("bulk_copies", WAIT, f"{WAIT_ALL}\n  out[256 + t] = other[t];\n  {WAIT}"),
         ("bulk_copies", WAIT, f"{WAIT_ALL}\n  __syncthreads();\n  if (false) wait("),
@@ -59,7 +59,7 @@ def test_a_harmless_edit_is_no_mistake(name: str, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "__syncthreads();"])
-def test_a_wait_for_the_own_copies_is_not_one_for_those_of_others(before: str) -> None:
+def test_a_wait_for_ones_own_copies_is_not_one_for_those_of_others(before: str) -> None:
     _, result, _ = launched("bulk_copies", (WAIT, f"{before}\n  {WAIT_ALL}\n  if (false) wait("))
     assert [finding.kind for finding in result.findings] == ["missing-wait"]
     assert "other" in str(result.findings[0])

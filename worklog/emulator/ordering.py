@@ -71,7 +71,7 @@ class Ordering:
         self.known = np.zeros((self.batch.lanes, self.size), np.int32)
         self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
         self.written = np.zeros(cells, np.int32)
-        # Of a copy that arrived at an mbarrier: the thread that waited for it itself, too, and when.
+        # If the thread of a copy that arrived at an mbarrier also waited for it itself: that thread, and when.
         self.waiter, self.landed = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
         shape = (cells, self.warps)
         self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
@@ -269,7 +269,7 @@ class Ordering:
         self._write(cells, self.size + barrier, phases, visit.site)
 
     def waited(self, visit: Visit, lanes: Array) -> None:
-        """These lanes have waited for their part of that cp.async themselves, too: it is ordered by them as well."""
+        """These lanes also waited for their part of that cp.async themselves: from now on they order it, too."""
         for cell, lane in visit.cells(lanes):
             cells = cell // self.shared.grain
             self.waiter[cells], self.landed[cells] = lane % self.size, self.clock

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -279,6 +279,20 @@ class CudaLoan:
             yield
 
 
+def captured(stream: Any, launches: Sequence[Callable[[], None]]) -> Any:
+    """A CUDA graph of these launches, in this order; none of them runs. Raises CUDA_ERRORS, what a launch raises, and
+    NotImplementedError for a library that CuPy doesn't call while recording.
+    """
+    with stream:
+        stream.begin_capture()
+        try:
+            for launch in launches:
+                launch()
+        finally:  # a capture that stays open would swallow everything that follows
+            graph = stream.end_capture()
+    return graph
+
+
 class Cublas:
     """cuBLAS SGEMM on a device's stream, as worklog.kernel.device.Subject.
 
@@ -317,14 +331,9 @@ class Cublas:
         if shape not in self._kernels:
             own, count = self.workspace, ctypes.c_size_t()
             try:
-                with self.stream:
-                    self.stream.begin_capture()
-                    try:
-                        self.enqueue(shape, 1.0, own, own, 0.0, own)
-                    finally:
-                        graph = self.stream.end_capture()
+                graph = captured(self.stream, [partial(self.enqueue, shape, 1.0, own, own, 0.0, own)])
                 nvidia_library("cuda").cuGraphGetNodes(ctypes.c_void_p(graph.graph), None, ctypes.byref(count))
-            except (*CUDA_ERRORS, LaunchFailed, ImportError, RuntimeError):  # the latter: no such library
+            except (*CUDA_ERRORS, LaunchFailed):
                 count.value = 0
             self._kernels[shape] = count.value or UNKNOWN_KERNELS
         return self._kernels[shape]

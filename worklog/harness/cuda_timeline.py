@@ -18,7 +18,7 @@ import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.gpu import ClockWatch, gpu
-from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
+from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.harness.launch import Launch
 from worklog.kernel.nvrtc import nvidia_library
 
@@ -189,14 +189,8 @@ class CudaTimeline:
         """
         stream = self.device.stream
         try:
-            with stream:
-                stream.begin_capture()
-                try:
-                    for launch in launches:
-                        launch()
-                finally:  # a capture that stays open would swallow everything that follows
-                    graph = stream.end_capture()
-                graph.upload(stream)
+            graph = captured(stream, launches)
+            graph.upload(stream)
         except (*CUDA_ERRORS, NotImplementedError) as error:  # CuPy implements no library's calls while recording
             raise LaunchFailed(
                 f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises, allocates, or "

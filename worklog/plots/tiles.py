@@ -51,10 +51,12 @@ def ownership(pattern: AccessPattern) -> Chart:
     heights = [ROW * len(floats) for floats, _, _ in strips]
     banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
     warp = "warp 0" if first else "the warp"
-    subtitle = (
-        f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's. Right, {warp}'s "
-        f"first access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
-    )
+    subtitle = f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's."
+    if shown:
+        subtitle += (
+            f" Right, {warp}'s first access of each kind, as compiled: sectors of 8 floats{banks}; what is used is "
+        )
+        subtitle += "filled."
     finding, words = _finding(pattern, shown), [_words(request) for request in shown]
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (figure.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
