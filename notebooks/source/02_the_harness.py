@@ -261,7 +261,7 @@ print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval
 print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
 for kernels in (1, 2):
     half = process_half_us(kernels)
-    print(f"of {PROCESS}: ±{half:.2f} µs for {kernels} kernel{'s' * (kernels > 1)} in a launch, {half / m.us:.1%} of it")
+    print(f"of {PROCESS}: ±{half:.2f} µs for {kernels} kernel{'s' * (kernels > 1)} a launch, {half / m.us:.1%} of it")
 
 # %% [markdown]
 # ## 8. Pitfalls that the article does not name: the time
