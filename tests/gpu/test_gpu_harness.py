@@ -4,6 +4,7 @@ be timed.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -87,7 +88,7 @@ def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(sessio
 
 @pytest.mark.parametrize("size", [256, 1024])
 def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
-    found = measured(BASELINE, Shape.of(size), Harness().but(budget_s=4.0, precision=0.003))
+    found = measured(BASELINE, Shape.of(size), Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003))
     assert found.ratio_low is not None and found.ratio_high is not None, found.reason
     print(f"{size}: {found.ratio:.4f}, from {found.ratio_low:.4f} to {found.ratio_high:.4f}")
     assert found.ratio_low - 0.003 <= 1.0 <= found.ratio_high + 0.003
@@ -186,6 +187,13 @@ def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Ses
         cupy.cuda.get_current_stream().synchronize()
 
     assert worklog.time(launch, timer=True, harness=QUICK).us == approx(50.0, abs=0.3)
-    found = min((worklog.time(waiting, sync=True, harness=QUICK) for _ in range(3)), key=lambda m: m.us)
-    assert 50.0 < found.us < 120.0, "the quickest of three: the host may be busy"
+    waiting()
+    found = worklog.time(waiting, sync=True, harness=QUICK)
+    by_host = []
+    for _ in range(len(found.samples["us"])):
+        started = time.perf_counter()
+        waiting()
+        by_host.append(1e6 * (time.perf_counter() - started))
+    print(f"a call that waits: {found.us:.1f} µs, and {np.median(by_host):.1f} µs by the host's clock")
+    assert 50.0 < found.us < 1.5 * np.median(by_host)
     assert any("waits for the GPU" in degradation for degradation in found.degradations)

@@ -361,9 +361,10 @@ def test_some_microseconds_are_allowed_and_more_where_there_may_be_streams(own_s
 
 
 def test_the_clocks_may_differ_by_what_few_samples_leave_unsure() -> None:
-    """Four samples on a GPU that others use; as far apart as they were on an H100 whose notebooks ran four at a time."""
-    right = second_clock([(9.0, 9 + us) for us in (44.9, 47, 51.4, 60)], [(9.0, 9 + us) for us in (45, 45, 45.4, 46)],
-                         own_streams=False)  # fmt: skip
+    """Four samples on a GPU that others use: as far apart as on an H100 whose notebooks ran four at a time."""
+    ours = [(9.0, 9.0 + us) for us in (44.9, 47.0, 51.4, 60.0)]
+    theirs = [(9.0, 9.0 + us) for us in (45.0, 45.0, 45.4, 46.0)]
+    right = second_clock(ours, theirs, own_streams=False)
     assert right.passed and right.measured == approx(4.0)
     assert re.search(r"49\.2 µs beside .* 45\.2 µs .* ±7\.\d µs$", right.detail)
     # What hides work in each launch, or in most, is found among so few samples, too.

@@ -21,9 +21,9 @@ STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
 # Standard deviations in microseconds, as recorded by `worklog peers --only intervals`; and how that part is labelled.
 PROCESS = "process (recorded on an H100)"
-DRIFT_SD_US = 0.015  # event overhead, between measurements of one process
-OVERHEAD_SD_US = 0.03  # the same, between processes
-GAP_SD_US = 0.1  # gap before each further kernel of a launch, between processes
+DRIFT_SD_US = 0.02  # event overhead, between measurements of one process
+OVERHEAD_SD_US = 0.035  # the same, between processes
+GAP_SD_US = 0.09  # gap before each further kernel of a launch, between processes
 NORMAL = NormalDist().inv_cdf(0.975)
 
 Values = NDArray[np.float64]
