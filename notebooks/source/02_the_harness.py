@@ -26,7 +26,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.runs.estimates import PROCESS, estimate_of, median, paired_ratio, process_half_us
+from worklog.runs.estimates import estimate_of, median, paired_ratio, process_half_us, process_label
 
 run = worklog.results(["cuBLAS"], [512])
 run.label
@@ -261,7 +261,7 @@ print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval
 print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
 for kernels in (1, 2):
     half = process_half_us(kernels)
-    print(f"of {PROCESS}: ±{half:.2f} µs for {kernels} kernel{'s' * (kernels > 1)} a launch, {half / m.us:.1%} of it")
+    print(f"of {process_label([kernels])}: ±{half:.2f} µs, {half / m.us:.1%} of it")
 
 # %% [markdown]
 # ## 8. Pitfalls that the article does not name: the time

@@ -19,8 +19,7 @@ PILOT = 9  # placements from which the variance is estimated: see median()
 STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
            2.3060041352)  # fmt: skip
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
-# Standard deviations in microseconds, as recorded by `worklog peers --only intervals`; and how that part is labelled.
-PROCESS = "process (recorded on an H100)"
+# Standard deviations in microseconds, as recorded on an H100 by `worklog peers --only intervals`.
 DRIFT_SD_US = 0.02  # event overhead, between measurements of one process
 OVERHEAD_SD_US = 0.035  # the same, between processes
 GAP_SD_US = 0.09  # gap before each further kernel of a launch, between processes
@@ -173,6 +172,12 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
     if not len(values) or not all(0 < value < np.inf for value in values):
         raise BadSetting(f"cannot average {list(values)} over shapes: each must be a number above 0")
     return float(np.mean(values)), float(np.exp(np.mean(np.log(values))))
+
+
+def process_label(kernels: Sequence[int]) -> str:
+    """What that part is called: of how many kernels a launch, the first of `kernels`, and where it was recorded."""
+    counted = f"{kernels[0]} kernel{'s' * (kernels[0] > 1)} a launch, " if kernels else ""
+    return f"process ({counted}recorded on an H100)"
 
 
 def process_half_us(kernels: int) -> float:

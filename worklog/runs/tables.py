@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from worklog.runs.estimates import PROCESS, over_shapes
+from worklog.runs.estimates import over_shapes, process_label
 
 if TYPE_CHECKING:
     from worklog.runs.measurement import Measurement
@@ -371,10 +371,9 @@ def facts(m: Measurement) -> Table:
 
 
 def _halves(m: Measurement) -> dict[str, str]:
-    """Percent of the parts of the time's interval, as far as they are known: launches, placements of the buffers,
-    processes.
-    """
-    parts = {"launches": m.us_launches, "placement": m.us_placement, PROCESS: m.us_process}
+    """Percent of the parts of the time's interval that are known: launches, placements of the buffers, processes."""
+    parts = {"launches": m.us_launches, "placement": m.us_placement}
+    parts[process_label(m.samples.get("kernels", ()))] = m.us_process
     return {part: small(100 * half / m.us) for part, half in parts.items() if m.us is not None and half is not None}
 
 
