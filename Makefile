@@ -39,8 +39,8 @@ test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
 gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
-	@$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
-	@$(PY) -m pytest -n 4 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
+	@$(PY) -m pytest -n 4 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS) & \
+	$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS); untimed=$$?; wait $$! && exit $$untimed
 	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE)) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
