@@ -50,6 +50,13 @@ def test_the_tick_is_the_smallest_step() -> None:
     assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
 
 
+def test_what_disturbs_the_gpu_for_a_moment_shifts_no_length() -> None:
+    gpu = VirtualGpu(offset_us=2.8)
+    number, spin = iter(range(10**6)), gpu.spin
+    gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))  # type: ignore[method-assign]
+    assert harness.read_known_lengths(gpu).error_us == approx(dict.fromkeys(harness.KNOWN_US, 0.0), abs=1e-6)
+
+
 def test_a_kernel_against_itself_is_as_noisy_as_the_gpu_and_a_launch_costs_what_the_host_takes() -> None:
     quiet, noisy = (harness.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
     assert quiet.low <= 1.0 <= quiet.high

@@ -7,6 +7,7 @@ event pair reads beyond that, the event overhead, is the same at every length, s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 from worklog.gpu import Gpu
 from worklog.harness.batches import LONGEST_BATCH, Turns, take_batch
 from worklog.harness.launch import Launch
-from worklog.runs import Estimate, Reading, Sample, median, paired_ratio
+from worklog.runs import Estimate, Reading, median, paired_ratio
 from worklog.settings import TOLERANCE, TOLERANCE_US, Harness, allowed_us
 
 if TYPE_CHECKING:
@@ -149,21 +150,23 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
 
 
 def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
-    """Read kernels of 1 µs to 1 ms with the unbiased harness."""
-    _samples(timeline, partial(timeline.spin, 1_000_000), LONGEST_BATCH)  # wakes the clocks
-    taken = [
-        [sample.us for sample in _samples(timeline, partial(timeline.spin, round(1000 * known)), SAMPLES)]
-        for known in KNOWN_US
-    ]
+    """Read kernels of 1 µs to 1 ms with the unbiased harness, in turn: what disturbs the GPU for a moment takes a few
+    samples of each length, and not most of one.
+    """
+    _turns(timeline, [partial(timeline.spin, 1_000_000)], LONGEST_BATCH)  # wakes the clocks
+    turns = _turns(timeline, [partial(timeline.spin, round(1000 * known)) for known in KNOWN_US], SAMPLES)
+    taken = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
     return KnownLengths({known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)}, tick)
 
 
-def _samples(timeline: CudaTimeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
-    """`count` samples, rounded up to whole batches, of one launch by the unbiased harness but for what is changed."""
-    harness, batches = Harness().but(**changed), -(-count // LONGEST_BATCH)
-    return [turn[0] for _ in range(batches) for turn in take_batch(timeline, [launch], LONGEST_BATCH, harness)[0]]
+def _turns(timeline: CudaTimeline, launches: Sequence[Launch], count: int, **changed: str) -> Turns:
+    """`count` turns, rounded up to whole batches, by the unbiased harness but for what is changed."""
+    harness, turns = Harness().but(**changed), Turns()
+    while len(turns) < count:
+        turns += take_batch(timeline, launches, LONGEST_BATCH, harness, first=len(turns))[0]
+    return turns
 
 
 def same_against_itself(timeline: CudaTimeline) -> Estimate:
@@ -171,9 +174,7 @@ def same_against_itself(timeline: CudaTimeline) -> Estimate:
     launch = partial(timeline.burn, AA_FLOPS)
     launch()
     timeline.synchronize()
-    pairs: Turns = []
-    while len(pairs) < AA_PAIRS:
-        pairs += take_batch(timeline, [launch, launch], LONGEST_BATCH, Harness(), first=len(pairs))[0]
+    pairs = _turns(timeline, [launch, launch], AA_PAIRS)
     ours, theirs, _ = Reading([list(samples) for samples in zip(*pairs, strict=True)]).comparisons()
     return paired_ratio(ours, theirs)
 
@@ -239,7 +240,7 @@ def _steady(timeline: CudaTimeline, launch: Launch, **changed: str) -> tuple[flo
     """Median (microseconds, SM MHz) of the second half of some samples: a ceiling is a rate that lasts."""
     launch()
     timeline.synchronize()
-    late = _samples(timeline, launch, 2 * LONGEST_BATCH, **changed)[LONGEST_BATCH:]
+    late = [sample for (sample,) in _turns(timeline, [launch], 2 * LONGEST_BATCH, **changed)[LONGEST_BATCH:]]
     return float(np.median([s.us for s in late])), float(np.median([s.sm_mhz for s in late]))
 
 
