@@ -20,6 +20,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
 from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_in_turn
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
+from worklog.harness.launch import Stopwatch
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, idle_after
 from worklog.runner.tasks import Task, timed
@@ -290,18 +291,25 @@ def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Launch:
-    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
+    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch. Nothing
+    hides the host's time in a call that waits, so that of entering the stream is kept out: it has a stopwatch, too.
+    """
     current = session.device.loan("cupy").current
 
-    def enqueue(arguments: Arguments, dropped: Sequence[Any], *before: Any) -> None:
+    def enqueue(arguments: Arguments, dropped: Sequence[Any], *watch: Stopwatch) -> None:
+        pressed, passed = ((), watch) if call.timer else (watch, ())
         for tensor in dropped:
             tensor.grad = None
         with current():
-            fn(*before, *arguments[0], **arguments[1])
+            for one in pressed:
+                one.start()
+            fn(*passed, *arguments[0], **arguments[1])
+            for one in pressed:
+                one.stop()
 
     each = [(arguments, [copies.get(id(one), one) for one in call.grad_to_none]) for arguments, copies in sets]
     launches = [partial(enqueue, *one) for one in each]
-    if call.timer:
+    if call.timer or (call.sync and len(sets) == 1):
         return Partly(launches[0])
     return launches[0] if len(sets) == 1 else Rotating(launches, bytes_of(sets[0][0]))
 
