@@ -196,8 +196,8 @@ def second_clock(
 ) -> Stage:
     """subject, baseline: of each sample, microseconds by the events, and by the global timer of the launch and all that
     was enqueued with it. own_streams: whether the subject may have streams of its own, as a host function. The limit
-    includes the half-width of the 95 % interval of the difference: a few samples on a GPU that others use vary by more
-    than the clocks may differ.
+    includes the half-width of the 95 % interval of the difference: on a shared GPU, a few samples vary by more than the
+    clocks may differ.
     """
     ours, theirs = (median([around - us for us, around in samples]) for samples in (subject, baseline))
     unsure = float(np.hypot(ours.half_width, theirs.half_width))

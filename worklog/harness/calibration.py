@@ -150,8 +150,8 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
 
 
 def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
-    """Read kernels of 1 µs to 1 ms with the unbiased harness, in turn: what disturbs the GPU for a moment takes a few
-    samples of each length, and not most of one.
+    """Read kernels of 1 µs to 1 ms with the unbiased harness, in turn: a short disturbance then affects a few samples
+    of each length instead of most samples of one.
     """
     _turns(timeline, [partial(timeline.spin, 1_000_000)], LONGEST_BATCH)  # wakes the clocks
     turns = _turns(timeline, [partial(timeline.spin, round(1000 * known)) for known in KNOWN_US], SAMPLES)

@@ -291,8 +291,8 @@ def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Launch:
-    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch. Nothing
-    hides the host's time in a call that waits, so that of entering the stream is kept out: it has a stopwatch, too.
+    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch. A call
+    that waits has a stopwatch too: it isn't queued, so its events would include the host time to enter the stream.
     """
     current = session.device.loan("cupy").current
 

@@ -175,8 +175,8 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
 
 
 def process_label(kernels: Sequence[int]) -> str:
-    """What that part is called: of how many kernels a launch, the first of `kernels`, and where it was recorded."""
-    counted = f"{kernels[0]} kernel{'s' * (kernels[0] > 1)} a launch, " if kernels else ""
+    """The label of that part: kernels per launch, the first of `kernels`, and where it was recorded."""
+    counted = f"{kernels[0]} kernel{'s' * (kernels[0] > 1)} per launch, " if kernels else ""
     return f"process ({counted}recorded on an H100)"
 
 
