@@ -18,11 +18,11 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-# Tests on a GPU that time nothing, and the notebooks, whose times are not looked at: they can run beside each other.
+# Tests on a GPU that time nothing, and the notebooks, whose times no test checks: they can run beside each other.
 UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sanitizer sgemm tensor)
 LIVE := tests/gpu/test_gpu_notebooks.py
 
-.PHONY: help article test gpu lab check notebooks ptx clean again
+.PHONY: help article test gpu live untimed lab check notebooks ptx clean again
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -39,9 +39,11 @@ test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
 gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
-	@$(PY) -m pytest -n 4 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS) & \
-	$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS); untimed=$$?; wait $$! && exit $$untimed
+	@$(MAKE) --no-print-directory -j2 live untimed
 	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE)) $(ARGS)
+
+live: ; @$(PY) -m pytest -n 4 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
+untimed: ; @$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
 	$(PY) -m ruff check

@@ -85,7 +85,9 @@ def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
 
 
 def test_the_gate_costs_as_much_as_the_matrices_are_large(session: Session) -> None:
-    """At twice the size up to 4 times, and not the 8 times of the products. tests/runs holds a recording to seconds."""
+    """Twice the size may cost 4 times as much, as the matrices, and not 8 times, as the products. tests/runs checks the
+    seconds of a recording.
+    """
     took = {}
     for size in (2048, 4096):
         checker, subject = session.checker(Shape.of(size)), session.subject("warptiled")

@@ -30,7 +30,7 @@ from worklog.runs.run import Run, new_path
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SOURCES = sorted((NOTEBOOKS / "source").glob("[0-9]*.py"), reverse=True)  # the longest ones first
 SMALL = Shape.of(512)
-FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}
+FEW: dict[str, Any] = {"least_samples": 16, "most_samples": 24, "budget_s": 0.1}  # on a GPU that others use
 
 
 class CheckedOnce(Session):

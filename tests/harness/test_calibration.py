@@ -55,6 +55,7 @@ def test_what_disturbs_the_gpu_for_a_moment_shifts_no_length() -> None:
     number, spin = iter(range(10**6)), gpu.spin
     gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))  # type: ignore[method-assign]
     assert harness.read_known_lengths(gpu).error_us == approx(dict.fromkeys(harness.KNOWN_US, 0.0), abs=1e-6)
+    assert next(number) > 520
 
 
 def test_a_kernel_against_itself_is_as_noisy_as_the_gpu_and_a_launch_costs_what_the_host_takes() -> None:

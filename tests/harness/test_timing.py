@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ import pytest
 from pytest import approx
 
 import worklog
-from tests.virtual.device import VirtualLoan
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
@@ -338,29 +336,6 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
     assert not any("queue: False" in said for said in result.degradations)
     biased = timed(gpu, call, harness=Harness().but(queue=False, l2="warm"))
     assert "queue: False" in biased.degradations
-
-
-def test_what_it_takes_to_enter_the_stream_is_no_time_of_a_call_that_waits(
-    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel, current = gpu.kernel(50.0), VirtualLoan.current
-
-    def call() -> None:
-        kernel()
-        gpu.synchronize()
-
-    def entered_in(us: float) -> float:
-        @contextmanager
-        def entered(loan: VirtualLoan) -> Iterator[None]:
-            gpu.machine.pass_host(us)
-            with current(loan):
-                yield
-            gpu.machine.pass_host(us)
-
-        monkeypatch.setattr(VirtualLoan, "current", entered)
-        return float(timed(gpu, call, sync=True).us)
-
-    assert entered_in(20.0) == approx(entered_in(0.0), rel=1e-3)
 
 
 def test_the_example_in_the_readme_runs(

@@ -230,5 +230,5 @@ def test_the_parts_of_an_interval_are_shown_in_percent_of_the_time() -> None:
     assert "0.02 % launches, 0.80 % placement" in details(m).values()
     assert "of placement" not in repr(measured("warptiled")), "of one placement"
     of_process = replace(m, us_process=0.5, samples={**m.samples, "kernels": [2, 1]})
-    assert "±0.50 % of process (2 kernels per launch, recorded on an H100)" in repr(of_process)
+    assert "±0.50 % of process (for 2 kernels per launch, recorded on an H100)" in repr(of_process)
     assert "±0.50 % of process (recorded on an H100)" in repr(replace(m, us_process=0.5)), "an older run"

@@ -50,7 +50,6 @@ from worklog.gate.precision import (
 from worklog.gate.verdict import Stage, failed
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem import Shape, tflops
-from worklog.runs import median
 
 EVERY_LAUNCH = "every timed launch"
 BLOCK = 256
@@ -195,16 +194,14 @@ def second_clock(
     subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, own_streams: bool
 ) -> Stage:
     """subject, baseline: of each sample, microseconds by the events, and by the global timer of the launch and all that
-    was enqueued with it. own_streams: whether the subject may have streams of its own, as a host function. The limit
-    includes the half-width of the 95 % interval of the difference: on a shared GPU, a few samples vary by more than the
-    clocks may differ.
+    was enqueued with it. own_streams: whether the subject may have streams of its own, as a host function.
     """
-    ours, theirs = (median([around - us for us, around in samples]) for samples in (subject, baseline))
-    unsure = float(np.hypot(ours.half_width, theirs.half_width))
-    limit = MISSED_US + own_streams * QUEUES_US + MISSED * median([us for us, _ in subject]).value + unsure
-    detail = f"{ours.value:.1f} µs beside the events, and {theirs.value:.1f} µs for the baseline, ±{unsure:.1f} µs"
-    off = abs(ours.value - theirs.value)
-    return Stage(SECOND, off <= limit, off, limit, detail if off <= limit else f"{detail}: the events miss a part")
+    ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
+    us = float(np.median([us for us, _ in subject]))
+    limit = MISSED_US + own_streams * QUEUES_US + MISSED * us
+    detail = f"{ours:.1f} µs beside the events, and {theirs:.1f} µs for the baseline, medians of {len(subject)} samples"
+    agree = abs(ours - theirs) <= limit
+    return Stage(SECOND, agree, abs(ours - theirs), limit, detail if agree else f"{detail}: the events miss a part")
 
 
 def idle(waits_us: Sequence[float], us: float) -> Stage:

@@ -20,7 +20,6 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
 from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_in_turn
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
-from worklog.harness.launch import Stopwatch
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, idle_after
 from worklog.runner.tasks import Task, timed
@@ -291,25 +290,18 @@ def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Launch:
-    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch. A call
-    that waits has a stopwatch too: it isn't queued, so its events would include the host time to enter the stream.
-    """
+    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
     current = session.device.loan("cupy").current
 
-    def enqueue(arguments: Arguments, dropped: Sequence[Any], *watch: Stopwatch) -> None:
-        pressed, passed = ((), watch) if call.timer else (watch, ())
+    def enqueue(arguments: Arguments, dropped: Sequence[Any], *before: Any) -> None:
         for tensor in dropped:
             tensor.grad = None
         with current():
-            for one in pressed:
-                one.start()
-            fn(*passed, *arguments[0], **arguments[1])
-            for one in pressed:
-                one.stop()
+            fn(*before, *arguments[0], **arguments[1])
 
     each = [(arguments, [copies.get(id(one), one) for one in call.grad_to_none]) for arguments, copies in sets]
     launches = [partial(enqueue, *one) for one in each]
-    if call.timer or (call.sync and len(sets) == 1):
+    if call.timer:
         return Partly(launches[0])
     return launches[0] if len(sets) == 1 else Rotating(launches, bytes_of(sets[0][0]))
 

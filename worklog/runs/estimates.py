@@ -175,8 +175,8 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
 
 
 def process_label(kernels: Sequence[int]) -> str:
-    """The label of that part: kernels per launch, the first of `kernels`, and where it was recorded."""
-    counted = f"{kernels[0]} kernel{'s' * (kernels[0] > 1)} per launch, " if kernels else ""
+    """The label of that part: for how many kernels per launch, kernels[0], and where it was recorded."""
+    counted = f"for {kernels[0]} kernel{'s' * (kernels[0] > 1)} per launch, " if kernels else ""
     return f"process ({counted}recorded on an H100)"
 
 
