@@ -58,6 +58,12 @@ def test_what_disturbs_the_gpu_for_a_moment_shifts_no_length() -> None:
     assert next(number) > 520
 
 
+def test_a_ceiling_is_of_the_last_launches_and_from_a_warm_cache_where_asked() -> None:
+    for l2, us in (("warm", 25.0), ("flush", 50.0)):
+        gpu = VirtualGpu(warm_speedup=2.0, slow_launches=range(17), slow_mhz=1000.0)
+        assert harness._steady(gpu, gpu.kernel(50.0), l2=l2) == approx((us + 3.45, 2000.0), rel=1e-3)
+
+
 def test_a_kernel_against_itself_is_as_noisy_as_the_gpu_and_a_launch_costs_what_the_host_takes() -> None:
     quiet, noisy = (harness.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
     assert quiet.low <= 1.0 <= quiet.high
