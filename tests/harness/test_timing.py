@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from pytest import approx
 
 import worklog
+from tests.virtual.device import VirtualLoan
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
@@ -336,6 +338,46 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
     assert not any("queue: False" in said for said in result.degradations)
     biased = timed(gpu, call, harness=Harness().but(queue=False, l2="warm"))
     assert "queue: False" in biased.degradations
+
+
+@pytest.mark.parametrize("changes", [{}, {"timer": "host"}, {"l2": "warm"}], ids=str)
+def test_what_it_takes_to_enter_the_stream_is_no_time_of_a_call_that_waits(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> None:
+    kernel, current = gpu.kernel(50.0), VirtualLoan.current
+
+    def call() -> None:
+        kernel()
+        gpu.synchronize()
+
+    def entered_in(us: float) -> Any:
+        @contextmanager
+        def entered(loan: VirtualLoan) -> Iterator[None]:
+            gpu.machine.pass_host(us)
+            with current(loan):
+                yield
+            gpu.machine.pass_host(us)
+
+        monkeypatch.setattr(VirtualLoan, "current", entered)
+        return timed(gpu, call, sync=True, harness=Harness().but(**changes))
+
+    at_once, slowly = entered_in(0.0), entered_in(20.0)
+    assert slowly.us == approx(at_once.us, rel=1e-3) and slowly.degradations == at_once.degradations
+
+
+def test_a_call_that_waits_and_loads_pytorch_is_on_its_stream(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream is entered again after the first call."""
+    entered, loaded = [], []
+    kernel, current = gpu.kernel(50.0), VirtualLoan.current
+    monkeypatch.setattr(VirtualLoan, "current", lambda loan: entered.append(bool(loaded)) or current(loan))
+
+    def call() -> None:
+        loaded.append(entered[-1])
+        kernel()
+        gpu.synchronize()
+
+    timed(gpu, call, sync=True)
+    assert not loaded[0] and all(loaded[1:])
 
 
 def test_the_example_in_the_readme_runs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -196,7 +196,7 @@ def time_task(
         stated.append(WAITS.format(bubble_us(session.timeline, harness)))
     overhead = event_overhead_us(harness.as_dict(), calibration.as_dict())
     launches = _launches(session, call, harness)
-    with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S):
+    with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S), _stream_of(session, call):
         reading = time_in_turn(session.timeline, launches, used, offset_us=overhead)
         witnesses = _witnesses(session, task, call, reading, used, stated)
     reading.kernels = [1] * len(launches)  # at least
@@ -276,6 +276,22 @@ def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
         watchdog.join()
 
 
+@contextmanager
+def _stream_of(session: Session, call: Call) -> Iterator[None]:
+    """The harness's stream as the current one, for all launches of calls that wait: they aren't queued, so entering it
+    in each launch would count. Each is called once before, since it may load PyTorch, which has a stream of its own.
+    """
+    if not call.sync:
+        yield
+        return
+    current = session.device.loan("cupy").current
+    for fn in (call.fn, *call.baselines):
+        with current():
+            _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])()
+    with current():
+        yield
+
+
 def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
     """Of the function and of each baseline, which share out a round of the sets of inputs, if they alternate."""
     sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
@@ -291,7 +307,7 @@ def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Launch:
     """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
-    current = session.device.loan("cupy").current
+    current = nullcontext if call.sync else session.device.loan("cupy").current
 
     def enqueue(arguments: Arguments, dropped: Sequence[Any], *before: Any) -> None:
         for tensor in dropped:
