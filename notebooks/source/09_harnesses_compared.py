@@ -186,7 +186,7 @@ for work, (within, across) in recorded.coverage().items():
 
 # %% [markdown]
 # 95 % of the intervals should contain the true value, and the interval of the difference of two equal kernels should
-# contain 0 in 95 % of the pairs. A few more or fewer are chance. If there are much fewer, the intervals are too narrow:
+# contain 0 in 95 % of the pairs. A few more or fewer are chance. If there are many fewer, the intervals are too narrow:
 # an effect that is constant within one measurement and changes between measurements widens the scatter, and the
 # samples can't show it. Three such effects are known:
 #
@@ -196,7 +196,8 @@ for work, (within, across) in recorded.coverage().items():
 #   interval is valid at the clock beside it, and the pairs of the last lines are compared at one clock.
 # - The process. The event overhead drifts, and differs between processes; where one call launches several kernels, the
 #   gaps between them differ, too: at 256, cuBLAS launches two. More samples in one process can't show that, so our
-#   harness adds to the interval what the processes of this recording showed.
+#   harness adds to the interval what the processes of this recording showed. So the lines at 256 show how well that
+#   fits, and are not an independent test.
 #
 # ## 7. Where our harness is not ahead
 #

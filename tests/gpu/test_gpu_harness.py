@@ -188,5 +188,5 @@ def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Ses
     assert worklog.time(launch, timer=True, harness=QUICK).us == approx(50.0, abs=0.3)
     found, by_host = (worklog.time(waiting, sync=True, harness=QUICK.but(timer=t)) for t in ("events", "host"))
     print(f"a call that waits: {found.us:.1f} µs by events, {by_host.us:.1f} µs by the host's clock")
-    assert 50.0 < found.us < 1.5 * by_host.us
+    assert 50.0 < found.us < min(500.0, 1.5 * by_host.us)
     assert any("waits for the GPU" in degradation for degradation in found.degradations)

@@ -85,8 +85,8 @@ def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
 
 
 def test_the_gate_costs_as_much_as_the_matrices_are_large(session: Session) -> None:
-    """Twice the size may cost 4 times as much, as the matrices, and not 8 times, as the products. tests/runs checks the
-    seconds of a recording.
+    """Twice the size may cost 4 times as much, as the matrices, and not 8 times, as the products. tests/runs has a
+    closer limit in seconds, for a recording.
     """
     took = {}
     for size in (2048, 4096):
@@ -99,7 +99,7 @@ def test_the_gate_costs_as_much_as_the_matrices_are_large(session: Session) -> N
             seconds.append(time.monotonic() - started)
         took[size] = min(seconds)
     print(f"the gate takes {took[2048]:.2f} s at 2048 and {took[4096]:.2f} s at 4096")
-    assert took[4096] < 5 * took[2048]
+    assert took[4096] < 5.0 and took[4096] < 5 * took[2048]
 
 
 @pytest.mark.parametrize("record", LADDER, ids=NAMES)

@@ -50,7 +50,7 @@ def test_the_tick_is_the_smallest_step() -> None:
     assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
 
 
-def test_what_disturbs_the_gpu_for_a_moment_shifts_no_length() -> None:
+def test_a_short_disturbance_shifts_no_length() -> None:
     gpu = VirtualGpu(offset_us=2.8)
     number, spin = iter(range(10**6)), gpu.spin
     gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))  # type: ignore[method-assign]

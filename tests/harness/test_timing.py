@@ -341,7 +341,7 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"timer": "host"}, {"l2": "warm"}], ids=str)
-def test_what_it_takes_to_enter_the_stream_is_no_time_of_a_call_that_waits(
+def test_the_time_of_a_call_that_waits_is_without_entering_the_stream(
     gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
 ) -> None:
     kernel, current = gpu.kernel(50.0), VirtualLoan.current

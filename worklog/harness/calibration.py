@@ -162,7 +162,7 @@ def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
 
 
 def _turns(timeline: CudaTimeline, launches: Sequence[Launch], count: int, **changed: str) -> Turns:
-    """`count` turns, rounded up to whole batches, by the unbiased harness but for what is changed."""
+    """`count` turns, rounded up to whole batches, by the unbiased harness with the settings in `changed`."""
     harness, turns = Harness().but(**changed), Turns()
     while len(turns) < count:
         turns += take_batch(timeline, launches, LONGEST_BATCH, harness, first=len(turns))[0]

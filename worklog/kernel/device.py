@@ -127,7 +127,7 @@ class NeedsWorkspace(Protocol):
         """Take this memory from the next launch on."""
 
 
-UNKNOWN_KERNELS = 2  # assumed of a call that may enqueue several kernels: most libraries' calls take one or two
+UNKNOWN_KERNELS = 2  # kernels per launch, assumed where they can't be counted and may be several
 
 
 class Subject(Protocol):

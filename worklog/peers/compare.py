@@ -244,7 +244,7 @@ def text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-# cuBLAS launches two kernels at 256, and one at the other sizes. The rung is a short launch of one kernel.
+# On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch of 1 kernel.
 COVERAGE_WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))
 PROCESSES, PAIRS = 25, 8  # of each process: 200 pairs in total
 LIMIT_S = 300.0  # for one child

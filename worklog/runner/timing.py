@@ -196,7 +196,7 @@ def time_task(
         stated.append(WAITS.format(bubble_us(session.timeline, harness)))
     overhead = event_overhead_us(harness.as_dict(), calibration.as_dict())
     launches = _launches(session, call, harness)
-    with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S), _stream_of(session, call):
+    with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S), _stream_of(session, call, launches):
         reading = time_in_turn(session.timeline, launches, used, offset_us=overhead)
         witnesses = _witnesses(session, task, call, reading, used, stated)
     reading.kernels = [1] * len(launches)  # at least
@@ -277,17 +277,18 @@ def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _stream_of(session: Session, call: Call) -> Iterator[None]:
-    """The harness's stream as the current one, for all launches of calls that wait: they aren't queued, so entering it
-    in each launch would count. Each is called once before, since it may load PyTorch, which has a stream of its own.
+def _stream_of(session: Session, call: Call, launches: Sequence[Launch]) -> Iterator[None]:
+    """Make the harness's stream current for all launches of a call that waits. They aren't queued, so the host time to
+    enter it in each launch would be part of their time. Each runs once before: it may import PyTorch, which has a
+    current stream of its own.
     """
     if not call.sync:
         yield
         return
     current = session.device.loan("cupy").current
-    for fn in (call.fn, *call.baselines):
+    for launch in launches:
         with current():
-            _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])()
+            launch()
     with current():
         yield
 

@@ -69,8 +69,8 @@ class Same(TypedDict):
 
 
 class Coverage(TypedDict):
-    """For each process, the interval and the SM clock of each reading. kernels: of one launch; 1 where an older file
-    states why they aren't known, or nothing.
+    """For each process, the interval and the SM clock of each reading. kernels: per launch; an older file may state
+    why they aren't known, or nothing, and 1 is assumed.
     """
 
     work: NotRequired[str]

@@ -133,7 +133,7 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
 
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> tuple[int, float]:
-    """The lower end of the interval of so many sorted values: an index from 0, and the share of the way to the next.
+    """The lower end of the interval of `count` sorted values: an index from 0, and the share of the way to the next.
     Between values, 95 % holds only nearly: Hettmansperger and Sheather (1986). Whole ranks would hold in up to 99 %.
     """
     rank, ways = 0, 1
@@ -175,13 +175,13 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
 
 
 def process_label(kernels: Sequence[int]) -> str:
-    """The label of that part: for how many kernels per launch, kernels[0], and where it was recorded."""
+    """The label of the process part: for how many kernels per launch, kernels[0], and the GPU of its recording."""
     counted = f"for {kernels[0]} kernel{'s' * (kernels[0] > 1)} per launch, " if kernels else ""
     return f"process ({counted}recorded on an H100)"
 
 
 def process_half_us(kernels: int) -> float:
-    """Half-width in microseconds of what varies between processes in the time of a launch of so many kernels."""
+    """Half-width in microseconds of what varies between processes in the time of a launch of `kernels` kernels."""
     return process_half(1, kernels - 1)
 
 
