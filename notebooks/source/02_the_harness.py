@@ -109,13 +109,14 @@ print(*gpu.lines, sep="\n")
 # - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
 # - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
 #   the launch bubble.
-# - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2.
+# - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2, and notes when it ends.
 # - Between the two events is only the launch. The flush, the new inputs and the projection are *outside*.
 # - The host waits, so that nothing is queued behind the sample: fetching more commands costs the GPU time.
 #
 # The same follows for cuBLAS, at nearly the same clock and temperature. At the end, the harness reads the reason for
-# throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time between the
-# stamps (`stamped_us`). That is a second clock, which [04_the_gate](04_the_gate.ipynb) compares with the events.
+# throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time from the end of
+# the flush to the second stamp (`after_flush_us`). That is a second clock, which [04_the_gate](04_the_gate.ipynb)
+# compares with the events.
 #
 # The same as a picture, with the samples that this loop gave for one rung:
 

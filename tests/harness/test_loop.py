@@ -5,6 +5,7 @@ leaves the queue as found; and the second clock beside the events.
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -21,7 +22,7 @@ from worklog.gate.after_timing import second_clock
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import take_batch
 from worklog.harness.crosscheck import cross_check
-from worklog.harness.launch import Partly, Stopwatch
+from worklog.harness.launch import Partly, Stopwatch, Witnessed
 from worklog.harness.rules import WINDOW_US, Evidence, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
 from worklog.runs.samples import Reading, summarize
@@ -339,10 +340,20 @@ def judged(gpu: VirtualGpu, us: float = 50.0) -> Stage:
 def test_both_clocks_agree_on_an_unbiased_reading(us: float) -> None:
     stage = judged(VirtualGpu(noise=0.01, flush_us=31.0), us)
     assert stage.passed, stage.detail
-    assert re.search(r"27\.[56] µs beside", stage.detail)  # the flush, less the event pair's own 3.45
+    assert re.search(r"-3\.[45] µs beside", stage.detail)  # not the flush; the event pair's own 3.45 µs
     for timer in ("host", "cupti"):
         reading = time_in_turn(gpu := VirtualGpu(), [gpu.kernel(us)], Harness().but(timer=timer))
         assert reading.clocks("subject") == [], "other timers have no second clock"
+
+
+def test_neither_a_longer_flush_nor_the_reading_of_the_output_is_taken_for_a_part_that_events_miss() -> None:
+    gpu = VirtualGpu()
+    read_output = gpu.kernel(10.0)
+    subject = Witnessed(gpu.kernel(50.0), before=partial(setattr, gpu, "flush_us", 36.0), behind=read_output)
+    baseline = Witnessed(gpu.kernel(50.0), before=partial(setattr, gpu, "flush_us", 30.0))
+    reading = time_in_turn(gpu, [subject, baseline], Harness())
+    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
+    assert stage.passed and stage.measured == approx(0.0, abs=0.1), stage.detail
 
 
 def test_a_reading_that_misses_a_part_is_refused() -> None:

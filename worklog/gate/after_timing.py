@@ -193,8 +193,10 @@ def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32
 def second_clock(
     subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, own_streams: bool
 ) -> Stage:
-    """subject, baseline: of each sample, microseconds by the events, and by the global timer of the launch and all that
-    was enqueued with it. own_streams: whether the subject may have streams of its own, as a host function.
+    """subject, baseline: of each sample, microseconds by the events, and by the global timer from the end of the flush
+    to just after the launch. The flush itself is left out: it takes up to 6 µs longer after some launches than after
+    others, on an H100 that four processes share. own_streams: whether the subject may have streams of its own, as a
+    host function.
     """
     ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
     us = float(np.median([us for us, _ in subject]))

@@ -133,7 +133,7 @@ def take_batch(
             taken[divmod(number, len(launches))] = (
                 timeline.elapsed_us(*at),
                 timeline.clock_mhz(*at),
-                timeline.stamped_us(*at),
+                timeline.after_flush_us(*at),
             )
 
     def sample_of(turn: int, side: int) -> Sample:
@@ -152,10 +152,10 @@ def _take_queued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, sl
         sample.before()
         timeline.stamp_clock(slot)
         if harness.l2 == "flush":
-            timeline.flush_l2()
+            timeline.flush_l2(slot)
         bracketed(timeline, sample.launch, slot)
-        sample.behind()
         timeline.stamp_clock(slot + 1)
+        sample.behind()
     timeline.synchronize()
     sample.after()
 

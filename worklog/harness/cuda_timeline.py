@@ -46,14 +46,19 @@ def _chain() -> np.ndarray[Any, Any]:
     return chain
 
 
-def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs, 2) of MHz and microseconds: medians over the
-    SMs that have both stamps, NaN where none has.
+def _clocks(
+    starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any], flushed: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, and nanoseconds at the end of the flush, (pairs,), to
+    (pairs, 2) of MHz from start to stop, and microseconds from flushed to stop: medians over the SMs that have both
+    stamps, NaN where none has, or where there was no flush between them.
     """
     steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
     usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
+    between = (starts[..., 0] < flushed[:, None]) & (flushed[:, None] < stops[..., 0])
+    since = np.where(between, (stops[..., 0] - flushed[:, None]).astype(np.int64) / 1e3, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rates = np.stack([1e3 * steps[..., 1] / steps[..., 0], steps[..., 0] / 1e3], axis=2)
+        rates = np.stack([1e3 * steps[..., 1] / steps[..., 0], since], axis=2)
     if usable.all():
         found: np.ndarray[Any, Any] = np.median(rates, axis=1)
         return found
@@ -114,17 +119,19 @@ class CudaTimeline:
                 f"l2: persisting lines could not be reset (CUresult {failed}); the flush may leave some of them"
             ]
 
-    def flush_l2(self) -> None:
-        """Write 2 x L2 of values that differ everywhere and every time."""
+    def flush_l2(self, slot: int = 0) -> None:
+        """Write 2 x L2 of values that differ everywhere and every time. Its end is noted beside the stamp in `slot`."""
+        self.make_room(2)
         self._salt += 1
-        blocks = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors
-        self.launch("flush", blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
+        blocks, ended = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors, self._stamps[slot, -1]
+        written = self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt)
+        self.launch("flush", blocks, 1024, *written, ended)
 
     def make_room(self, slots: int) -> None:
         """Memory for so many slots of stamp_clock(); no allocation may wait behind the blocking kernel."""
         if len(self._stamps) < slots:
             with self.device.errors(f"allocating {slots} clock stamps"), self.device.stream:
-                self._stamps = cupy.zeros((slots, self.gpu.multiprocessors, 2), cupy.uint64)
+                self._stamps = cupy.zeros((slots, self.gpu.multiprocessors + 1, 2), cupy.uint64)
 
     def stamp_clock(self, slot: int) -> None:
         """Each SM stores its cycle counter and the global timer in slot `slot`. Two blocks per SM, so that each SM gets
@@ -160,19 +167,21 @@ class CudaTimeline:
         """SM clock in MHz between an even stamp and the next: the median over the SMs that have both, or NaN."""
         return float(self._pair(start)[0])
 
-    def stamped_us(self, start: int, stop: int) -> float:
-        """Microseconds between these stamps by the global timer, independent of events; NaN where not readable."""
+    def after_flush_us(self, start: int, stop: int) -> float:
+        """Microseconds by the global timer, independent of events, from the end of a flush between these stamps to the
+        second one; NaN without such a flush.
+        """
         return float(self._pair(start)[1])
 
     def _pair(self, start: int) -> Any:
-        """MHz and microseconds from stamp `start` to the next. All pairs of a batch are read at once: one by one they
-        would cost more than the launches.
+        """clock_mhz and after_flush_us of a pair. All pairs of a batch are read at once: one by one they would cost
+        more than the launches.
         """
         if self._clocks is None:
             stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
             self.device.synchronize()
-            some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
-            self._clocks = _clocks(some[:-1:2], some[1::2])
+            some = stamps[:, : -1 : max(1, self.gpu.multiprocessors // SMS_READ)]
+            self._clocks = _clocks(some[:-1:2], some[1::2], stamps[:-1:2, -1, 0])
         return self._clocks[start // 2]
 
     def host_us(self) -> float:

@@ -22,8 +22,9 @@ Turn = tuple["Sample", "Sample"]  # one launch of the subject and one of the bas
 @dataclass(frozen=True)
 class Sample:
     """One timed launch: microseconds as read (event overhead included), SM clock in MHz, and whether it counts.
-    around_us: the global timer's microseconds for the launch with the flush before it. placement: number of the
-    placement of the buffers. Raises LaunchFailed for a time that isn't finite and 0 or more.
+    around_us: by the global timer, microseconds from the end of the flush to the stamp after the launch, NaN if not
+    read. placement: number of the placement of the buffers. Raises LaunchFailed for a time that isn't finite and 0 or
+    more.
     """
 
     us: float
