@@ -31,9 +31,10 @@ extern "C" __global__ void harness_stamp(Word* slots) {
   slots[2 * sm + 1] = clock64();
 }
 
-// Overwrites a buffer with values that differ everywhere, so that no compression helps. *ended becomes
-// the global timer when the last block is done.
-extern "C" __global__ void harness_flush(unsigned* buffer, size_t words, unsigned salt, Word* ended) {
+// Overwrites a buffer with values that differ everywhere, so that no compression helps. *ended
+// becomes the global timer when the last block is done.
+extern "C" __global__ void harness_flush(unsigned* buffer, size_t words, unsigned salt,
+                                         Word* ended) {
   const size_t step = (size_t)gridDim.x * blockDim.x;
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += step) {
     buffer[i] = (unsigned)i * 2654435761u + salt;
