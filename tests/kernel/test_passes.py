@@ -159,5 +159,6 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
             launch()
         device.synchronize()
     stage = loop.stage()
-    assert len(places) == 3
+    loop.leave_pool()
+    assert len(places) == 3 and owner.workspace is None
     assert stage.passed is (spilled is None) and (spilled is None or OUTSIDE_WORKSPACE in stage.detail)

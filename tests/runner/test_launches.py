@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -127,6 +129,20 @@ def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_anoth
     stage = looped.loop.stage()
     assert stage.passed and stage.detail.startswith("4 launches")
     assert len(looped.ours) == (8 if warm else 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind: str) -> None:
+    looped = Looped(kind, pooled=True, warm=True)
+    looped.turn(2)
+    assert looped.loop.placed is not None
+    memory = weakref.ref(looped.loop.placed.pool.whole.memory)
+    gc.disable()
+    try:
+        del looped
+        assert memory() is None, "of gigabytes: it can't wait until Python looks for cycles"
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("seed", range(5))

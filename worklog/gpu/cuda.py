@@ -305,10 +305,11 @@ class Cublas:
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
-        self.handle = cublas.create()
+        with device.errors("making a cuBLAS handle, which fails if the GPU's memory is full"):
+            self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
         # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.
-        self.workspace = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
+        self.workspace = self._own = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
         self._kernels: dict[Shape, int] = {}
         self.follow(device.stream)
 
@@ -343,9 +344,9 @@ class Cublas:
         return int(self.workspace.size)
 
     def use_workspace(self, buffer: Any) -> None:
-        """Take this memory for intermediate results from now on."""
-        self.workspace = buffer
-        self._call("SetWorkspace_v2", ctypes.c_void_p(buffer.data.ptr), ctypes.c_size_t(buffer.nbytes))
+        """Take this memory for intermediate results from now on; None: memory of its own."""
+        self.workspace = used = self._own if buffer is None else buffer
+        self._call("SetWorkspace_v2", ctypes.c_void_p(used.data.ptr), ctypes.c_size_t(used.nbytes))
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""

@@ -123,8 +123,8 @@ class NeedsWorkspace(Protocol):
     def workspace_elements(self, shape: Shape) -> int:
         """Elements (float32) that a launch at this shape needs."""
 
-    def use_workspace(self, buffer: Buffer) -> None:
-        """Take this memory from the next launch on."""
+    def use_workspace(self, buffer: Buffer | None) -> None:
+        """Take this memory from the next launch on; None: memory of its own."""
 
 
 UNKNOWN_KERNELS = 2  # kernels per launch, assumed where they can't be counted and may be several

@@ -56,8 +56,8 @@ class Loaded:
         """How many kernels a launch at this shape enqueues: its passes."""
         return len(self._at(shape)[0])
 
-    def use_workspace(self, buffer: Buffer) -> None:
-        """Take this memory from the next launch on."""
+    def use_workspace(self, buffer: Buffer | None) -> None:
+        """Take this memory from the next launch on; None: memory of its own."""
         self.workspace = buffer
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:

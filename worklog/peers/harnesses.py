@@ -116,7 +116,6 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
     subject = kernel.load(device) if kernel else Cublas(device)
     assert isinstance(subject, NeedsWorkspace)  # of no elements, if it needs none
     home = (*map(device.upload, random_inputs(shape, np.random.default_rng(0))), device.allocate(size * size))
-    own = subject.workspace
     sizes = [size * size] * 3 + [subject.workspace_elements(shape)]
     now, pool = list(home), Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)
     device.synchronize()
@@ -137,8 +136,7 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
 
     def settle() -> None:
         now[:] = home
-        if own is not None:
-            subject.use_workspace(own)
+        subject.use_workspace(None)
 
     enqueue(device.stream)
     device.synchronize()

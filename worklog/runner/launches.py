@@ -70,10 +70,11 @@ class InTurn(Rotating):
     def use(self, buffers: list[Buffers]) -> None:
         """Launch on these from now on, on the first one next."""
         self.buffers, self.last = buffers, -1
-        self.launches = [partial(self._launch, *one) for one in buffers]
+        self.launches = [self._on(*one) for one in buffers]
 
-    def _launch(self, a: Any, b: Any, c: Any) -> None:
-        self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
+    def _on(self, a: Any, b: Any, c: Any) -> Launch:
+        """A launch on these. It doesn't hold self: a cycle would keep the pool's memory until garbage is collected."""
+        return partial(self.subject.enqueue, self.shape, self.alpha, a, b, 0.0, c)
 
     @property
     def written(self) -> Any:
@@ -89,7 +90,7 @@ class InTurn(Rotating):
 
         def before() -> None:
             if elsewhere is not None:
-                self._launch(*elsewhere)
+                self._on(*elsewhere)()
             witness.prepare(*self.buffers[(self.last + 1) % len(self.buffers)])
             if isinstance(self.subject, NeedsWorkspace) and self.subject.workspace is not None:
                 witness.device.fill(self.subject.workspace, np.nan)
@@ -171,6 +172,11 @@ class Loop:
                 for enqueue in launch.launches:
                     enqueue()
                 self.checker.device.synchronize()
+
+    def leave_pool(self) -> None:
+        """Let go of the pool: a subject whose workspace lies there would keep its memory."""
+        for owner in self.placed.owners if self.placed else ():
+            owner.use_workspace(None)
 
     def stage(self) -> Stage:
         """The gate's stage on what was timed."""

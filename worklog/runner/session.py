@@ -87,7 +87,8 @@ class Session:
         """The checker of a shape; the last shape's is dropped, since its matrices fill memory. Raises OutOfMemory."""
         if shape not in self._checkers:
             self._checkers.clear()
-            self._pool = None  # the checker of a large shape may need its memory
+            self._pool = None  # the checker of a large shape may need its memory,
+            self.device.empty_cache()  # and CuPy can't give back a block after it has given a part of it away
             try:
                 self._checkers[shape] = Checker(self.device, shape, secrets.randbits(SEED_BITS))
             except MemoryError as error:
@@ -303,6 +304,7 @@ def read(
             stages.append(timed_stage(lambda: idle_after(session, loop.bare[0], used.queues, us)))
         return reading, stages
     finally:
+        loop.leave_pool()
         if each or easy:
             checker.restore()
 
