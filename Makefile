@@ -42,7 +42,7 @@ gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside eac
 	@$(MAKE) --no-print-directory -j2 live untimed
 	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE)) $(ARGS)
 
-live: $(DEV_STAMP) ; @$(PY) -m pytest -n 4 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
+live: $(DEV_STAMP) ; @$(PY) -m pytest -n 6 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
 untimed: $(DEV_STAMP) ; @$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
