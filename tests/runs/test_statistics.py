@@ -111,6 +111,33 @@ def test_a_drift_in_both_cancels_in_the_paired_ratio(drift: list[float], true: f
     assert (ratio.value, ratio.low, ratio.high) == approx((true, true, true))
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 4]))
+def test_who_is_the_baseline_does_not_matter(seed: int, turns: int) -> None:
+    ours, theirs = np.random.default_rng(seed).lognormal(2.0, 0.1, (2, 48)).tolist()
+    placements = [turn // turns for turn in range(48)]
+    one, other = paired_ratio(ours, theirs, placements), paired_ratio(theirs, ours, placements)
+    assert (one.value, one.low, one.high) == approx((1 / other.value, 1 / other.high, 1 / other.low))
+    assert one.low > 0
+
+
+def test_a_kernel_whose_samples_scatter_is_as_fast_as_itself() -> None:
+    placements = [turn // 4 for turn in range(64)]
+    found = [paired_ratio(*np.random.default_rng(n).lognormal(2.0, 0.09, (2, 64)), placements) for n in range(300)]
+    assert np.mean([one.value for one in found]) == approx(1.0, abs=0.001)  # arithmetic means of ratios: 1.0042
+    assert 0.93 < np.mean([one.low <= 1.0 <= one.high for one in found]) < 0.98
+
+
+def test_the_parts_of_a_ratios_interval_add_up_to_it() -> None:
+    times = np.random.default_rng(5).lognormal(2.0, 0.02, (2, 64)) * np.repeat([[1.0] * 8, [1.0, 1.1] * 4], 8, axis=1)
+    found = paired_ratio(*times, [turn // 8 for turn in range(64)])
+    assert found.launches is not None and found.placement is not None
+    assert np.hypot(found.launches, found.placement) == approx(found.half_width)
+
+
+def test_a_time_below_the_event_overhead_has_a_ratio_too() -> None:
+    assert paired_ratio([2.0, 2.0, 2.0], [1.0, -1.0, 2.0]).value == 1.0
+
+
 def test_each_statistic_is_what_it_is_called() -> None:
     samples = [5.0, 1.0, 2.0, 3.0, 100.0]
     found = {statistic: estimate_of(samples, statistic).value for statistic in STATISTICS}

@@ -174,7 +174,7 @@ class Loop:
                 self.checker.device.synchronize()
 
     def leave_pool(self) -> None:
-        """Let go of the pool: a subject whose workspace lies there would keep its memory."""
+        """Let go of the pool: a subject whose workspace is in it would keep all of its memory."""
         for owner in self.placed.owners if self.placed else ():
             owner.use_workspace(None)
 

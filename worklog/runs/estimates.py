@@ -161,8 +161,19 @@ def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[i
 def paired_ratio(
     numerators: Sequence[float], denominators: Sequence[float], placements: Sequence[int] = ()
 ) -> Estimate:
-    """The median of the ratios, sample by sample, as median() takes it: a drift in both cancels."""
-    return median(np.divide(numerators, denominators).tolist(), placements)
+    """The median of the ratios, sample by sample, as median() takes it of their logarithms: a drift in both cancels. The
+    mean over placements is then the geometric one. The arithmetic mean of ratios is too large: if samples scatter by
+    9 %, as those of cuBLAS at 256 on an H100, it shows a kernel as 0.4 % faster than itself. Logarithms need ratios
+    above 0; with others, which a time below the event overhead has, it is the median of the ratios themselves.
+    """
+    ratios = np.divide(numerators, denominators)
+    if not (ratios > 0).all():
+        return median(ratios.tolist(), placements)
+    logs = median(np.log(ratios).tolist(), placements)
+    value, low, high = (math.exp(one) for one in (logs.value, logs.low, logs.high))
+    scale = (high - low) / (logs.high - logs.low) if logs.high > logs.low else value
+    parts = (None if part is None else scale * part for part in (logs.launches, logs.placement))
+    return Estimate(value, low, high, *parts)
 
 
 def over_shapes(values: Sequence[float]) -> tuple[float, float]:
