@@ -163,8 +163,8 @@ def paired_ratio(
 ) -> Estimate:
     """The median of the ratios, sample by sample, as median() takes it of their logarithms: a drift in both cancels. The
     mean over placements is then the geometric one. The arithmetic mean of ratios is too large: if samples scatter by
-    9 %, as those of cuBLAS at 256 on an H100, it shows a kernel as 0.4 % faster than itself. Logarithms need ratios
-    above 0; with others, which a time below the event overhead has, it is the median of the ratios themselves.
+    9 %, it shows a kernel as 0.4 % faster than itself. Logarithms need ratios above 0; with others, from a time below
+    the event overhead, it is the median of the ratios themselves.
     """
     ratios = np.divide(numerators, denominators)
     if not (ratios > 0).all():
