@@ -246,8 +246,8 @@ for name, ratios in {"forward": one / again, "backward": again / one}.items():
     print(f"{name:8} mean {np.mean(ratios):.2%}, geometric mean {np.exp(np.mean(np.log(ratios))):.2%}")
 
 # %% [markdown]
-# A kernel can't be faster than itself in both directions. A ratio of 2 and a ratio of ½ should cancel, but their mean is
-# 1.25. So the harness takes the geometric mean over the placements of the next section. An earlier version took the
+# A kernel can't be faster than itself in both directions. A ratio of 2 and a ratio of ½ should cancel, but their mean
+# is 1.25. So the harness takes the geometric mean over the placements of the next section. An earlier version took the
 # arithmetic one. In our recordings that changed an unbiased share of cuBLAS by 0.2 % at most.
 
 # %% [markdown]

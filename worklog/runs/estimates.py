@@ -161,10 +161,11 @@ def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[i
 def paired_ratio(
     numerators: Sequence[float], denominators: Sequence[float], placements: Sequence[int] = ()
 ) -> Estimate:
-    """The median of the ratios, sample by sample, as median() takes it of their logarithms: a drift in both cancels. The
-    mean over placements is then the geometric one. The arithmetic mean of ratios is too large: if samples scatter by
-    9 %, it shows a kernel as 0.4 % faster than itself. Logarithms need ratios above 0; with others, from a time below
-    the event overhead, it is the median of the ratios themselves.
+    """The median of the ratios, sample by sample, as median() takes it of their logarithms: a drift in both cancels.
+
+    The mean over placements is then the geometric one. The arithmetic mean of ratios is too large: if samples scatter
+    by 9 %, it shows a kernel as 0.4 % faster than itself. Logarithms need ratios above 0; with others, from a time
+    below the event overhead, it is the median of the ratios themselves.
     """
     ratios = np.divide(numerators, denominators)
     if not (ratios > 0).all():
