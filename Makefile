@@ -18,9 +18,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-# Tests on a GPU that time nothing, and the notebooks, whose times no test checks: they can run beside each other.
+# Tests on a GPU that time nothing, and tests that check times by factors only: they can run beside each other.
 UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sanitizer sgemm tensor)
-LIVE := tests/gpu/test_gpu_notebooks.py
+LIVE := $(patsubst %,tests/gpu/test_gpu_%.py,notebooks trial)
 
 .PHONY: help article test gpu live untimed lab check notebooks ptx clean again
 
