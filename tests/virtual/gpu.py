@@ -222,7 +222,7 @@ class VirtualGpu:
 
     def after_flush_us(self, start: int, stop: int) -> float:
         began, flushed, ended = self._stamps[start][0], self._flushed.get(start, 0.0), self._stamps[stop][0]
-        return ended - flushed if began < flushed < ended else float("nan")
+        return ended - flushed if began < flushed <= ended else float("nan")
 
     def host_us(self) -> float:
         return self.machine.host_now
