@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before NumPy is loaded: small products of several test processes would wait for each other's BLAS threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 # nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 

@@ -247,11 +247,11 @@ for name, ratios in {"forward": one / again, "backward": again / one}.items():
 
 # %% [markdown]
 # A kernel can't be faster than itself in both directions. A ratio of 2 and a ratio of ½ should cancel, but their mean
-# is 1.25. So the harness takes the geometric mean over the placements of the next section. An earlier version took the
-# arithmetic one. In our recordings that changed an unbiased share of cuBLAS by 0.2 % at most.
+# is 1.25. So the harness takes the geometric mean over the placements of the next section. In our recordings, an
+# unbiased share of cuBLAS by the arithmetic one would be up to 0.2 % larger.
 
 # %% [markdown]
-# ## 7. Where the buffers lie
+# ## 7. Where the buffers are
 #
 # The time also depends on the addresses of A, B and C. The interval over launches in one place does not include that,
 # so a second measurement in another place can fall outside it. No other tool that we know names this pitfall,

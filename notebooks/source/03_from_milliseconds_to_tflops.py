@@ -148,8 +148,8 @@ print(f"tiles_2d here: {ours.tflops:.1f} TFLOP/s, {ours.ratio:.1%} of cuBLAS (th
 # ## 5. Of cuBLAS, in the same loop
 #
 # cuBLAS runs in the same harness, alternating with the kernel. There are two ways to compute the share: divide the two
-# medians, or take the median of the ratios of paired launches. We report the second one: it has an interval, and drift
-# cancels.
+# medians, or divide launch by launch and take the middle of the ratios. We report the second one: it has an interval,
+# and drift cancels.
 
 # %%
 overhead = run.calibration["offset_us"]

@@ -428,7 +428,7 @@ for name, change in others.items():
 # ## 9. Every time has its verdict
 #
 # A check before the timing is not enough, because a kernel could behave differently while it is timed. So each *timed*
-# launch gets new inputs, and the gate checks its output with projections as in section 4, directly after the event that
+# launch gets new inputs, and the gate checks its output with projections as in section 4, behind the event that
 # ends it ([02_the_harness](02_the_harness.ipynb) shows where in the loop). Two stages check the time itself. Is it
 # above the least time that the hardware allows? And does a second clock, which the GPU reads around the events, leave
 # as much time outside the events for the kernel as for cuBLAS?

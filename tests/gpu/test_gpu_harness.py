@@ -64,6 +64,9 @@ def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
     assert _clocks(starts, stops, flushed).tolist() == [[1971.0, 60.0]]
     ((mhz, us),) = _clocks(starts, stops, starts[:, 0, 0] - np.uint64(1))
     assert mhz == 1971.0 and np.isnan(us), "the last flush was before this sample"
+    assert np.isnan(_clocks(starts, stops, stops[:, 0, 0] + np.uint64(1))[0, 1])
+    stops[0, 0] = starts[0, 0] + np.array([50_000, 98_550], np.uint64)  # an SM that got no later stamp
+    assert _clocks(starts, stops, starts[:, 0, 0] + np.uint64(60_000)).tolist() == [[1971.0, 40.0]]
 
 
 def test_the_calibration_is_within_its_limits(session: Session) -> None:
@@ -79,7 +82,7 @@ def test_the_calibration_is_within_its_limits(session: Session) -> None:
 @pytest.mark.parametrize("us", [1.5, 17, 700])
 def test_lengths_between_the_calibrated_ones_are_read_right(session: Session, us: float) -> None:
     fine = QUICK.but(precision=0.0005, budget_s=0.5, most_samples=1000)
-    read = [spin_us(session, us, fine) for _ in range(5)]  # one also has the drift and scatter that its interval states
+    read = [spin_us(session, us, fine) for _ in range(5)]  # one also has the drift and scatter within its interval
     print(f"{us:g} µs is read as", *(f"{one - session.calibration.offset_us:.3f}" for one in read))
     assert np.median(read) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
@@ -92,14 +95,16 @@ def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(sessio
 
 @pytest.mark.parametrize("size", [256, 1024])
 def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
-    fine, holds = Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003), []
+    fine, ratios, holds = Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003), [], []
     while holds.count(True) < 2 and holds.count(False) < 2:
         found = measured(BASELINE, Shape.of(size), fine)
         assert found.ratio_low is not None and found.ratio_high is not None, found.reason
         print(f"{size}: {found.ratio:.4f}, from {found.ratio_low:.4f} to {found.ratio_high:.4f}")
+        ratios.append(found.ratio)
         holds.append(found.ratio_low - 0.003 <= 1.0 <= found.ratio_high + 0.003)
         assert found.ratio_high - found.ratio_low < 0.02
     assert holds.count(True) == 2, "of 20 intervals, one misses 1 by design"
+    assert np.mean(np.log(ratios)) == approx(0.0, abs=0.006)
 
 
 def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -> None:

@@ -356,6 +356,15 @@ def test_neither_a_longer_flush_nor_the_reading_of_the_output_is_taken_for_a_par
     assert stage.passed and stage.measured == approx(0.0, abs=0.1), stage.detail
 
 
+def test_what_may_still_be_running_has_its_output_read_before_anything_else() -> None:
+    gpu = VirtualGpu()
+    read_output = gpu.kernel(10.0)
+    both = [Witnessed(gpu.kernel(50.0), behind=read_output, at_once=at_once) for at_once in (True, False)]
+    reading = time_in_turn(gpu, both, Harness())
+    ours, theirs = (median([around - us for us, around in reading.clocks(side)]) for side in ("subject", "baseline"))
+    assert ours.value - theirs.value == approx(10.0, abs=0.1)
+
+
 def test_a_reading_that_misses_a_part_is_refused() -> None:
     stage = judged(Tampered())
     assert not stage.passed

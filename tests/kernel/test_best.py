@@ -43,7 +43,7 @@ LOADED = {
 } | {(16, 64): kernel_of(tuned.TEMPLATES[16], 64).load(DEVICE)}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(m=SMALL, n=SMALL, k=SMALL, which=st.sampled_from(sorted(LOADED)), data=st.data())
 def test_every_shape_is_right_with_every_width_and_any_parts(m: int, n: int, k: int, which: Any, data: Any) -> None:
     subject, rng = LOADED[which], np.random.default_rng(m * n * k)

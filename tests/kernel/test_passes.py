@@ -96,6 +96,8 @@ def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None
     first = launch(SHAPE)
     assert launch(SHAPE) is launch(Shape(2, 2, 2)) is first
     assert launch(Shape(9, 14, 7)) is not first
+    subject.use_workspace(None)
+    assert subject.workspace is None and launch(SHAPE) is not None
 
 
 def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_are_compared() -> None:

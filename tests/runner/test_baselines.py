@@ -15,14 +15,15 @@ import worklog
 from tests.exploits.arrays import xp
 from tests.helpers import measured, small_run, typed
 from tests.virtual.machine import Machine
-from tests.virtual.session import QUICK, VirtualSession
+from tests.virtual.session import QUICK, VirtualSession, measure
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.libraries import libraries
 from worklog.problem.gemm import Shape
 from worklog.runner.job import attempt
+from worklog.runner.launches import Loop
 from worklog.runner.measure import require_measurable
-from worklog.runner.tasks import Task, tasks_of
+from worklog.runner.tasks import BASELINE, Task, tasks_of
 from worklog.runner.timing import Call, time_on
 from worklog.runs.run import Run
 
@@ -77,6 +78,14 @@ def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_o
     assert (m.kernel, m.baseline) == ("plain", "cuBLAS")
     assert [(o.baseline, o.changed, o.status) for o in run.against(m)] == [("slow", {"against": "slow"}, "measured")]
     assert " of cuBLAS " in str(run) and "of slow" in str(run)
+
+
+def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, left = VirtualSession(Machine()), list[Loop]()
+    monkeypatch.setattr(Loop, "leave_pool", lambda loop: left.append(loop))
+    for size in (64, 64, 96):
+        measure(session, BASELINE, Shape.of(size))
+    assert len(left) == 3 and session.device.emptied == 2
 
 
 def test_the_table_says_why_a_baseline_has_no_number() -> None:

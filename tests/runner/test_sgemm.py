@@ -37,7 +37,7 @@ def integers(rows: int, columns: int, seed: int = 0) -> Any:
     return np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(m=SIZE, n=SIZE, k=SIZE, orders=st.tuples(*[st.sampled_from([ROWS, COLUMNS])] * 3), new=st.booleans())
 def test_it_is_blas_in_every_order_and_with_sizes_of_0(m: int, n: int, k: int, orders: Any, new: bool) -> None:
     made = integers(m, k), integers(k, n), integers(m, n, 1)

@@ -112,7 +112,7 @@ def test_a_drift_in_both_cancels_in_the_paired_ratio(drift: list[float], true: f
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 4]))
-def test_who_is_the_baseline_does_not_matter(seed: int, turns: int) -> None:
+def test_swapping_the_two_inverts_the_ratio(seed: int, turns: int) -> None:
     ours, theirs = np.random.default_rng(seed).lognormal(2.0, 0.1, (2, 48)).tolist()
     placements = [turn // turns for turn in range(48)]
     one, other = paired_ratio(ours, theirs, placements), paired_ratio(theirs, ours, placements)
@@ -134,8 +134,10 @@ def test_the_parts_of_a_ratios_interval_add_up_to_it() -> None:
     assert np.hypot(found.launches, found.placement) == approx(found.half_width)
 
 
-def test_a_time_below_the_event_overhead_has_a_ratio_too() -> None:
-    assert paired_ratio([2.0, 2.0, 2.0], [1.0, -1.0, 2.0]).value == 1.0
+@pytest.mark.parametrize("below", [0.0, -1.0])
+def test_a_time_below_the_event_overhead_is_a_very_short_one(below: float) -> None:
+    assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)
+    assert paired_ratio([2.0, below, 2.0], [1.0, 1.0, 2.0]).value == approx(1.0)
 
 
 def test_each_statistic_is_what_it_is_called() -> None:

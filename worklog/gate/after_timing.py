@@ -21,9 +21,10 @@ time has lost work or a part of the time: the events were on another stream, an 
 declared, or the class is wrong. From 95 % of the peak on the stage says so; above 102 %, which leaves room for a clock
 that is stated too low, it fails. Biased measurements are expected to be impossible and aren't checked.
 
-The GPU's global timer is independent of events. It is read before the flush and after the end event. What it reads
-beside the launch must be the same for kernel and baseline; if it is more for the kernel, the events have missed a part
-of its work. A host function is allowed a few microseconds more, because the GPU may switch between its queues.
+The GPU's global timer is independent of events. It is read at the end of the flush and after the end event. What it
+reads beside the launch must be the same for kernel and baseline; if it is more for the kernel, the events have missed a
+part of its work. A host function is allowed a few microseconds more: the GPU may switch between its queues, and its
+output is read before the timer is, since it may still be working on a stream of its own.
 
 A host function can also leave work on a stream that it doesn't join. The host waits for the harness's stream, then for
 the whole device: the second wait must return at once.
@@ -193,10 +194,9 @@ def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32
 def second_clock(
     subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, own_streams: bool
 ) -> Stage:
-    """subject, baseline: of each sample, microseconds by the events, and by the global timer from the end of the flush
-    to just after the launch. The flush itself is left out: it takes up to 6 µs longer after some launches than after
-    others, on an H100 that four processes share. own_streams: whether the subject may have streams of its own, as a
-    host function.
+    """subject, baseline: of each sample, microseconds by the events, and by the global timer from the end of the flush.
+    The flush itself is left out: on a GPU that several processes use, it takes some microseconds longer after some
+    launches than after others. own_streams: whether the subject may have streams of its own, as a host function.
     """
     ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
     us = float(np.median([us for us, _ in subject]))

@@ -154,8 +154,9 @@ def _take_queued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, sl
         if harness.l2 == "flush":
             timeline.flush_l2(slot)
         bracketed(timeline, sample.launch, slot)
-        timeline.stamp_clock(slot + 1)
-        sample.behind()
+        stamp = partial(timeline.stamp_clock, slot + 1)
+        for step in (sample.behind, stamp) if sample.at_once else (stamp, sample.behind):
+            step()
     timeline.synchronize()
     sample.after()
 

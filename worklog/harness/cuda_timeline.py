@@ -57,6 +57,7 @@ def _clocks(
     usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
     # The last two may be equal: the global timer of some GPUs ticks once per microsecond.
     between = (starts[..., 0] < flushed[:, None]) & (flushed[:, None] <= stops[..., 0])
+    usable &= between | ~between.any(axis=1, keepdims=True)  # not an SM whose stamps are of an earlier sample
     since = np.where(between, (stops[..., 0] - flushed[:, None]).astype(np.int64) / 1e3, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = np.stack([1e3 * steps[..., 1] / steps[..., 0], since], axis=2)

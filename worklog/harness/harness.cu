@@ -32,7 +32,7 @@ extern "C" __global__ void harness_stamp(Word* slots) {
 }
 
 // Overwrites a buffer with values that differ everywhere, so that no compression helps. *ended
-// becomes the global timer when the last block is done.
+// becomes the global timer when the last block has issued its last write.
 extern "C" __global__ void harness_flush(unsigned* buffer, size_t words, unsigned salt,
                                          Word* ended) {
   const size_t step = (size_t)gridDim.x * blockDim.x;

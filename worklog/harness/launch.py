@@ -106,14 +106,18 @@ class Partly:
 
 @dataclass(frozen=True)
 class Witnessed:
-    """A launch with untimed work around it: before (before the flush, e.g. new inputs), behind (right behind the end
-    event, e.g. reading the output), and after everything else (e.g. checking what was read).
+    """A launch with untimed work around it: before (before the flush, e.g. new inputs), behind (behind the end event,
+    e.g. reading the output), and after everything else (e.g. checking what was read).
+
+    at_once: whether not even the clock stamp may come between the end event and `behind`, for a launch that may still
+    work on a stream of its own. The second clock then includes `behind`, so kernel and baseline need the same.
     """
 
     launch: Launch
     before: Launch = nothing
     behind: Launch = nothing
     after: Launch = nothing
+    at_once: bool = False
 
     def __call__(self) -> None:
         """Launch without timing, for a warm-up; this output is checked too."""

@@ -81,11 +81,11 @@ class InTurn(Rotating):
         """The C that was written last."""
         return self.buffers[self.last][2]
 
-    def witnessed(self, witness: LaunchProbe, elsewhere: Buffers | None) -> Witnessed:
+    def witnessed(self, witness: LaunchProbe, elsewhere: Buffers | None, at_once: bool) -> Witnessed:
         """The same launches, each on new inputs, and with its output checked.
 
         The gate's kernels evict the subject's code from the SMs' instruction caches. elsewhere: buffers for a launch
-        that brings it back before the timed inputs are written.
+        that brings it back before the timed inputs are written. at_once: as Witnessed says.
         """
 
         def before() -> None:
@@ -101,7 +101,7 @@ class InTurn(Rotating):
         def after() -> None:
             witness.check(*self.buffers[self.last][:2])
 
-        return Witnessed(self, before, behind, after)
+        return Witnessed(self, before, behind, after, at_once)
 
 
 def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> int:
@@ -150,8 +150,9 @@ class Loop:
         if classes is not None:
             elsewhere = _of_checker(checker, 2, 2)[1][:3] if warm and checker.shape.flops <= SHORT_FLOPS else None
             self.probes = [checker.probe(of, alpha=one.alpha) for of, one in zip(classes, self.bare, strict=True)]
+            at_once = any(isinstance(one, HostSubject) for one in subjects)
             pairs = zip(self.bare, self.probes, strict=True)
-            self.launches = [one.witnessed(probe, elsewhere) for one, probe in pairs]
+            self.launches = [one.witnessed(probe, elsewhere, at_once) for one, probe in pairs]
 
     def move(self) -> None:
         """Move the buffers to a new placement in the pool."""

@@ -101,7 +101,7 @@ class Reading:
         return [sample.placement for sample in self._counting(which)]
 
     def clocks(self, which: str) -> list[tuple[float, float]]:
-        """Of these samples: microseconds by the events, and by the global timer around the launch if it was read."""
+        """Of these samples: microseconds by the events, and by the global timer from the end of the flush if read."""
         samples = self._counting(which)
         return [(sample.us, sample.around_us) for sample in samples if sample.around_us == sample.around_us]
 
