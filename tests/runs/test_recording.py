@@ -24,10 +24,12 @@ from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, process_half_us
 from worklog.runs.run import CHAPTERS, Run, open_run, recordings
+from worklog.runs.samples import Reading, summarize
 from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = next(iter(recordings().values())).parent
+RUNS = [path for path in sorted(RECORDINGS.rglob("*.json")) if b'"measurements":[' in path.read_bytes()]
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,20 @@ def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
     for kind, opened in opens.items():
         for path in (RECORDINGS / kind).glob("*.json"):
             assert opened(path).label.startswith("recorded · "), path
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(RECORDINGS)))
+def test_its_estimates_are_those_of_its_samples(path: Path) -> None:
+    run = Run.load(path)
+    for m in run.measurements:
+        if m.us is None or not m.samples:
+            continue
+        calibration = run.calibration | ({} if m.overhead_us is None else {"offset_us": m.overhead_us})
+        found = summarize(Reading.of_columns(m.samples), run.harness | m.changed, calibration)
+        assert (found.time.value, found.time.low, found.time.high) == approx((m.us, m.us_low, m.us_high), rel=1e-5)
+        if found.ratio is not None:
+            stored = m.ratio, m.ratio_low, m.ratio_high
+            assert (found.ratio.value, found.ratio.low, found.ratio.high) == approx(stored, rel=1e-5)
 
 
 def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
