@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
-from functools import partial
 from typing import Any
 
 from worklog.errors import BadSetting
@@ -23,11 +22,7 @@ def on_gpu(value: Any) -> bool:
 def arrays(value: Any) -> list[Any]:
     """The GPU arrays in a value, each once. Attributes of objects that aren't dataclasses are not searched."""
     found: dict[int, Any] = {}
-
-    def keep(array: Any) -> Any:
-        return found.setdefault(id(array), array)
-
-    _replaced(value, keep)
+    _replaced(value, lambda array: found.setdefault(id(array), array))
     return list(found.values())
 
 
@@ -53,11 +48,12 @@ def rotation(args: tuple[Any, ...], kwargs: Mapping[str, Any], l2_bytes: int) ->
     whole = (args, dict(kwargs))
     if not (size := bytes_of(whole)):
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
-    sets: list[ArgumentSet] = [(whole, {})]
-    for _ in range(input_sets(size, l2_bytes) - 1):
-        copies = {id(array): _copy(array) for array in arrays(whole)}
-        sets.append((_replaced(whole, partial(_copied, copies)), copies))
-    return sets
+    return [(whole, {}), *(_copied(whole) for _ in range(input_sets(size, l2_bytes) - 1))]
+
+
+def _copied(whole: Arguments) -> ArgumentSet:
+    copies = {id(array): _copy(array) for array in arrays(whole)}
+    return _replaced(whole, lambda array: copies[id(array)]), copies
 
 
 def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = ()) -> Any:
@@ -67,10 +63,9 @@ def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = (
     if id(value) in inside:
         raise BadSetting(f"l2 = rotate: a {type(value).__name__} among the arguments contains itself")
     if isinstance(value, dict):
-        keys: list[Any] = list(value)
-        parts = [value[key] for key in keys]
+        keys, parts = [*value], [*value.values()]
     elif isinstance(value, (list, tuple)):
-        keys, parts = [], list(value)
+        keys, parts = [*range(len(value))], [*value]
     elif is_dataclass(value) and not isinstance(value, type):
         keys = [one.name for one in fields(value) if hasattr(value, one.name)]
         parts = [getattr(value, key) for key in keys]
@@ -82,18 +77,12 @@ def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = (
     if isinstance(value, tuple):
         return value._make(others) if hasattr(value, "_make") else type(value)(others)
     found = copy(value)
-    if isinstance(found, list):
-        found[:] = others
-    for key, other in zip(keys, others, strict=False):
-        if isinstance(found, dict):
+    for key, other in zip(keys, others, strict=True):
+        if isinstance(found, (dict, list)):
             found[key] = other
         else:
             object.__setattr__(found, key, other)  # frozen ones too
     return found
-
-
-def _copied(copies: Mapping[int, Any], array: Any) -> Any:
-    return copies[id(array)]
 
 
 def _copy(array: Any) -> Any:
