@@ -95,7 +95,8 @@ class Run:
     path: Path | None = None
 
     frame, samples, pivot, shares = frames.measurements, frames.samples, frames.pivot, frames.shares
-    text, _repr_html_ = tables.text, tables.html
+    text = __repr__ = tables.text
+    _repr_html_ = tables.html
 
     def __post_init__(self) -> None:
         self.measurements = [self._labelled(m) for m in self.measurements]
@@ -190,9 +191,6 @@ class Run:
         origin = origin or document.get("origin", "recorded")
         measurements = [replace(m, label=re.sub("^(live|recorded) ", f"{origin} ", m.label)) for m in entries]
         return cls(**values, measurements=measurements, origin=origin, path=path)
-
-    def __repr__(self) -> str:
-        return self.text()
 
 
 def _check_settings(values: Mapping[str, Any]) -> None:

@@ -94,11 +94,7 @@ class Table:
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
 
-    def _repr_html_(self) -> str:
-        return self.html()
-
-    def __repr__(self) -> str:
-        return self.text()
+    __repr__, _repr_html_ = text, html
 
     def _cell(self, place: int, cell: Cell) -> str:
         inner = cell.html() if isinstance(cell, Bar) else escape(cell)
