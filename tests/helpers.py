@@ -94,8 +94,8 @@ def small_run(**changes: Any) -> Run:
     return Run(**(values | changes))
 
 
-def typed(*words: str) -> Result:
+def typed(*words: object) -> Result:
     """Type a command after `worklog`. An exception that is not an exit would be a traceback."""
-    result = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, [*map(str, words)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result

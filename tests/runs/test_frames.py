@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas
 import pytest
-from click.testing import Result
 from pytest import approx
 
-from tests.helpers import measured, small_run, typed
+from tests.helpers import measured, small_run
+from tests.helpers import typed as worklog
 from worklog.problem.gemm import Shape
 from worklog.runs import ablation
 from worklog.runs.comparison import open_comparison
@@ -23,10 +23,6 @@ def points() -> Run:
     one = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"}, baseline="gelu", hot_us=7.0)
     one = replace(one, samples={**one.samples, "hot_us": [7.0, 8.0]})
     return small_run(measurements=[one, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
-
-
-def worklog(*words: object) -> Result:
-    return typed(*map(str, words))
 
 
 def test_a_frame_has_the_axes_as_columns() -> None:
