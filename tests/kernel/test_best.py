@@ -20,7 +20,7 @@ import worklog
 from tests.helpers import typed
 from worklog.emulator import EmulatedDevice, load
 from worklog.emulator.predict import predict
-from worklog.errors import BadRunFile
+from worklog.errors import BadRunFile, WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gpu.device import Gpu
 from worklog.kernel import best, resources
@@ -216,3 +216,10 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
     written = read(json.loads((tmp_path / "best.json").read_text()))
     assert written.label.startswith("measured on an NVIDIA H200")
     assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template]
+
+
+def test_a_package_that_can_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(tuned, "FILE", tmp_path / "a file" / "best.json")
+    with pytest.raises(WorklogError, match="install the package where you may write"):
+        tuned.write(table())

@@ -26,7 +26,7 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Shape
 from worklog.runner.measure import carry_out
 from worklog.runner.tasks import Progress, Task
-from worklog.runs import Run, write_text
+from worklog.runs import Run, write_bytes
 from worklog.runs import Table as Rows
 
 SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "STAGES", "MIN_BLOCKS", "ORDER")
@@ -243,7 +243,7 @@ def shown(found: Table) -> Rows:
 def write(found: Table) -> Path:
     """Replace the package's table; its file. Raises WorklogError where that can't be written."""
     try:
-        write_text(FILE, json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n")
+        write_bytes(FILE, (json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n").encode())
     except OSError as error:
         raise WorklogError(f"cannot write {FILE}: {error.strerror}; install the package where you may write") from error
     return FILE
