@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import OTHERS, PAGES, UNNAMED, tab_to
 from tests.helpers import small_run
-from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import WorklogError
 from worklog.lab.choice import grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, diff
@@ -240,7 +239,7 @@ def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
-    climb = Climb(ladder_runs(), memory_counts(), "vectorized", 1024)
+    climb = Climb(ladder_runs(), "vectorized", 1024)
     page.locator("#ladder-size").get_by_label("1024", exact=True).check(force=True)
     page.get_by_role("button", name=re.compile("^vectorized")).click()
     expect(page.locator("#step p")).to_have_text(climb.sentences)

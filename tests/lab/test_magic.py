@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -212,14 +211,10 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         client.execute_interactive(cell, output_hook=keep, timeout=60)
         return kept
 
-    def checking() -> list[psutil.Process]:
+    def checking() -> list[int]:
         """Processes of the kernel."""
-        found = []
-        for child in psutil.Process(manager.provisioner.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile; a zombie is such a process, too
-                if child.status() != psutil.STATUS_ZOMBIE:
-                    found.append(child)
-        return found
+        children = psutil.Process(manager.provisioner.pid).children(recursive=True)
+        return [child.pid for child in children if not gone(child.pid)]
 
     try:
         outputs("%load_ext worklog")
@@ -241,7 +236,7 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         until(lambda: not checking())
         client.execute(SLOW)
         until(checking)
-        left = [child.pid for child in psutil.Process(manager.provisioner.pid).children(recursive=True)]
+        left = checking()
         manager.shutdown_kernel(now=True)
         until(lambda: all(map(gone, left)))
     finally:

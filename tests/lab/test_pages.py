@@ -91,7 +91,7 @@ def recorded(**changed: Measurement) -> Run:
 
 
 def climbed(name: str | None = "tiles_2d", size: int | None = 4096, run: Run | None = None) -> Climb:
-    return Climb([run or recorded()], memory_counts(), name, size)
+    return Climb([run or recorded()], name, size)
 
 
 def facts(of: Climb) -> dict[str, tuple[str, ...]]:

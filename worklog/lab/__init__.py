@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.ablation_page import Ablation, AblationChoice
 from worklog.lab.choice import Size, grid_run, grid_runs, ladder_runs
 from worklog.lab.exercises import check_answer
@@ -64,14 +63,14 @@ def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None
     rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
     recording for what that does not hold). Raises UnknownRung, BadShape, and BadRunFile without any run.
     """
-    return Ladder(Climb(ladder_runs(run), memory_counts(), rung, size))
+    return Ladder(Climb(ladder_runs(run), rung, size))
 
 
 def ladder_static(rung: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Chart:
     """The ladder page's picture as a chart, with the tables of costs below it in a notebook. Raises like ladder(), and
     NothingToDraw where nothing was timed at the size.
     """
-    return Climb(ladder_runs(run), memory_counts(), rung, size).chart()
+    return Climb(ladder_runs(run), rung, size).chart()
 
 
 def ablation(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ablation:

@@ -11,7 +11,7 @@ from html import escape
 
 import ipywidgets as widgets
 
-from worklog.analysis.memory_counts import LadderCounts
+from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import NothingToDraw
 from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
@@ -85,10 +85,8 @@ class Climb(Choice):
     those of the whole file, with comments.
     """
 
-    def __init__(
-        self, runs: Sequence[Run], counted: LadderCounts, kernel: str | None = None, size: Size = None
-    ) -> None:
-        self.counted, self.comments = counted, False
+    def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:
+        self.counted, self.comments = memory_counts(), False
         super().__init__(runs, kernel, size)
 
     def known_kernels(self) -> list[str]:

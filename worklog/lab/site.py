@@ -22,7 +22,6 @@ from string import Template
 from typing import Any
 
 from worklog import __version__, plots
-from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.lab.choice import grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb
@@ -95,8 +94,7 @@ def ladder_table(runs: list[Run]) -> dict[str, Any]:
     """The ladder page for every rung and size, as JSON: sentences and tables by "rung size", the changed lines by rung,
     and the bars by size, each with the percent of the width right of it.
     """
-    climb = Climb(runs, memory_counts())
-    climb.shape = climb.first_shape(climb.shapes)
+    climb = Climb(runs)
     start, names, shapes = {"rung": climb.kernel, "size": str(climb.shape)}, climb.known_kernels(), climb.shapes
     steps, changed = dict[str, Any](), dict[str, dict[str, str]]()
     for climb.kernel in names:

@@ -34,18 +34,15 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     """Diagram 1: the time we want, and what each of the four gremlins, alone and together, does to it."""
     together, ceiling = _here(run, m, "article"), run.calibration.get("fp32_tflops")
     facts: dict[str, Any] = {"gremlins": [asdict(p) | {"alone": _alone(run, m, p)} for p in FOUR]}
-    return (
-        facts
-        if together is None
-        else {
-            **facts,
-            "naive": duration(m.problem.flops / together.biased / 1e6),
-            "naive_tflops": _speed(together.biased),
-            "over": f"{together.biased / ceiling:.3g}" if ceiling else "",
-            "by": _change(together),
-            "visible": together.visible,
-        }
-    )
+    if together is None:
+        return facts
+    return facts | {
+        "naive": duration(m.problem.flops / together.biased / 1e6),
+        "naive_tflops": _speed(together.biased),
+        "over": f"{together.biased / ceiling:.3g}" if ceiling else "",
+        "by": _change(together),
+        "visible": together.visible,
+    }
 
 
 def headline(run: Run, m: Measurement) -> Facts:
