@@ -11,6 +11,8 @@ from pytest import approx
 
 from tests.helpers import measured, small_run
 from tests.helpers import typed as worklog
+from worklog.harness import Harness
+from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
 from worklog.runs import ablation
 from worklog.runs.comparison import open_comparison
@@ -42,6 +44,29 @@ def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
     m = run.select("naive", Shape.of(256))[0]
     times = chosen[(chosen.kernel == "naive") & (chosen.n == 256)].groupby("placement").us.median()
     assert times.mean() == approx(m.us, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "overhead"),
+    [
+        (None, {}, 3.45),
+        (2.82, {}, 2.82),
+        (0.0, {}, 0.0),
+        (None, {"timer": "host"}, 0.0),
+        (None, {"offset": "kept"}, 0.0),
+    ],
+)
+def test_samples_lose_only_what_their_reading_had_added(
+    own: float | None, settings: dict[str, str], overhead: float
+) -> None:
+    m = replace(measured("naive"), overhead_us=own)
+    for run in (
+        small_run(measurements=[m], harness=Harness().but(**settings).as_dict()),
+        small_run(measurements=[replace(m, changed=settings)]),
+    ):
+        samples = run.samples()
+        assert (samples.us_read - samples.us).dropna().to_list() == approx([overhead] * 6, abs=1e-6)
+        assert sample_times(run, run.measurements[0])[0] == approx([us - overhead for us in m.samples["us"]])
 
 
 def test_effects_and_comparisons_are_frames_with_labels() -> None:

@@ -67,8 +67,8 @@ def test_its_estimates_are_those_of_its_samples(path: Path) -> None:
     for m in run.measurements:
         if m.us is None or not m.samples:
             continue
-        calibration = run.calibration | ({} if m.overhead_us is None else {"offset_us": m.overhead_us})
-        found = summarize(Reading.of_columns(m.samples), run.harness | m.changed, calibration)
+        overhead = run.calibration | {"offset_us": run.overhead_us(m)}
+        found = summarize(Reading.of_columns(m.samples), run.harness | m.changed, overhead)
         assert (found.time.value, found.time.low, found.time.high) == approx((m.us, m.us_low, m.us_high), rel=1e-5)
         if found.ratio is not None:
             stored = m.ratio, m.ratio_low, m.ratio_high

@@ -60,7 +60,7 @@ def labels(run: Run, kernels: Iterable[Measurement]) -> list[str]:
 
 def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
     """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
-    overhead = run.calibration.get("offset_us", 0.0) if run.harness.get("offset", "removed") == "removed" else 0.0
+    overhead = run.overhead_us(m)
     return [sample - overhead for sample in m.samples["us"]], [bool(count) for count in m.samples["counts"]]
 
 

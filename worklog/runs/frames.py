@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import BadSetting
 from worklog.runs.documents import write_text
 from worklog.runs.estimates import over_shapes
-from worklog.runs.samples import event_overhead_us
 from worklog.runs.tables import Bar, Cell, Table, duration, footnotes, of_baseline, tables
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def samples(run: Run) -> pandas.DataFrame:
 
     rows = list[dict[str, Any]]()
     for m in run.measurements:
-        overhead = event_overhead_us(run.harness | m.changed, run.calibration) if m.samples else 0.0
+        overhead = run.overhead_us(m)
         place = _place(m, ("us", "us_read", "of", "number", "counts", "label"))
         head = {"kernel": m.kernel, **place, "changed": _changed(m), "against": m.baseline}
         counted = m.samples.get("counts", [])

@@ -21,6 +21,7 @@ from worklog.problem import Shape
 from worklog.runs import frames, tables
 from worklog.runs.documents import ByLength, Date, Positive, read_json, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json
+from worklog.runs.samples import event_overhead_us
 from worklog.settings import Harness
 
 SCHEMA = 1
@@ -121,6 +122,15 @@ class Run:
         """The label of a measurement that was made here with these settings changed."""
         clocks = changed.get("clocks", self.harness.get("clocks", ""))
         return source_label(self.origin, self.device.get("name", "unknown GPU"), clocks, self.created)
+
+    def overhead_us(self, m: Measurement) -> float:
+        """Microseconds of event overhead that the settings remove from the measurement's samples: those of its own
+        process, or this run's. 0 where neither is known.
+        """
+        if m.overhead_us is not None:
+            return m.overhead_us
+        settings = {"offset": "removed", "timer": "events"} | self.harness | m.changed
+        return event_overhead_us(settings, {"offset_us": 0.0} | self.calibration)
 
     def _labelled(self, m: Measurement) -> Measurement:
         return m if m.label else replace(m, label=self.label_under(m.changed))
