@@ -75,18 +75,15 @@ class Copies:
 
     def commit(self, mask: Mask) -> None:
         """cp.async.commit_group: close the lanes' current group."""
-        if mask is not False:
-            self.group = self.group + (1 if mask is None else mask)
+        self.group = self.group + self.machine.lanes_of(mask)
 
     def wait(self, mask: Mask, count: int) -> None:
         """cp.async.wait_group: complete the lanes' copies except those of their `count` newest groups. -1: wait_all,
         which includes copies that no group has.
         """
-        if mask is False:
-            return
-        newest = self.group - count
-        self.machine.barriers.land_waited(self.machine.lanes_of(mask), newest)
-        self.land(self.flying, self.machine.lanes_of(mask), newest)
+        lanes, newest = self.machine.lanes_of(mask), self.group - count
+        self.machine.barriers.land_waited(lanes, newest)
+        self.land(self.flying, lanes, newest)
 
     def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:
         """Complete the lanes' part of copies whose groups are older than `newest`; the copies, with these lanes."""
