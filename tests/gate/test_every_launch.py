@@ -189,13 +189,13 @@ def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs() -> None:
     device = NumpyDevice()
     checker = Checker(device, SHAPE, 0)
     loop = Loop(device)
-    loop.buffers = list(checker.buffers)
+    loop.buffers = list(checker.buffers.abc)
     for function, words in ((right, "1 launches"), (spills, "it wrote outside C")):
-        checker.poison()
+        checker.buffers.poison()
         loop.probe = checker.probe()
         loop.launch(NumpySubject(device, function))
         assert checker.check_timed_launches(loop.probe).detail.startswith(words)
-    checker.restore()
+    checker.buffers.restore()
     assert checker.check(NumpySubject(device, right)).accepted
 
 

@@ -94,7 +94,7 @@ def test_a_wrong_kernel_fails_at_the_stage_that_finds_it_and_the_reason_says_wha
     assert all(earlier.passed for earlier in verdict.stages[:-1])
     assert verdict.reason == f"{stage}: {verdict.stages[-1].detail}"
     which = checker(seed)
-    for buffer, host in zip(which.buffers, (which.a, which.b), strict=False):
+    for buffer, host in zip(which.buffers.abc, (which.a, which.b), strict=False):
         assert np.array_equal(DEVICE.download(buffer), host.ravel()), "the timed inputs are intact"
 
 
@@ -274,8 +274,8 @@ def test_an_error_of_the_package_is_not_a_verdict() -> None:
 def timed(function: Function, alpha: float = 1.0, claimed: str = "fp32", into: Buffer | None = None) -> str | None:
     """One launch as the harness makes it, and why the gate fails its output."""
     which = checker(0)
-    a, b, c = which.buffers
-    which.poison()
+    a, b, c = which.buffers.abc
+    which.buffers.poison()
     NumpySubject(DEVICE, function).enqueue(which.shape, alpha, a, b, 0.0, into or c)
     stage = which.check_timed_output(into or c, claimed)
     assert stage.name == "timed output" and stage.passed is (stage.measured <= stage.limit)
@@ -284,7 +284,7 @@ def timed(function: Function, alpha: float = 1.0, claimed: str = "fp32", into: B
 
 def test_a_right_timed_output_passes_in_each_c() -> None:
     elsewhere = DEVICE.upload(np.zeros((SHAPE.m, SHAPE.n), np.float32))
-    for into in (None, checker(0).spare, elsewhere):
+    for into in (None, checker(0).buffers.spare, elsewhere):
         assert timed(sequential, into=into) is None
 
 
@@ -295,7 +295,7 @@ def test_a_wrong_timed_output_fails() -> None:
     assert "class wrong" in str(timed(sequential, alpha=-1.0))
     assert timed(wrong("writes_before_c")) == "it wrote outside C"
     assert timed(wrong("clobbers_a_on_real_data")) == "it changed its inputs"
-    checker(0).restore()
+    checker(0).buffers.restore()
     assert timed(wrong("tf32_rounded"), claimed="tf32") is None
     assert "tf32" in str(timed(wrong("tf32_rounded")))
 
@@ -309,8 +309,8 @@ def test_a_seed_gives_the_same_inputs_and_another_seed_gives_others() -> None:
 def test_the_sentinel_is_finite_and_never_the_same_twice() -> None:
     seen = set()
     for _ in range(5):
-        checker(0).poison()
-        values = np.unique(DEVICE.download(checker(0).buffers[2]))
+        checker(0).buffers.poison()
+        values = np.unique(DEVICE.download(checker(0).buffers.abc[2]))
         assert len(values) == 1 and np.isfinite(values).all() and values[0] < -1e30
         seen.add(float(values[0]))
     assert len(seen) == 5

@@ -106,11 +106,11 @@ def test_without_it_a_wrong_kernel_passes(name: str, monkeypatch: pytest.MonkeyP
 
 def test_without_a_sentinel_the_result_of_the_launch_before_passes() -> None:
     which = Checker(DEVICE, SHAPE, 0)
-    a, b, c = which.buffers
+    a, b, c = which.buffers.abc
     NumpySubject(DEVICE, sequential).enqueue(SHAPE, 1.0, a, b, 0.0, c)
-    assert which.check_timed_output(which.buffers[2]).passed
-    which.poison()
-    assert not which.check_timed_output(which.buffers[2]).passed
+    assert which.check_timed_output(which.buffers.abc[2]).passed
+    which.buffers.poison()
+    assert not which.check_timed_output(which.buffers.abc[2]).passed
 
 
 def test_without_nan_in_shared_memory_a_slot_that_was_never_written_passes(monkeypatch: pytest.MonkeyPatch) -> None:

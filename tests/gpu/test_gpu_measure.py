@@ -77,8 +77,8 @@ def test_cublas_passes_at_any_shape(session: Session) -> None:
 def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
     checker = Checker(session.device, SMALL, seed=1)
     assert not checker.check(session.baselines["tf32"]).accepted
-    a, b, c = checker.buffers
-    checker.poison()
+    a, b, c = checker.buffers.abc
+    checker.buffers.poison()
     session.baselines["tf32"].enqueue(SMALL, 1.0, a, b, 0.0, c)
     timed = checker.check_timed_output(c)
     assert not timed.passed and "class tf32" in timed.detail

@@ -78,7 +78,7 @@ def loaded(kernel: Kernel) -> tuple[Checker, Subject]:
 
 
 def launch(checker: Checker, subject: Subject) -> None:
-    a, b, c = checker.buffers[:3]
+    a, b, c = checker.buffers.abc
     subject.enqueue(SHAPE, 1.0, a, b, 0.0, c)
 
 

@@ -61,7 +61,7 @@ class Looped:
         noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
         how = {"in_step": True, "pool": pool, **KINDS[kind], **how}
         self.loop = Loop(checker, [NumpySubject(device, function) for function in noted], **how)
-        checker.poison()
+        checker.buffers.poison()
 
     def _noting(self, function: Any, seen: list[Place]) -> Any:
         def noted(p: Problem) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from worklog.emulator.counts import Site, sectors
 from worklog.emulator.findings import Array, BadLaunch, Mask, UnsupportedInstruction
-from worklog.emulator.globalmem import Buffer, Pointer
+from worklog.emulator.globalmem import Pointer
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -285,7 +285,7 @@ class BulkCopies:
         (element, exists), low, size = layout.places(corner), int(addresses.min()), layout.bytes
         offset = (addresses - low)[:, None] + element
         inside = np.broadcast_to(exists, offset.shape)
-        buffer, reach = self._buffer(low), int(element[exists].max()) + layout.item if exists.any() else 0
+        buffer, reach = machine.memory.at(low), int(element[exists].max()) + layout.item if exists.any() else 0
         kind, along = "", which[0] * (layout.item if tensor else 1)
         if (starts % unit).any() or (addresses % GRAIN).any() or along % GRAIN:
             kind = "misaligned"
@@ -319,13 +319,10 @@ class BulkCopies:
 
     def _map(self, site: Site, address: int, dimensions: int) -> tuple[int, Layout]:
         """The address and the layout that the tensor map at an address gives."""
-        holder, found = self._buffer(address), None
+        holder, found = self.machine.memory.at(address), None
         if holder is not None and holder.data is not None and address % 64 == 0:
             found = decoded(holder.data[address - holder.base :][:SIZE].tobytes())
         if found is None or len(found[1].shape) != dimensions:
             what = "no tensor map of this many dimensions that worklog.emulator.tensor_map has made"
             raise UnsupportedInstruction(f"line {site.line}: {site.text}: there is {what} at this address")
         return found
-
-    def _buffer(self, address: int) -> Buffer | None:
-        return next((b for b in self.machine.memory.buffers if b.base <= address < b.base + b.size), None)

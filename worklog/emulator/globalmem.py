@@ -9,7 +9,6 @@ is counted.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -76,18 +75,15 @@ class Copies:
 
     def commit(self, mask: Mask) -> None:
         """cp.async.commit_group: close the lanes' current group."""
-        if mask is not False:
-            self.group = self.group + (1 if mask is None else mask)
+        self.group = self.group + self.machine.lanes_of(mask)
 
     def wait(self, mask: Mask, count: int) -> None:
         """cp.async.wait_group: complete the lanes' copies except those of their `count` newest groups. -1: wait_all,
         which includes copies that no group has.
         """
-        if mask is False:
-            return
-        newest = self.group - count
-        self.machine.barriers.land_waited(self.machine.lanes_of(mask), newest)
-        self.land(self.flying, self.machine.lanes_of(mask), newest)
+        lanes, newest = self.machine.lanes_of(mask), self.group - count
+        self.machine.barriers.land_waited(lanes, newest)
+        self.land(self.flying, lanes, newest)
 
     def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:
         """Complete the lanes' part of copies whose groups are older than `newest`; the copies, with these lanes."""
@@ -146,12 +142,10 @@ class GlobalMemory:
         self.batch = batch
         self.checks: GlobalChecks | None = None
         self.buffers: list[Buffer] = []
-        self.bases: list[int] = []
 
-    def add(self, buffer: Buffer) -> None:
-        """Add a buffer at a higher address than those before."""
-        self.buffers.append(buffer)
-        self.bases.append(buffer.base)
+    def at(self, address: int) -> Buffer | None:
+        """The buffer that a global address is in."""
+        return next((b for b in self.buffers if b.base <= address < b.base + b.size), None)
 
     def _locate(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
         """Buffers that lanes access, usually one, with byte positions and lanes. Counts the access; invalid lanes are
@@ -162,8 +156,7 @@ class GlobalMemory:
         width, offset = site.width, site.offset
         chosen = base if mask is None or len(base) == 1 else base[mask]
         low, high = int(chosen.min()) + offset, int(chosen.max()) + offset
-        number = bisect_right(self.bases, low) - 1
-        buffer = self.buffers[number] if number >= 0 else None
+        buffer = self.at(low)
         if buffer is not None and high + width <= buffer.base + buffer.size and (buffer.writable or not site.writes):
             position = base - np.uint64(buffer.base - offset)
             if mask is not None and len(base) > 1:

@@ -252,11 +252,11 @@ def _place_variables(
     for variable in program.kernel.variables:
         if variable.name in variables:
             base, writable = addresses[variable.name], variable.space == "global"
-            memory.add(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
+            memory.buffers.append(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
     for param in program.kernel.params:
         if param.name in addresses:
             data = np.frombuffer(params[param.name], np.uint8)
-            memory.add(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
+            memory.buffers.append(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
 
 
 def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
@@ -290,7 +290,7 @@ def _constants(shared: int, dynamic: int, memory: GlobalMemory) -> dict[str, int
     """The special registers of CONSTANT. shared: bytes of the block's arrays."""
     total = -(-shared // SMEM_UNIT) * SMEM_UNIT
     workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
-    memory.add(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
+    memory.buffers.append(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
     return {
         "%dynamic_smem_size": dynamic,
         "%total_smem_size": total,
@@ -326,7 +326,7 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
         base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
         place = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
         if place not in bases:  # an array that is also in a tensor map has one address
-            memory.add(Buffer(name, bases.setdefault(place, base), pointer.size, data))
+            memory.buffers.append(Buffer(name, bases.setdefault(place, base), pointer.size, data))
         base = bases[place]
         out[param.name] = tensor.encoded(base) if tensor else np.uint64(base).tobytes()
     return out

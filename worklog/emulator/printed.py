@@ -90,7 +90,7 @@ class Printed:
         if address >> 60 == LOCAL_WINDOW >> 60:
             start, size = address - LOCAL_WINDOW, self.local.stride
             return bytes(self.local.bytes[int(self.local.lane_base[lane]) + start :][: max(0, size - start)])
-        for buffer in self.memory.buffers:
-            if buffer.base <= address < buffer.base + buffer.size and buffer.data is not None:
-                return bytes(buffer.data[address - buffer.base : buffer.size])
-        return b""
+        buffer = self.memory.at(address)
+        if buffer is None or buffer.data is None:
+            return b""
+        return bytes(buffer.data[address - buffer.base : buffer.size])

@@ -159,7 +159,7 @@ def judged(name: str, problem: Problem, buffers: CaseBuffers, data: tuple[bytes,
     if right and not unwritten:
         elements = sum(one.size for one in map(values_of, case.outputs))
         return passed(name, f"{seed}, {elements} element{'s' * (elements != 1)}{_shown(details)}")
-    where = _map(problem, case, actual, data, buffers.sentinel)
+    where = _map(problem, case, actual, buffers.sentinel)
     if where is not None and where.guess.startswith("C was never written"):
         found = "the output was never written: it holds what was there before"
     elif where is not None:
@@ -185,9 +185,7 @@ def _unwritten(data: bytes, like: Any, sentinel: np.uint32) -> int:
     return held * 4 // size if size >= 4 or (words.size and held == words.size) else 0
 
 
-def _map(
-    problem: Problem, case: Case, actual: tuple[Any, ...], data: tuple[bytes, ...], sentinel: np.uint32
-) -> ErrorMap | None:
+def _map(problem: Problem, case: Case, actual: tuple[Any, ...], sentinel: np.uint32) -> ErrorMap | None:
     """The wrong elements of the first output that has some: all dimensions but the last are rows. None where no element
     is beyond the tolerance.
     """
@@ -211,8 +209,8 @@ def check_repeated(subject: Ready, problem: Problem, buffers: CaseBuffers) -> St
         if again == first:
             continue
         actual = tuple(rebuilt(like, one) for like, one in zip(case.outputs, again, strict=True))
-        pairs = zip(map(np.frombuffer, first, [np.uint8] * len(first)), again, strict=True)
-        count = sum(int((one != np.frombuffer(other, np.uint8)).sum()) for one, other in pairs)
+        one, other = (np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again))
+        count = int((one != other).sum())
         detail = f"in case {case.name}, launch {number} differs from the first in {count} bytes"
         if problem.is_exact or not problem.verified(case, actual)[0]:
             return failed(REPEATED, f"{detail}: a race", count)

@@ -34,8 +34,8 @@ class Checker:
     seed: for the problems, the same for every kernel; drawn after a kernel's source is fixed, so that no result can be
     prepared. The verdict states it. a, b: the timed
     inputs, U(-1, 1) float32 of M x K and K x N: precision is checked on what is timed. buffers: A, B and C on the
-    device, holding them: the harness times on what the gate checked. spare: a second C, guarded too, for a loop in
-    which kernel and baseline swap outputs.
+    device, holding them: the harness times on what the gate checked. The second C is for a loop in which kernel and
+    baseline swap outputs; `buffers.memory` lends workspaces, whose guards `check_timed_launches` compares.
     """
 
     def __init__(self, device: Device, shape: Shape, seed: int) -> None:
@@ -45,32 +45,18 @@ class Checker:
         self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng)
         self._precision = PrecisionReference(self.a, self.b, self._rng)
-        self._memory = Memory(device, self._rng)
-        self._buffers = Buffers(self._memory, self.a, self.b)
-        self.buffers, self.spare = self._buffers.abc, self._buffers.spare
-        self.poison()
+        self.buffers = Buffers(Memory(device, self._rng), self.a, self.b)
+        self.buffers.poison()
         self._differ = device.compile(DIFFER)
         self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
         self._problems: dict[tuple[str, bool, bool], list[Exact]] = {}
-
-    def poison(self) -> None:
-        """Fill C and the spare, guards included, with a new sentinel."""
-        self._buffers.poison()
-
-    def restore(self) -> None:
-        """Load the timed inputs into A and B again, after a loop that changed them."""
-        self._buffers.restore()
-
-    def lend(self, subject: Subject) -> None:
-        """Give a subject that needs one a workspace, whose guards `check_timed_launches` compares."""
-        self._memory.lend(subject, self.shape)
 
     def check(self, subject: Subject, claimed: str = "fp32", tensor: bool | None = None) -> Verdict:
         """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. tensor:
         whether its code uses tensor cores; None: not known. The inputs are intact afterwards.
         """
-        self._rng = self._memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
-        memory, buffers, domain = self._memory, self._buffers, subject.domain
+        buffers, memory, domain = self.buffers, self.buffers.memory, subject.domain
+        self._rng = memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
         found: str | None = None
 
         def probe(shape: Shape, alpha: float) -> LaunchProbe:
@@ -91,7 +77,7 @@ class Checker:
                 products = precision.check_products(subject, buffers, self._rng)
                 short = bool(products.note)
                 yield products
-            self.restore()
+            buffers.restore()
             found, stage = self._precision.judge("precision", buffers.run(subject), claimed)
             yield stage
             if long:
@@ -100,13 +86,13 @@ class Checker:
 
         ran = until_failure(stages())
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
-            self.restore()
+            buffers.restore()
         return Verdict(ran, found, seed=self.seed)
 
     def check_by_article(self, subject: Subject) -> Verdict:
         """The article's rule in place of the gate; the precision class is found and shown, but not judged."""
         try:
-            result = self._buffers.run(subject)
+            result = self.buffers.run(subject)
         except LaunchFailed as error:
             return Verdict((failed("launch", str(error)),), None)
         found, _ = self._precision.judge("precision", result, "fp32")
@@ -116,15 +102,15 @@ class Checker:
         """Check what the timed launches left in C, in the spare or in a copy of them. All were filled with a sentinel
         before, and the baseline of a timed loop computes -A B, so its output can't be mistaken for the kernel's.
         """
-        return self._precision.judge("timed output", self._buffers.written(written), claimed)[1]
+        return self._precision.judge("timed output", self.buffers.written(written), claimed)[1]
 
     def probe(self, claimed: str = "fp32", alpha: float = 1.0) -> LaunchProbe:
         """For one timed loop of a kernel of that class, which computes C = alpha A B in this checker's buffers."""
         return LaunchProbe(self.device, self._probe_kernels, self.shape, claimed, alpha)
 
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
-        """Check every launch of a loop that was probed. `restore` afterwards: the loop has changed A and B."""
-        if outside := self._buffers.wrote_outside():
+        """Check every launch of a loop that was probed. `buffers.restore` afterwards: the loop has changed A and B."""
+        if outside := self.buffers.wrote_outside():
             return failed(after_timing.EVERY_LAUNCH, outside)
         return probe.stage()
 

@@ -133,7 +133,7 @@ def kernel_of(
 ) -> Kernel:
     """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
     order = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
-    contiguous = _contiguous(a_by_columns, b_by_columns)
+    contiguous = _contiguous(a_by_columns)
     adding = Pass(f"sgemm_best_sum<{parts}, WIDTH>", "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", "256")
     return numbered(
         30,
@@ -196,7 +196,7 @@ def _fastest(
 ) -> tuple[float, Tile, int]:
     """Expected microseconds, tile and parts of the fastest that may be launched, as choose takes it."""
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns, b_by_columns))
+    wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
     bulk = arch == "sm_90" and aligned and not (a_by_columns or b_by_columns) and shape in BULK.domain
     found: list[tuple[float, Tile, int]] = []
     for tile in table().tiles:
@@ -207,7 +207,7 @@ def _fastest(
     return min(found, key=lambda one: one[0])
 
 
-def _contiguous(a_by_columns: bool, b_by_columns: bool) -> list[str]:
+def _contiguous(a_by_columns: bool) -> list[str]:
     """The sizes along which the kernel copies several neighbours in memory at once."""
     return ["M", "N"] if a_by_columns else ["N"]
 

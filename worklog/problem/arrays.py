@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any
 
@@ -22,14 +21,9 @@ def is_array(value: Any) -> bool:
     )
 
 
-def itemsize(value: Any) -> int:
-    """Bytes of one element."""
-    return int(value.dtype.itemsize)
-
-
 def nbytes(value: Any) -> int:
     """Bytes of all elements."""
-    return int(math.prod(value.shape)) * itemsize(value)
+    return int(value.nbytes)
 
 
 def dtype_of(value: Any) -> str:

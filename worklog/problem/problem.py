@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from worklog.errors import BadProblem, WorklogError, meant
-from worklog.problem.arrays import each, excess, is_array, itemsize, nbytes
+from worklog.problem.arrays import each, excess, is_array, nbytes
 
 # C++ types of parameters by the elements that they stand for. The first of each is what starter code writes.
 NAMES = {
@@ -275,9 +275,9 @@ class Problem:
                 raise BadProblem(
                     f"{self.name}: {parameter.name} is {type(value).__name__} in case {name!r}: give {want}"
                 )
-            if parameter.pointer and itemsize(value) != BYTES[parameter.dtype] and number in found.written:
+            if parameter.pointer and value.itemsize != BYTES[parameter.dtype] and number in found.written:
                 raise BadProblem(
-                    f"{self.name}: the reference's {parameter.name} has elements of {itemsize(value)} bytes in case "
+                    f"{self.name}: the reference's {parameter.name} has elements of {value.itemsize} bytes in case "
                     f"{name!r}, and {parameter.declaration} has {BYTES[parameter.dtype]}: convert the result"
                 )
         return found
@@ -303,7 +303,7 @@ class Problem:
         stated = called(self, "get_bytes", case.words, case=case.name)
         flops = called(self, "get_flops", case.words, case=case.name)
         read, written = sizes if stated is None else stated
-        elements = sum(nbytes(value) // itemsize(value) for value in case.inputs if is_array(value))
+        elements = sum(nbytes(value) // value.itemsize for value in case.inputs if is_array(value))
         return {
             "flops": None if flops is None else int(flops),
             "elements": elements,

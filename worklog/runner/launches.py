@@ -145,7 +145,7 @@ class Loop:
             self._use(self.placed.move())
         else:
             for owner in reversed(owners):
-                checker.lend(owner)
+                checker.buffers.memory.lend(owner, checker.shape)
             self._use(_of_checker(checker, sets, len(subjects)))
         if classes is not None:
             elsewhere = _of_checker(checker, 2, 2)[1][:3] if warm and checker.shape.flops <= SHORT_FLOPS else None
@@ -159,7 +159,7 @@ class Loop:
         assert self.placed is not None
         subject = self.bare[0]
         if not self.probes and subject.last >= 0:  # kept, since the baseline alone may be launched from here on
-            self.placed.pool.device.copy(self.checker.buffers[2], subject.written)
+            self.placed.pool.device.copy(self.checker.buffers.abc[2], subject.written)
         self._use(self.placed.move())
 
     def _use(self, sets: Sets) -> None:
@@ -183,7 +183,7 @@ class Loop:
         """The gate's stage on what was timed."""
         if not self.probes:
             moved_since = self.placed is not None and self.bare[0].last < 0
-            written = self.checker.buffers[2] if moved_since else self.bare[0].written
+            written = self.checker.buffers.abc[2] if moved_since else self.bare[0].written
             stage = self.checker.check_timed_output(written)
         else:
             stage, *of_baselines = map(self.checker.check_timed_launches, self.probes)
@@ -214,8 +214,8 @@ class _Placed:
     def move(self) -> Sets:
         """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
         self.outside = self.trespassed()
-        device, inputs = self.pool.device, self.checker.buffers[:2]
-        one_set = [*(one.size for one in inputs), *[self.checker.spare.size + 2 * GUARD] * self.outputs]
+        device, inputs = self.pool.device, self.checker.buffers.abc[:2]
+        one_set = [*(one.size for one in inputs), *[self.checker.buffers.spare.size + 2 * GUARD] * self.outputs]
         needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.checker.shape))}
         placed = self.pool.place([*one_set * self.sets, *(size + 2 * GUARD for size in needed.values())])
         self.workspaces = [Guarded(device, one, UNWRITTEN) for one in placed[len(one_set) * self.sets :]]
@@ -242,12 +242,12 @@ class _Placed:
 
 def _of_checker(checker: Checker, sets: int, outputs: int) -> Sets:
     """The checker's buffers, a C for each further output, and copies of them all."""
-    device, own = checker.device, [*checker.buffers, checker.spare]
+    device, buffers = checker.device, checker.buffers
 
     def copy(buffer: Any) -> Any:
         return device.upload(device.download(buffer))
 
-    first = [*own, *(copy(checker.spare) for _ in range(outputs - 2))]
+    first = [*buffers.abc, buffers.spare, *(copy(buffers.spare) for _ in range(outputs - 2))]
     return [tuple(first), *(tuple(map(copy, first)) for _ in range(sets - 1))]
 
 

@@ -269,9 +269,9 @@ def read(
     easy, checked = used.inputs != "random", used.gate is True and used.inputs == "random"
     if easy:
         hosts = random_inputs(task.problem, np.random.default_rng(0), used.inputs)
-        for buffer, host in zip(checker.buffers[:2], hosts, strict=True):
+        for buffer, host in zip(checker.buffers.abc[:2], hosts, strict=True):
             session.device.overwrite(buffer, host)
-    checker.poison()
+    checker.buffers.poison()
     subject = session.subject(task.kernel)
     if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
@@ -306,7 +306,7 @@ def read(
     finally:
         loop.leave_pool()
         if each or easy:
-            checker.restore()
+            checker.buffers.restore()
 
 
 def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Stage:
