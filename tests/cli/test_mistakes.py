@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.conftest import WHY, one_line, worklog
+from tests.cli.conftest import one_line, worklog
+from tests.conftest import WHY
 from tests.helpers import SIGNATURE
 from worklog.cli.commands import main
 from worklog.runner import measure as bench
