@@ -19,6 +19,7 @@ settings.load_profile("any machine")
 # nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
+WHY = "this test has no GPU"
 # The files that take longest, longest first.
 SLOW = ["notebooks/test_notebooks", "exploits/test_exploits", "browser/test_pages", "runner/test_check"]
 SLOW += ["tests/test_packaging", "runner/test_measure", "emulator/test_rungs", "emulator/test_tensor_rungs"]
@@ -48,6 +49,25 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("WORKLOG_SOURCE", raising=False)
         patch.setenv("MPLBACKEND", "agg")
         yield
+
+
+@pytest.fixture
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without a GPU, whatever machine this is, and an empty folder."""
+    for module in ("gpu.device", "lab.choice", "lab.magic", "peers.exploits", "runner.check", "runner.measure"):
+        monkeypatch.setattr(f"worklog.{module}.gpu_reason", lambda: WHY)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator has no compiler."""
+    from worklog.errors import NvrtcMissing
+
+    def missing(*_: object, **__: object) -> None:
+        raise NvrtcMissing("cannot compile CUDA source: no module; install it with: pip install nvidia-cuda-nvrtc")
+
+    monkeypatch.setattr("worklog.emulator.device.compile_cuda", missing)
 
 
 @pytest.fixture

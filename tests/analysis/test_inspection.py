@@ -12,8 +12,7 @@ from click.testing import Result
 from tests.helpers import RACY, typed
 from worklog.analysis import inspection
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
-from worklog.emulator import device
-from worklog.errors import CompileFailed, NvrtcMissing
+from worklog.errors import CompileFailed
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import bank_conflicts, main_loop, no_sass, register_reads
@@ -133,15 +132,12 @@ def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
 
 
 def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    def missing(*_: object, **__: object) -> None:
-        raise NvrtcMissing("cannot compile CUDA source")
-
     monkeypatch.setattr(inspection, "disassembler", lambda: None)
     found = inspect(rung("naive"), Shape.of(64))
     assert (found.sass, found.sass_note) == ({}, no_sass()) and "[sass]" in report(found)
-    monkeypatch.setattr(device, "compile_cuda", missing)
+    request.getfixturevalue("no_nvrtc")
     found = inspect(rung("shared"), Shape.of(256))
     assert found.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
     assert found.main.registers == 32 and "needs NVRTC" in found.sass_note

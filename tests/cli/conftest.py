@@ -8,20 +8,13 @@ import pytest
 from click.testing import Result
 
 from tests.helpers import typed
-from worklog.gpu import device
-from worklog.runner import measure as bench
 
-WHY = "this test has no GPU"
 worklog = typed
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, few_shapes: None) -> None:
-    """A machine without a GPU, whatever machine this is."""
-    for module in (bench, device):
-        monkeypatch.setattr(module, "gpu_reason", lambda: WHY)
+def typed_on_a_laptop(laptop: None, few_shapes: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
 
 
 def one_line(result: Result) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.conftest import WHY, one_line, worklog
+from tests.cli.conftest import one_line, worklog
+from tests.conftest import WHY
+from tests.helpers import SIGNATURE
 from worklog.cli.commands import main
 from worklog.runner import measure as bench
 from worklog.runs.run import Run, runs_dir
@@ -29,10 +31,7 @@ def softmax(state): pass
 FILES = {
     "taken": "no folder",
     "kept.json": "precious",
-    "mine.cu": "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, "
-    "float* C) {}\n",
-    "naive.cu": "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, "
-    "float* C) {}\n",
+    **dict.fromkeys(("mine.cu", "naive.cu"), f"__global__ void sgemm({SIGNATURE}) {{}}\n"),
     "solution.cu": 'extern "C" void solution(float* x) {}\n',
     "mine.py": "def f(*_): pass\n",
     "bench.py": BENCHMARKS,
@@ -58,6 +57,10 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("run naive --set l2=rotate", "--set needs a live measurement"),
         ("run naive --out new.json", "--out needs a live measurement"),
         ("ablate naive --out new.json", "--out needs a live measurement"),
+        *(
+            (f"{command} --set clocks=locked", "--set needs a live measurement")
+            for command in ("ablate naive", "article", "calibrate")
+        ),
         ("peers --out new.json", f"no GPU to measure on: {WHY}"),
         ("bench bench.py", f"no GPU to measure on: {WHY}; --list shows"),
         (f"run mine.cu {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check`"),
@@ -120,8 +123,10 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("calibrate --set l2=warm", "calibrate uses the unbiased harness"),
         ("sweep warptiled", "worklog sweep warptiled takes --axis"),
         ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
+        ("sweep best --from . --estimate", ".* one of --from and --estimate"),
         # Files
         ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
+        ("figures --run kept.json", "kept.json is not a whole JSON document"),
         ("figures --run .", r"cannot read \.: Is a directory"),
         ("site --grid missing.json", "cannot read missing.json: No such file or directory"),
         ("bench mine.py --list", "mine.py declares no benchmark"),
@@ -163,16 +168,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
     monkeypatch.setattr("worklog.peers.exploits.ExploitGate", minutes)
     assert re.match(complaint, one_line(worklog(*shlex.split(line))))
     assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} | {"taken": "no folder"} == files
-    assert not runs_dir().exists()
-
-
-@pytest.mark.parametrize("content", ["", "not json", '{"schema": 99}', '{"schema": 1}', "[]", "\0"])
-def test_a_broken_run_file_is_one_line_and_stays(tmp_path: Path, content: str) -> None:
-    broken = tmp_path / "broken.json"
-    broken.write_text(content)
-    assert "broken.json" in one_line(worklog("figures", "--run", str(broken)))
-    assert broken.read_text() == content
-    assert not (tmp_path / "figures").exists()
+    assert not runs_dir().exists() and not Path("figures").exists()
 
 
 def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) -> None:

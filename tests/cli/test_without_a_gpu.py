@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import WHY, one_line, worklog
+from tests.cli.conftest import one_line, worklog
+from tests.conftest import WHY
 from tests.helpers import measured, small_run
 from worklog import plots
 from worklog.cli import installed

@@ -207,10 +207,6 @@ def test_products_that_are_not_kept_to_24_bits_give_a_note(function: Function, c
     assert (f"products are {SHORT}" in verdict.notes) is noted
 
 
-def test_a_short_format_has_no_check_of_its_products() -> None:
-    assert NAME not in [stage.name for stage in verdict_on(wrong("tf32_rounded"), "tf32").stages]
-
-
 # ------------------------------------------------------------------------------------------------------------ launches
 
 

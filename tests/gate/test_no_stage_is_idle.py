@@ -15,6 +15,7 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import epilogue, sequential, summed
+from tests.gate.test_gate import DEVICE, SHAPE
 from tests.gate.wrong import is_big, product, wrong
 from worklog.gate import Checker, checker, precision, shapes
 from worklog.gate.guarded_buffer import Buffers, Memory
@@ -22,8 +23,6 @@ from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import passed
 from worklog.problem.gemm import Domain, Float32, Shape
 
-SHAPE = Shape(192, 160, 144)
-DEVICE = NumpyDevice()
 Off = dict[tuple[Any, str], Any]
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import worklog
 from tests.harness import fake_nvml
+from tests.helpers import SIGNATURE
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession, session_on
@@ -119,8 +120,7 @@ def ablate(clocks: str) -> Said:
 
 
 def cell(clocks: str) -> Said:
-    signature = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
-    source = f'extern "C" __global__ void mine({signature}) {{}}'
+    source = f'extern "C" __global__ void mine({SIGNATURE}) {{}}'
     found = worklog.try_kernel(source, sizes=[64], beside=[], harness=Harness(clocks=clocks, **SHORT)).run
     assert found is not None
     return of_run(found)
@@ -170,10 +170,3 @@ def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
     else:
         assert "clocks as found" in label and "locked at" not in label and "run as root" in degraded
     assert fake_nvml.state()["sm"] is fake_nvml.state()["memory"] is None, "they are given back"
-
-
-@pytest.mark.parametrize("words", [["ablate", "naive"], ["article"], ["calibrate"]])
-def test_a_recording_has_no_other_clocks(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    done = CliRunner().invoke(main, [*words, "--set", "clocks=locked"])
-    assert done.exit_code == 2 and "--set needs a live measurement" in done.output

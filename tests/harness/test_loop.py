@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest import approx
 
-from tests.harness.test_readings import two_groups
+from tests.harness.test_readings import AFTER_WARM_UP, SLOW, two_groups
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
@@ -29,8 +29,6 @@ from worklog.runs.samples import Reading, summarize
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US
-SLOW = REFERENCE_MHZ / 1.25
-AFTER_WARM_UP = launches_of_warm_up(us=2000.0)
 
 
 @pytest.mark.parametrize("us", [2.0, 10.0, 50.0, 1000.0, 20_000.0])

@@ -113,7 +113,7 @@ def test_words_of_the_command_line_become_settings() -> None:
     assert parse_settings(words) == settings
 
 
-@pytest.mark.parametrize("word", ["l2", "cache=warm", "queue=perhaps", "least_samples=2.5", "precision=small", "=", ""])
+@pytest.mark.parametrize("word", ["l2", "least_samples=2.5", "precision=small", "=", ""])
 def test_a_word_that_cannot_be_read_is_quoted(word: str) -> None:
     with pytest.raises(BadSetting, match="cannot read --set"):
         parse_settings([word])

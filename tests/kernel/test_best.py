@@ -206,8 +206,6 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
     shown = typed("sweep", "best", "--preview")
     assert shown.exit_code == 0 and table().label.split(":")[0] in " ".join(shown.output.split())
     assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(table().tiles)
-    for words in (["naive"], ["best", "--axis", "BM=64"], ["best", "--from", str(tmp_path), "--estimate"]):
-        assert typed("sweep", *words).exit_code == 2
     monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
     path = tmp_path / "run.json"
     replace(recorded_run(), measurements=swept(table())).save(path)

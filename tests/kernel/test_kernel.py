@@ -177,8 +177,6 @@ def test_any_other_text_is_a_number_or_an_error(text: str) -> None:
     [
         ("module:mine", {"grid": "N"}, "--grid is for a .cu file"),
         ("module:mine", {"entry": "mine"}, "--entry is for a .cu file"),
-        ("naive", {"arrays": "torch"}, "--arrays is for a host function"),
-        ("naive", {"claimed": "tf32"}, "--class is for a .cu file"),
         ("theirs.py", {}, "name its function too, as theirs.py:function"),
     ],
 )

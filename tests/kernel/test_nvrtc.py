@@ -129,7 +129,6 @@ __global__ void __launch_bounds__(32 * (4 + 1)) a(int*) {} static __global__ voi
 @pytest.mark.parametrize(
     ("source", "entry", "arch", "options", "error", "message"),
     [
-        (TWO, "medium", "sm_90", (), UnknownEntry, "there is no kernel medium; its kernels are small, spilling"),
         (TWO, "small<1, 2>", "sm_90", (), UnknownEntry, "there is no kernel small<1, 2>"),
         (BOUNDS, "c", "sm_90", (), UnknownEntry, "its kernels are a, b"),
         ("__device__ void f(int* p) { *p = 1; }", "f", "sm_90", (), UnknownEntry, "it has no __global__ function"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
-from tests.runner.test_launches import KINDS, SETS
+from tests.runner.test_launches import KINDS, SETS, correct
 from worklog.analysis.prediction import bound
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
@@ -132,10 +132,6 @@ class Owner(NumpySubject):
         self.workspace = buffer
 
 
-def negative(p: Any) -> None:
-    p.c[:] = p.alpha * (p.a @ p.b)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spilled", [None, 1.0])
 def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(
@@ -150,7 +146,7 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
     device: Any = NumpyDevice()
     owner = Owner(device, product)
     pool = Pool(device, 4 * elements(SHAPE, SETS, (owner,)), seed=1)
-    checker, other = Checker(device, SHAPE, 0), NumpySubject(device, negative)
+    checker, other = Checker(device, SHAPE, 0), NumpySubject(device, correct)
     loop = Loop(checker, (owner, other), in_step=True, pool=pool, **KINDS[kind])
     places = set()
     for _ in range(3):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers import SIGNATURE
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.device_code import device_code
@@ -31,7 +32,6 @@ NK = "{ for (int i = 0; i < N; ++i) s += A[row * N + i] * B[i * K + col]; C[row 
 POINTERS = "const float* A, const float* B, float* C"
 
 
-LADDERS = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 WIDE = "long m, long n, long k, float a, float* x, float* y, float b, float* z"
 AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c, size_t m, size_t n, size_t k"
 
@@ -44,7 +44,7 @@ AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c
         (f"{POINTERS}, int n", "", "A,B,C,N"),
         (f"{POINTERS}, size_t width", "", "A,B,C,long N"),
         (f"int M, int N, int K, {POINTERS}", "", "M,N,K,A,B,C"),
-        (LADDERS, "", "M,N,K,alpha,A,B,beta,C"),
+        (SIGNATURE, "", "M,N,K,alpha,A,B,beta,C"),
         (WIDE, "", "long M,long N,long K,alpha,A,B,beta,C"),
         (f"{POINTERS}, float alpha, float beta, int M, int N, int K", "", "A,B,C,alpha,beta,M,N,K"),
         (f"{POINTERS}, int M, int N, int K, float alpha", "", "A,B,C,M,N,K,alpha"),
@@ -57,7 +57,7 @@ AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c
         (f"{POINTERS}, int M, int N, int K", "C[row * N + col] += A[row * N + i] * B[i * N + col];", "A,B,C,M,N,K"),
         (f"{POINTERS}, int M, int N, int K", "C[row * K + col] += A[row * K + i] * B[i * N + col];", "A,B,C,M,N,K"),
         (f"{POINTERS}, int M, int N, int K", "C[row * K + i] += A[row * M] * B[i * N];", "A,B,C,M,N,K"),
-        (LADDERS, NK, "M,N,K,alpha,A,B,beta,C"),  # the ladder's own order is taken at its word
+        (SIGNATURE, NK, "M,N,K,alpha,A,B,beta,C"),  # the ladder's own order is taken at its word
     ],
 )
 def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, body: str, order: str) -> None:

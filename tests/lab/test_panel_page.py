@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.conftest import WHY
+from tests.conftest import WHY
 from tests.lab.grid import small_grid
 from tests.lab.waiting import until
 from worklog import lab

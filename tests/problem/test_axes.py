@@ -32,7 +32,6 @@ from worklog.problem.gemm import Shape
         ("T[type]=a<b<c, d>, e>, f", "T", "type", ("a<b<c, d>, e>", "f")),
         ("T[type]=decltype(a->b), A<decltype(a->b), c>", "T", "type", ("decltype(a->b)", "A<decltype(a->b), c>")),
         ("  N [ pow2 ] = 3 ", "N", "pow2", (8,)),
-        ("step=1:10:4", "step", "int", (1, 5, 9)),
     ],
 )
 def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tuple[object, ...]) -> None:

@@ -11,9 +11,7 @@ import pytest
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.gpu import device
 from worklog.kernel import Kernel
-from worklog.runner import check, measure
 from worklog.runner.declare import declared
 from worklog.runner.job import attempt
 from worklog.runs.measurement import Measurement
@@ -47,11 +45,11 @@ def foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without a GPU, whatever machine this is, and an empty folder."""
-    for module in (check, measure, device):
-        monkeypatch.setattr(module, "gpu_reason", lambda: "this test has no GPU")
-    monkeypatch.chdir(tmp_path)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The test module's FILE."""
+    path = tmp_path / "own.py"
+    path.write_text(request.module.FILE)
+    return path
 
 
 @pytest.fixture

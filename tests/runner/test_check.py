@@ -18,7 +18,7 @@ from tests.helpers import PLAIN, RACY, TEXTURE, typed
 from tests.lab.waiting import WAIT_S, gone
 from tests.runner.conftest import FOREIGN, mine
 from worklog.emulator import EmulatedDevice, EmulatedFault, device
-from worklog.errors import BadSetting, NoGpu, NvrtcMissing
+from worklog.errors import BadSetting, NoGpu
 from worklog.gate import shapes
 from worklog.gate.shapes import drawn_shapes
 from worklog.kernel import Kernel
@@ -152,11 +152,7 @@ def test_every_race_is_reported_with_line_block_and_threads() -> None:
     }
 
 
-def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object, **__: object) -> None:
-        raise NvrtcMissing("cannot compile CUDA source")
-
-    monkeypatch.setattr(device, "compile_cuda", missing)
+def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc: None) -> None:
     result = typed("check", "tiles_1d", "--emulate")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")

@@ -100,13 +100,6 @@ def leaves(state):
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "many.py"
-    path.write_text(FILE)
-    return path
-
-
 @pytest.mark.parametrize("mode", ["launcher", "run", "stopwatch", "stream", "body"])
 def test_each_way_to_give_the_work_is_timed(file: Path, mode: str) -> None:
     (found,) = at_point(file, "product", axes=("N=64", f"mode={mode}"))
@@ -125,15 +118,15 @@ def test_each_way_to_give_the_work_is_timed(file: Path, mode: str) -> None:
         (64, "skips", "skipped", "not today"),
         (64, "compile", "skipped", "x.cu:3: expected a ';'"),
         (64, "memory", "skipped", "the host's memory is full"),
-        (64, "jit", "skipped", "it does not compile: CompilationError: at 3:4: no such type (many.py:"),
-        (64, "raises", "refused", "raised ValueError: no such thing (many.py:"),
+        (64, "jit", "skipped", "it does not compile: CompilationError: at 3:4: no such type (own.py:"),
+        (64, "raises", "refused", "raised ValueError: no such thing (own.py:"),
         (64, "asks", "refused", "raised AttributeError: the state has neither an axis nor an attribute"),
     ],
 )
 def test_a_point_that_cannot_be_timed_has_a_reason(file: Path, n: int, mode: str, status: str, reason: str) -> None:
     (found,) = at_point(file, "product", axes=(f"N={n}", f"mode={mode}"))
     assert found.status == status and str(found.reason).startswith(reason)
-    assert status == "skipped" or "(many.py:" in str(found.reason)
+    assert status == "skipped" or "(own.py:" in str(found.reason)
     assert found.axes == {"N": n, "mode": mode} and found.us is None
 
 
@@ -163,7 +156,7 @@ def test_a_file_is_measured_into_a_run_like_any_other(
     assert [m.status for m in run.measurements] == ["measured", "refused"]
     assert "exited without an answer (exit code 3)" in str(run.measurements[1].reason)
     assert "leaves at N=64" in doing and measured.complete
-    assert run.kernels["leaves"]["file"] == "many.py" and len(run.kernels["leaves"]["sha256"]) == 64
+    assert run.kernels["leaves"]["file"] == "own.py" and len(run.kernels["leaves"]["sha256"]) == 64
     assert run.label.startswith("live · a virtual GPU")
     shown = str(run)
     assert " N " in shown and "N=96: failed" in shown

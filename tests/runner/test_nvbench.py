@@ -60,13 +60,6 @@ def again(state: bench.State):
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "many.py"
-    path.write_text(FILE)
-    return path
-
-
 def test_its_axes_have_its_order_and_kinds(file: Path) -> None:
     mode, n, m, alpha = declared(file, ["product"])[0].space.axes
     assert (mode.name, mode.kind, len(mode.values)) == ("mode", "str", 6)

@@ -77,13 +77,6 @@ def lazy(a, b, c, n, calls=[]):
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "own.py"
-    path.write_text(FILE)
-    return path
-
-
 def at(file: Path, function: str, case: str, problem: str = "Product", gate: bool = True) -> Measurement:
     xp.machine = Machine()
     kernel = replace(Solution.of(f"{file}:{function}"), problem=f"{file}:{problem}")

@@ -62,7 +62,6 @@ def test_a_tile_that_cannot_be_built_has_a_reason(axis: Axis, why: str) -> None:
 
 def test_any_other_mistake_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for axis, why in (
-        (Axis("WM", (64,)), "autotuned has no tile parameter WM: choose from BM, BN"),
         (Axis("BM", (0,)), "axis BM: tile parameters are whole numbers"),
         (Axis("BM", ("64",), "str"), "axis BM: tile parameters are whole numbers"),
     ):

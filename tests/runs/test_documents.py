@@ -76,11 +76,6 @@ EACH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @EACH
-def test_a_whole_document_can_be_shown(kind: Kind, tmp_path: Path) -> None:
-    kind.show(kind.opened(kind.document, tmp_path))
-
-
-@EACH
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(damage=DAMAGES, data=st.data())
 def test_a_damaged_one_is_an_error_or_can_be_shown(
