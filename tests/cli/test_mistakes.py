@@ -156,6 +156,7 @@ def files(tmp_path: Path) -> dict[str, str]:
             )
             for command, what in (("article", "figures"), ("site", "site"))
         ),
+        ("site --grid missing.json", "cannot read missing.json: No such file or directory; measure again, "),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written(
@@ -168,7 +169,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
     monkeypatch.setattr("worklog.peers.exploits.ExploitGate", minutes)
     assert re.match(complaint, one_line(worklog(*shlex.split(line))))
     assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} | {"taken": "no folder"} == files
-    assert not runs_dir().exists() and not Path("figures").exists()
+    assert not any(place.exists() for place in (runs_dir(), Path("figures"), Path("site")))
 
 
 def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) -> None:

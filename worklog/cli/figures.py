@@ -171,9 +171,9 @@ def _text(drawn: plots.Drawn, label: str) -> str:
 def site(run: Path | None, grid: Path | None, out: Path) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
     from worklog.lab.site import site as page
+    from worklog.runs import write_text
 
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "index.html"
-    path.write_text(page(run, grid), encoding="utf-8", newline="\n")
+    write_text(path, page(run, grid))
     size = path.stat().st_size
     output.show({"page": str(path), "bytes": size}, f"{path}: {size / 1e6:.1f} MB, opens in any browser")
