@@ -36,6 +36,7 @@ UNCHECKED: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
+NO_SECOND_CLOCK = "gate: no second clock compared, the GPU's global timer could not be read"
 LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 
 
@@ -182,6 +183,8 @@ def measurements(session: Session, task: Task, used: Harness, notes: Sequence[st
         if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
             return task.without_time("refused", "failed at plausible: the time is not above zero")
         blanks, stated = [found[name] for name in right], [*notes, *_degradations(session, task, used)]
+        if used.queues and used.l2 == "flush" and not all(map(reading.clocks, ("subject", "baseline"))):
+            stated.append(NO_SECOND_CLOCK)
         measured = timed(blanks, reading, used, session, stated, **work_of(task.problem))
         for name, one, its in zip(right, measured, reading.pairs(), strict=True):
             found[name] = one if verdict is None else judged(one, _after(session, used, one, its, verdict))
@@ -197,7 +200,7 @@ def _after(session: Session, used: Harness, found: Measurement, reading: Reading
         roof = after_timing.fp32_roof(_operands(session, found.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
         verdict = verdict.and_then(after_timing.judge(found.problem, found.us, *roof))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
-    if ours and theirs and used.l2 == "flush":
+    if ours and theirs:
         own_streams = any(map(session.is_host_function, (found.kernel, found.baseline)))
         verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
     return verdict
