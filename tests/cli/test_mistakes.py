@@ -156,7 +156,6 @@ def files(tmp_path: Path) -> dict[str, str]:
             )
             for command, what in (("article", "figures"), ("site", "site"))
         ),
-        ("site --grid missing.json", "cannot read missing.json: No such file or directory; measure again, "),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written(

@@ -51,7 +51,7 @@ def run_statement(statement: str) -> None:
     launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, derandomize=True)
 @given(STATEMENT)
 def test_every_statement_runs_or_is_refused_by_name_and_line(statement: str) -> None:
     try:
@@ -63,7 +63,7 @@ def test_every_statement_runs_or_is_refused_by_name_and_line(statement: str) -> 
         pass  # as an endless loop
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(st.data())
 def test_broken_text_is_refused(data: st.DataObject) -> None:
     text = ptx("fma.rn.f32 %f1, %f2, 0f3F800000, %f1;\n@%p1 bra L;\nst.global.v2.f32 [%rd1+8], {%f1, %f2};")
@@ -81,7 +81,7 @@ PIECES = sorted({piece for form in forms.forms() for piece in re.findall(r"\w+|\
 CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["", *PIECES])), max_size=3)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.sampled_from(forms.forms()), CHANGES)
 def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: list[tuple[int, str]]) -> None:
     pieces = re.findall(r"\w+|\W", form)
@@ -98,7 +98,7 @@ ODD += [BUFFER[::2], Pointer(BUFFER, 32), Pointer(None, 16), tensor_map(BUFFER, 
 SIZES = [1, 2**40, 0, (1, 1, 1, 1), (), "x", 1.5, None, (1.5,), ("a",), (-1,), (2, 2, 2), [3]]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.sampled_from(SIZES), st.sampled_from(SIZES), st.lists(st.sampled_from(ODD), max_size=3), st.integers(-9, 9))
 def test_odd_arguments_run_or_are_refused(grid: Any, block: Any, arguments: list[Any], shared: int) -> None:
     parameters = ".param .u64 a, .param .f32 b, .param .u32 c"

@@ -216,7 +216,7 @@ def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
     assert [tile.template for tile in written.tiles] == [*tuned.TEMPLATES, BULK.template]
 
 
-def test_a_package_that_can_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a file").touch()
     monkeypatch.setattr(tuned, "FILE", tmp_path / "a file" / "best.json")
     with pytest.raises(WorklogError, match="install the package where you may write"):

@@ -76,7 +76,7 @@ EACH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @EACH
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(damage=DAMAGES, data=st.data())
 def test_a_damaged_one_is_an_error_or_can_be_shown(
     kind: Kind, tmp_path: Path, damage: Any, data: st.DataObject

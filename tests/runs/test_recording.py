@@ -22,7 +22,7 @@ from worklog.runner import measure
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, open_comparison
-from worklog.runs.estimates import DRIFT_SD_US, NORMAL, process_half_us
+from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us
 from worklog.runs.run import CHAPTERS, Run, open_run, recordings
 from worklog.runs.samples import Reading, summarize
 from worklog.settings import PITFALLS, allowed_us
@@ -73,6 +73,17 @@ def test_its_estimates_are_those_of_its_samples(path: Path) -> None:
         if found.ratio is not None:
             stored = m.ratio, m.ratio_low, m.ratio_high
             assert (found.ratio.value, found.ratio.low, found.ratio.high) == approx(stored, rel=1e-5)
+
+
+def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_larger() -> None:
+    larger = []
+    for run in map(Run.load, RUNS):
+        for m in run.measurements:
+            if m.ratio is not None and not m.changed:
+                ours, theirs, placements = Reading.of_columns(m.samples).comparisons()
+                ratios = (np.array(theirs) - run.overhead_us(m)) / (np.array(ours) - run.overhead_us(m))
+                larger.append(median(ratios.tolist(), placements).value / m.ratio - 1)
+    assert max(larger) == approx(0.002, abs=2e-4) and min(larger) > -2e-4, "notebook 02 states it"
 
 
 def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:

@@ -305,7 +305,7 @@ class Cublas:
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
-        with device.errors("making a cuBLAS handle, which fails if the GPU's memory is full"):
+        with device.errors("creating a cuBLAS handle, which needs free GPU memory"):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
         # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.

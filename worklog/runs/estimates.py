@@ -18,7 +18,7 @@ PILOT = 9  # placements from which the variance is estimated: see median()
 # The 97.5 % quantile of Student's t for 1 to PILOT - 1 degrees of freedom.
 STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
            2.3060041352)  # fmt: skip
-SHORTEST_US = 0.01  # time that has a logarithm; a third of the step between two readings of events
+SHORTEST_US = 0.01  # a shorter time counts as this in a ratio, since 0 has no logarithm
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
 # Standard deviations in microseconds, as recorded on an H100 by `worklog peers --only intervals`.
 DRIFT_SD_US = 0.02  # event overhead, between measurements of one process
