@@ -4,6 +4,7 @@ notebooks' solutions are graded where the notebooks are executed."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,14 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook: str, answer
     assert not graded.right and repr(graded).startswith("not yet: ")
     assert re.search(why, graded.feedback), graded
     assert unsaid not in repr(graded)
+
+
+def test_the_smallest_tile_is_right_where_even_that_is_right_of_the_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = worklog.open_run()
+    calibration = {**run.calibration, "fp32_tflops": run.calibration["l2_gbs"] / 2e3}  # a ridge at 0.5 FLOP per byte
+    monkeypatch.setattr("worklog.lab.exercises.open_run", lambda: replace(run, calibration=calibration))
+    assert lab.check_answer("06", 8).right
+    assert not lab.check_answer("06", 16).right
 
 
 def test_without_an_answer_it_says_what_is_wanted() -> None:
