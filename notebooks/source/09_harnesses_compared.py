@@ -193,7 +193,8 @@ for work, (within, across) in recorded.coverage().items():
 # - The placement of the buffers ([02_the_harness](02_the_harness.ipynb), section 7). Our harness varies it, so the
 #   interval contains it.
 # - The SM clock. It differs by a few tenths of a percent between measurements, even if it is steady in each. So an
-#   interval is valid at the clock beside it, and the pairs of the last lines are compared at one clock.
+#   interval is valid at the clock beside it, and the pairs of the last lines are compared at one clock. How much a time
+#   depends on the clock is fitted to the measurements: that of a short launch is not in proportion to it.
 # - The process. The event overhead drifts, and differs between processes; where one call launches several kernels, the
 #   gaps between them differ, too: at 256, cuBLAS launches two. More samples in one process can't show that, so our
 #   harness adds to the interval what the processes of this recording showed. So the lines at 256 show how well that

@@ -195,9 +195,11 @@ print(json.dumps([one for kind, size in works]))
 """
 
 
-def coverage_of(*processes: list[list[float]], mhz: float = 1980.0, kernels: int = 1) -> tuple[float, float]:
-    """In one process, and across processes. mhz: the clock of every second reading."""
-    clocks = [[1980.0, mhz] * (len(process) // 2) for process in processes]
+def coverage_of(
+    *processes: list[list[float]], mhz: float = 1980.0, clocks: list[list[float]] | None = None, kernels: int = 1
+) -> tuple[float, float]:
+    """In one process, and across processes. mhz: the clock of every second reading, where no clocks are given."""
+    clocks = clocks or [[1980.0, mhz] * (len(process) // 2) for process in processes]
     point = {"work": "cuBLAS", "of": 256, "intervals_us": list(processes), "sm_mhz": clocks, "kernels": kernels}
     return Comparison({"promises": {"coverage": [point]}}).coverage()["cuBLAS at 256"]
 
@@ -316,7 +318,11 @@ def test_an_effect_of_the_process_shows_across_processes_only() -> None:
     assert coverage_of(one, other, kernels=2) == (1.0, 1.0), "the gap before a second kernel differs between processes"
 
 
-def test_intervals_of_the_right_width_hold_in_95_percent() -> None:
-    middles = np.random.default_rng(0).standard_normal((10, 400))
-    found = coverage_of(*[[[x - 1.96, x, x + 1.96] for x in process] for process in middles])
+@pytest.mark.parametrize("slope", [-1.0, 0.0])
+def test_intervals_of_the_right_width_hold_in_95_percent(slope: float) -> None:
+    """Whether the time depends on the clock or not: the readings show it."""
+    rng = np.random.default_rng(0)
+    clocks = rng.uniform(1960, 2000, (10, 400))
+    middles = 1000 * (clocks / 1980) ** slope + rng.standard_normal(clocks.shape)
+    found = coverage_of(*[[[x - 1.96, x, x + 1.96] for x in process] for process in middles], clocks=clocks.tolist())
     assert all(share == approx(0.95, abs=0.015) for share in found)

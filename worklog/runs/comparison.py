@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from worklog.errors import NothingToDraw
 from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
-from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Estimate, process_half_us
+from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Estimate, Values, process_half_us
 from worklog.runs.run import recordings, source_label
 
 if TYPE_CHECKING:
@@ -186,14 +186,11 @@ class Comparison:
         holds 0, for pairs in one process, with the drift in their intervals, and for all pairs across processes, with
         the process part. 0.95 is what it should be. Empty where it isn't recorded.
 
-        The readings are compared at one clock: an interval is of the time at the SM clock that the reading states, and
-        where the clocks aren't locked, that clock differs by a few tenths of a percent between readings.
+        The readings are compared at one clock: see at_one_clock().
         """
         found = {}
         for point in self.document["promises"].get("coverage", ()):
-            clocks = np.array(point["sm_mhz"])
-            at_one_clock = (point["intervals_us"] * (clocks / clocks.mean())[..., None]).tolist()
-            read = [[Estimate(us, low, high) for low, us, high in process] for process in at_one_clock]
+            read = [[Estimate(us, low, high) for low, us, high in process] for process in at_one_clock(point).tolist()]
             kernels = point.get("kernels")
             halves = NORMAL * DRIFT_SD_US, process_half_us(kernels if isinstance(kernels, int) else 1)
             in_one, across_all = ([[one.between_processes(half) for one in each] for each in read] for half in halves)
@@ -206,6 +203,22 @@ class Comparison:
             ]
             found[f"{point.get('work', CUBLAS)} at {point['of']:g}"] = (_held(within), _held(across))
         return found
+
+
+def at_one_clock(point: Coverage) -> Values:
+    """The intervals of a work at the mean SM clock of all readings, processes x readings x (low, value, high).
+
+    An interval is of the time at the SM clock that the reading states, and where the clocks aren't locked, that clock
+    differs by a few tenths of a percent between readings. How the time depends on it is fitted to the readings: one
+    slope of the logarithms within processes. It is near -1 for long launches, and nearer to 0 at 256.
+    """
+    intervals, clocks = np.array(point["intervals_us"]), np.log(point["sm_mhz"])
+    times = np.log(intervals[..., 1])
+    clocks_off, times_off = (logs - logs.mean(axis=1, keepdims=True) for logs in (clocks, times))
+    squares = np.sum(clocks_off**2)
+    slope = np.sum(clocks_off * times_off) / squares if squares else 0.0
+    scaled: Values = intervals * np.exp(slope * (clocks.mean() - clocks))[..., None]
+    return scaled
 
 
 def _held(pairs: Sequence[tuple[Estimate, Estimate]]) -> float:
