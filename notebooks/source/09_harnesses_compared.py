@@ -161,10 +161,20 @@ for point in compared.document["promises"]["wall_s"]:
 
 # %% [markdown]
 # NVBench spends at least 0.5 s of GPU time on each measurement, and short kernels need many launches for that. Our
-# harness stops when the median is known to ±0.5 %, and spends most of its time in the warm-up, until the clock is
-# steady. The warm-up takes longer on some days than on others, so the exact factors do not matter. At small sizes,
-# harnesses with a fixed number of launches or a fixed time are about as quick, and do not check how well their number
-# is known. For a quick look, that may be enough.
+# harness stops when the median is known to ±0.5 %. In this recording it left the buffers in one place, and spent most
+# of its time in the warm-up, until the clock was steady. It moves them now, because the time depends on the place
+# ([02_the_harness](02_the_harness.ipynb), section 7): the more it does, the more samples that takes. The recording of
+# the next section is from after that change. Seconds for a measurement in it:
+
+# %%
+recorded = open_comparison(part="intervals")
+print(recorded.label)
+for point in recorded.document["promises"]["coverage"]:
+    print(f"{point['work']} at {point['of']}: {point['wall_s']:.2f} s")
+
+# %% [markdown]
+# At small sizes, harnesses with a fixed number of launches or a fixed time are about as quick or quicker, and do not
+# check how well their number is known. For a quick look, that may be enough.
 #
 # ## 6. The same kernel twice
 #
@@ -179,7 +189,6 @@ held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
 print(f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap")
 print(f"{held.mean():.0%} of the intervals contain the common median")
 print(f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}")
-recorded = open_comparison(part="intervals")
 print(recorded.label)
 for work, (within, across) in recorded.coverage().items():
     print(f"{work}: the interval of a difference contains 0 in {within:.1%} of pairs, across processes {across:.1%}")
