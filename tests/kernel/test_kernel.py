@@ -57,6 +57,19 @@ def mine(source: str = TEMPLATE, **changed: Any) -> Kernel:
     return worklog.Kernel.from_source(source, **{"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed})
 
 
+@pytest.mark.parametrize(
+    ("line", "skipped"),
+    [
+        ('asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");', True),
+        ("// no setmaxnreg here", False),
+        ('#if __CUDA_ARCH__ == 900\nasm("setmaxnreg.inc.sync.aligned.u32 240;");\n#endif\n', False),
+    ],
+)
+def test_a_kernel_is_skipped_only_on_a_gpu_that_lacks_its_instructions(line: str, skipped: bool) -> None:
+    kernel = mine(TEMPLATE.replace("Sum acc = 0;", f"Sum acc = 0; {line}\n"))
+    assert bool(kernel.missing_on("sm_80")) is skipped and not kernel.missing_on("sm_90")
+
+
 def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file: Path) -> None:
     (file.parent / "latin.cu").write_bytes(b"// \xe9")
     with pytest.raises(WorklogError, match="UTF-8"):

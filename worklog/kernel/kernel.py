@@ -226,8 +226,11 @@ class Kernel:
         return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
 
     def missing_on(self, arch: str) -> str:
-        """Why it can't run on GPUs of an architecture, such as "sm_80"; "" where it can."""
-        only = self.host is None and "setmaxnreg" in self.source and arch != "sm_90"
+        """Why it can't run on GPUs of an architecture, such as "sm_80"; "" where it can, and where the source asks for
+        the architecture itself, so that only a compiler knows.
+        """
+        named = self.host is None and re.search(r'"[^"\n]*\bsetmaxnreg\b', self.source)
+        only = named and arch != "sm_90" and "__CUDA_ARCH" not in self.source
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}" if only else ""
 
     @property
