@@ -135,4 +135,5 @@ def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has
                 f"[{found[name]:.2f} {unit}](figures/peers.png)" if name in found else "not timed" for name in TIMED
             ]
             assert cells == words
-        assert rows[-1] == f"The last two rows: {comparison.label}."
+        assert f"The last two rows: {comparison.label}." in rows[-1]
+        assert open_comparison(part="intervals").label in rows[-1], "seconds of the present harness"

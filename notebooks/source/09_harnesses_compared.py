@@ -28,7 +28,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs.comparison import CUBLAS, KNOWN, clock_slope, open_comparison
 
 compared = open_comparison()
 compared.label
@@ -153,28 +153,24 @@ for l2 in ("flush", "warm"):
 # %%
 by_size("Seconds that each harness takes for cuBLAS", compared.wall_s, "{:.2f}")
 
-# %%
-for point in compared.document["promises"]["wall_s"]:
-    ours, theirs = point["worklog_s"], point["nvbench_s"] or np.nan
-    count = 1 + sum(reading["of"] == point["of"] for reading in compared.document["promises"].get("again", ()))
-    print(f"{point['of']}: NVBench cold takes {theirs / ours:.1f} times as long as worklog (median of {count})")
-
 # %% [markdown]
 # NVBench spends at least 0.5 s of GPU time on each measurement, and short kernels need many launches for that. Our
 # harness stops when the median is known to ±0.5 %. In this recording it left the buffers in one place, and spent most
-# of its time in the warm-up, until the clock was steady. It moves them now, because the time depends on the place
-# ([02_the_harness](02_the_harness.ipynb), section 7): the more it does, the more samples that takes. The recording of
-# the next section is from after that change. Seconds for a measurement in it:
+# of its time in the warm-up, until the clock was steady. Now it moves them
+# ([02_the_harness](02_the_harness.ipynb), section 7): the more a time varies with the place, the more samples it needs.
+# So its bars are too short for the present harness. Here are its seconds per measurement in a newer recording, on
+# another GPU:
 
 # %%
-recorded = open_comparison(part="intervals")
-print(recorded.label)
-for point in recorded.document["promises"]["coverage"]:
+newer = open_comparison(part="intervals")
+print(newer.label)
+repeated = newer.document["promises"]["coverage"]
+for point in repeated:
     print(f"{point['work']} at {point['of']}: {point['wall_s']:.2f} s")
 
 # %% [markdown]
-# At small sizes, harnesses with a fixed number of launches or a fixed time are about as quick or quicker, and do not
-# check how well their number is known. For a quick look, that may be enough.
+# At small sizes, harnesses with a fixed number of launches or a fixed time are quicker, and do not check how well their
+# number is known. For a quick look, that may be enough.
 #
 # ## 6. The same kernel twice
 #
@@ -189,38 +185,36 @@ held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
 print(f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap")
 print(f"{held.mean():.0%} of the intervals contain the common median")
 print(f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}")
-print(recorded.label)
-for work, (within, across) in recorded.coverage().items():
+print(newer.label)
+for work, (within, across) in newer.coverage().items():
     print(f"{work}: the interval of a difference contains 0 in {within:.1%} of pairs, across processes {across:.1%}")
+for point in repeated:
+    print(f"{point['work']} at {point['of']}: takes {-clock_slope(point):.1f} % longer at a clock 1 % lower")
 
 # %% [markdown]
 # 95 % of the intervals should contain the true value, and the interval of the difference of two equal kernels should
-# contain 0 in 95 % of the pairs. A few more or fewer are chance. If there are many fewer, the intervals are too narrow:
-# an effect that is constant within one measurement and changes between measurements widens the scatter, and the
-# samples can't show it. Three such effects are known:
+# contain 0 in 95 % of the pairs. A few more or fewer are chance. The intervals of cuBLAS are a little too wide here. If
+# there are many fewer, the intervals are too narrow: an effect that is constant within one measurement and changes
+# between measurements widens the scatter, and the samples can't show it. Three such effects are known:
 #
 # - The placement of the buffers ([02_the_harness](02_the_harness.ipynb), section 7). Our harness varies it, so the
 #   interval contains it.
 # - The SM clock. It differs by a few tenths of a percent between measurements, even if it is steady in each. So an
-#   interval is valid at the clock beside it, and the pairs of the last lines are compared at one clock. How much a time
-#   depends on the clock is fitted to the measurements: that of a short launch is not in proportion to it.
+#   interval is valid at the clock beside it, and the pairs are compared at one clock. How much a time depends on the
+#   clock is fitted to the same measurements (the last lines).
 # - The process. The event overhead drifts, and differs between processes; where one call launches several kernels, the
 #   gaps between them differ, too: at 256, cuBLAS launches two. More samples in one process can't show that, so our
-#   harness adds to the interval what the processes of this recording showed. So the lines at 256 show how well that
-#   fits, and are not an independent test.
+#   harness adds to the interval what the processes of the newer recording showed. So the lines at 256 show how well
+#   that fits, and are not an independent test.
 #
 # ## 7. Where our harness is not ahead
 #
-# More numbers from the same recording:
+# More numbers from the first recording:
 
 # %%
 longest = max(compared.works(KNOWN))
 off = max(abs(us / longest - 1) for us in compared.us(KNOWN, longest).values())
 print(f"every harness here measures {longest:g} µs within {off:.1%}")
-for size in sizes:
-    wall = {name: s for name, s in compared.wall_s(CUBLAS, size).items() if "worklog, " not in name}
-    quicker = [name for name in wall if wall[name] < 0.9 * wall["worklog"]]
-    print(f"quicker at {size:g}: {', '.join(quicker) or 'none'}")
 for point in compared.document["promises"]["beside_cupti"]:
     print(
         f"cuBLAS at {point['of']}, alternating: events {point['events_us']:.2f} µs, tracer {point['tracer_us']:.2f} µs"

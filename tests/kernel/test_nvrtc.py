@@ -104,6 +104,12 @@ def test_a_compiler_that_crashes_is_an_error(monkeypatch: pytest.MonkeyPatch, tm
         compile_cuda(Program("bomb.cu", BOMB, "bomb"))
 
 
+def test_an_instruction_of_sm_90a_is_compiled_behind_an_escape_too() -> None:
+    """As many sources write their assembler: after the t of an escape, not at the start of a word."""
+    source = '__global__ void k() { asm volatile("{\\n\\tsetmaxnreg.dec.sync.aligned.u32 24;\\n}"); }'
+    assert "sm_90a" in compile_cuda(Program("k.cu", source, "k")).ptx
+
+
 BROKEN = "template <int N>\n__global__ void broken(float* C) {\n  C[threadIdx.x] = undeclared + N;\n}\n"
 # CuPy compiles a copy with another file name.
 CUPYS = '/tmp/tmpx/c0ffee.cubin.cu(3): error: identifier "undeclared" is undefined\n1 error detected'

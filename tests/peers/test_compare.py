@@ -23,7 +23,7 @@ from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runner.declare import declared
-from worklog.runs.comparison import Comparison, Promises, open_comparison
+from worklog.runs.comparison import Comparison, Promises, at_one_clock, clock_slope, open_comparison
 from worklog.runs.documents import converted
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median
 
@@ -294,6 +294,23 @@ def test_a_pair_holds_if_its_difference_at_one_clock_is_within_both_half_widths_
     one: list[float], other: list[float], mhz: float, share: float
 ) -> None:
     assert coverage_of([one, other], mhz=mhz)[0] == share
+
+
+@pytest.mark.parametrize(("slope", "fitted"), [(-0.5, -0.5), (-2.0, -1.0), (0.5, 0.0)])
+def test_the_dependence_on_the_clock_is_fitted_within_processes(slope: float, fitted: float) -> None:
+    """Process 1 is slower at higher clocks for a reason of its own, and the upper limits are too high at all clocks."""
+    clocks = np.array([[1960.0, 1970.0, 1980.0], [1980.0, 1990.0, 2000.0]])
+    middles = np.array([[100.0], [103.0]]) * (clocks / 1980) ** slope
+    highs = middles * (1.1 + np.array([[0.0, 0.1, 0.3]] * 2))
+    intervals = np.stack([middles * 0.9, middles, highs], axis=-1)
+    point: Any = {"work": "cuBLAS", "of": 256, "intervals_us": intervals.tolist(), "sm_mhz": clocks.tolist()}
+    assert clock_slope(point) == approx(fitted)
+    scaled = at_one_clock(point)
+    assert scaled / intervals == approx(np.broadcast_to((scaled / intervals)[..., :1], scaled.shape))
+    if fitted == slope:
+        assert scaled[..., 1].std(axis=1) == approx([0.0, 0.0], abs=1e-9)
+        assert scaled[1, 0, 1] / scaled[0, 0, 1] == approx(1.03)
+    assert clock_slope({**point, "sm_mhz": [[1980.0] * 3] * 2}) == 0
 
 
 def test_a_file_from_before_kernels_were_counted_opens() -> None:

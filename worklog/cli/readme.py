@@ -15,7 +15,19 @@ from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.accuracy import error_of
 from worklog.plots.ladder import leaders
 from worklog.problem import Shape
-from worklog.runs import CHAPTERS, CUBLAS, KNOWN, Comparison, Measurement, Run, Table, cells, recordings, write_text
+from worklog.runs import (
+    CHAPTERS,
+    CUBLAS,
+    KNOWN,
+    Comparison,
+    Measurement,
+    Run,
+    Table,
+    cells,
+    open_comparison,
+    recordings,
+    write_text,
+)
 
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
@@ -142,7 +154,12 @@ def comparison_table(comparison: Comparison) -> str:
     rows.append((f"a kernel of {shortest:g} µs reads", *_timed(comparison.us(KNOWN, shortest), "µs")))
     rows.append((f"timing cuBLAS at {SIZE} takes", *_timed(comparison.wall_s(CUBLAS, SIZE), "s")))
     table = Table("", COLUMNS, rows, left=len(COLUMNS)).markdown()
-    return f"{table}\n\nThe last two rows: {comparison.label}."
+    since = open_comparison(part="intervals")
+    at_size = [one for one in since.document["promises"]["coverage"] if (one["work"], one["of"]) == (CUBLAS, SIZE)]
+    return (
+        f"{table}\n\nThe last two rows: {comparison.label}. worklog now moves the buffers during a measurement: "
+        f"{at_size[0]['wall_s']:.2f} s ({since.label})."
+    )
 
 
 def _timed(found: Mapping[str, float], unit: str) -> list[str]:

@@ -21,7 +21,16 @@ from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subje
 from worklog.kernel.device_code import device_code, prepared, with_constants
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded, Pass
-from worklog.kernel.source import definition, evaluate, filled, kernel_names, kernels_dir, parts, read_source
+from worklog.kernel.source import (
+    definition,
+    evaluate,
+    filled,
+    kernel_names,
+    kernels_dir,
+    parts,
+    read_source,
+    without_comments,
+)
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
@@ -226,11 +235,11 @@ class Kernel:
         return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
 
     def missing_on(self, arch: str) -> str:
-        """Why it can't run on GPUs of an architecture, such as "sm_80"; "" where it can, and where the source asks for
-        the architecture itself, so that only a compiler knows.
+        """Why it can't run on GPUs of an architecture, such as "sm_80"; "" if it can, or if the source uses
+        __CUDA_ARCH__: then only the compiler can tell.
         """
-        named = self.host is None and re.search(r'"[^"\n]*\bsetmaxnreg\b', self.source)
-        only = named and arch != "sm_90" and "__CUDA_ARCH" not in self.source
+        text = "" if self.host is not None else without_comments(self.source)
+        only = "setmaxnreg" in text and "__CUDA_ARCH" not in text and arch != "sm_90"
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}" if only else ""
 
     @property

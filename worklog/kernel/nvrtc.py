@@ -29,7 +29,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
 # What a source names that needs an architecture's own features: ptxas takes it for sm_90a, and not for sm_90.
-OWN = {"sm_90": r"\b(setmaxnreg|wgmma|\w*FEAT_SM90\w*)\b"}
+OWN = {"sm_90": r"setmaxnreg|wgmma|tensormap\.replace|FEAT_SM90"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 # An option that makes NVRTC read no file.

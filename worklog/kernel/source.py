@@ -161,6 +161,11 @@ def code(source: str) -> str:
     return _NOT_CODE.sub(lambda found: blank(found[0]), source)
 
 
+def without_comments(source: str) -> str:
+    """The source with spaces in place of comments alone."""
+    return _NOT_CODE.sub(lambda found: blank(found[0]) if found[0].startswith("/") else found[0], source)
+
+
 def blank(text: str) -> str:
     """Spaces in place of a text, so that what is behind it keeps its line and column."""
     return re.sub(r"[^\n]", " ", text)

@@ -75,8 +75,8 @@ class Coverage(TypedDict):
 
     work: NotRequired[str]
     of: float
-    intervals_us: list[list[Interval]]
-    sm_mhz: list[list[float]]
+    intervals_us: Annotated[list[list[Interval]], Meta(min_length=1)]
+    sm_mhz: list[list[Positive]]
     kernels: NotRequired[int | str]
 
 
@@ -206,19 +206,24 @@ class Comparison:
 
 
 def at_one_clock(point: Coverage) -> Values:
-    """The intervals of a work at the mean SM clock of all readings, processes x readings x (low, value, high).
-
-    An interval is of the time at the SM clock that the reading states, and where the clocks aren't locked, that clock
-    differs by a few tenths of a percent between readings. How the time depends on it is fitted to the readings: one
-    slope of the logarithms within processes. It is near -1 for long launches, and nearer to 0 at 256.
+    """The intervals of a work at one SM clock, processes x readings x (low, value, high). An interval is of the time at
+    the clock that the reading states, and where the clocks aren't locked, that clock differs by a few tenths of a
+    percent between readings.
     """
-    intervals, clocks = np.array(point["intervals_us"]), np.log(point["sm_mhz"])
-    times = np.log(intervals[..., 1])
-    clocks_off, times_off = (logs - logs.mean(axis=1, keepdims=True) for logs in (clocks, times))
-    squares = np.sum(clocks_off**2)
-    slope = np.sum(clocks_off * times_off) / squares if squares else 0.0
-    scaled: Values = intervals * np.exp(slope * (clocks.mean() - clocks))[..., None]
+    clocks = np.log(point["sm_mhz"])
+    scaled: Values = point["intervals_us"] * np.exp(clock_slope(point) * (clocks.mean() - clocks))[..., None]
     return scaled
+
+
+def clock_slope(point: Coverage) -> float:
+    """By how many percent a time grows with an SM clock 1 % higher: -1 if it is in cycles, 0 if it does not depend on
+    the clock, and between them otherwise. It is fitted to the logarithms of the readings within each process, since
+    processes differ for other reasons, too. 0 if the clock is the same in all readings of each process.
+    """
+    logs = [np.log(one) for one in (point["sm_mhz"], np.array(point["intervals_us"])[..., 1])]
+    clocks, times = (one - one.mean(axis=1, keepdims=True) for one in logs)
+    squares = np.sum(clocks**2)
+    return min(0.0, max(-1.0, float(np.sum(clocks * times) / squares))) if squares else 0.0
 
 
 def _held(pairs: Sequence[tuple[Estimate, Estimate]]) -> float:
