@@ -193,10 +193,10 @@ for point in repeated:
 
 # %% [markdown]
 # 95 % of the intervals should contain the true value, and the interval of the difference of two equal kernels should
-# contain 0 in 95 to 96.5 % of the pairs: an interval over 9 placements has 8 degrees of freedom, and the difference of
-# two has more. A few more or fewer pairs are chance. If there are many fewer, the intervals are too narrow: an effect
-# that is constant within one measurement and changes between measurements widens the scatter, and the samples can't
-# show it. Three such effects are known:
+# contain 0 in 95 to 96.5 % of the pairs: the width of an interval comes from 9 placements, so it has 8 degrees of
+# freedom, and the difference of two has more. A few more or fewer pairs are chance. If there are many fewer, the
+# intervals are too narrow: an effect that is constant within one measurement and changes between measurements widens
+# the scatter, and the samples can't show it. Three such effects are known:
 #
 # - The placement of the buffers ([02_the_harness](02_the_harness.ipynb), section 7). Our harness varies it, so the
 #   interval contains it.

@@ -60,7 +60,9 @@ def test_a_second_compilation_of_a_source_with_variables_is_a_module_of_its_own(
 def test_the_gpu_runs_the_code_that_the_emulator_runs_and_what_cupy_compiles_says_so(cuda: Any) -> None:
     assert "compiled by CuPy with -ftz=true" in str(cuda.device.remarks)
     with pytest.raises(CompileFailed, match=r"k\.cu needs a driver for CUDA 13: update the driver"):
-        cuda.device.compile(Program("k.cu", PLAIN + "// setmaxnreg\n", "k"))
+        cuda.device.compile(
+            Program("k.cu", PLAIN + '__device__ void f() { asm("setmaxnreg.dec.sync.aligned.u32 24;"); }\n', "k")
+        )
     cuda.driver.return_value, program = 13_000, Program("k.cu", PLAIN, "k")
     cuda.device.compile(program)
     assert cuda.images == [compile_cuda(program).cubin] and cuda.device.remarks == () == tuple(cuda.code)

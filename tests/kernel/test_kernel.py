@@ -60,7 +60,7 @@ def mine(source: str = TEMPLATE, **changed: Any) -> Kernel:
 @pytest.mark.parametrize(
     ("line", "skipped"),
     [
-        ('asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); // not for __CUDA_ARCH__ 800', True),
+        ('asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");', True),
         ('asm volatile("{\\n\\tsetmaxnreg.inc.sync.aligned.u32 240;\\n}");', True),
         ('asm("bar.sync 0;"); // no "setmaxnreg" here\n/* setmaxnreg */', False),
         ('#if __CUDA_ARCH__ == 900\nasm("setmaxnreg.inc.sync.aligned.u32 240;");\n#endif\n', False),

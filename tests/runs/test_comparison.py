@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from pytest import approx
 
 from tests.damage import GONE, changed
-from worklog.errors import NothingToDraw
+from worklog.errors import BadRunFile, NothingToDraw
 from worklog.peers.compare import text
 from worklog.plots import peers
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, Row, open_comparison
@@ -49,6 +50,14 @@ DOCUMENT: dict[str, Any] = {
             "agree": 1,
             "intervals_us": [[[16.3, 16.4, 16.5], [16.4, 16.5, 16.6]]],
         },
+        "coverage": [
+            {
+                "work": CUBLAS,
+                "of": 512,
+                "intervals_us": [[[16.3, 16.4, 16.5], [16.2, 16.3, 16.4]], [[16.4, 16.5, 16.6], [16.3, 16.4, 16.5]]],
+                "sm_mhz": [[1970.0, 1975.0], [1965.0, 1980.0]],
+            }
+        ],
         "beside_cupti": [{"work": CUBLAS, "of": 512, "events_us": 13.7, "tracer_us": 14.1}],
     },
 }
@@ -82,14 +91,14 @@ def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -
     assert {"worklog", "NVBench cold", "do_bench"} <= set(shipped.harnesses)
     for one in (older, short, shipped):
         show_comparison(one)
+    with pytest.raises(BadRunFile, match="rows is empty"):
+        opened(changed(DOCUMENT | {"rows": []}, "promises coverage", GONE))
 
 
 def show_comparison(comparison: Comparison) -> None:
     """What the command line, the notebook and the chart do with it."""
     text(comparison)
     promises = comparison.document["promises"]
-    for point in promises["wall_s"]:
-        assert point["nvbench_s"] is None or isinstance(point["nvbench_s"] / point["worklog_s"], float)
     if "aa" in promises:
         np.array(promises["aa"]["intervals_us"]).reshape(-1, 3) - comparison.document["calibration"]["offset_us"]
     with suppress(NothingToDraw):

@@ -27,9 +27,9 @@ from worklog.kernel.source import (
     filled,
     kernel_names,
     kernels_dir,
+    needs_sm_90a,
     parts,
     read_source,
-    without_comments,
 )
 from worklog.problem import CLASSES, Domain, Shape
 
@@ -238,8 +238,7 @@ class Kernel:
         """Why it can't run on GPUs of an architecture, such as "sm_80"; "" if it can, or if the source uses
         __CUDA_ARCH__: then only the compiler can tell.
         """
-        text = "" if self.host is not None else without_comments(self.source)
-        only = "setmaxnreg" in text and "__CUDA_ARCH" not in text and arch != "sm_90"
+        only = arch != "sm_90" and self.host is None and "__CUDA_ARCH" not in self.source and needs_sm_90a(self.source)
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}" if only else ""
 
     @property

@@ -23,13 +23,11 @@ from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Widths, shared_widths
-from worklog.kernel.source import kernel_names
+from worklog.kernel.source import kernel_names, needs_sm_90a
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
-# What a source names that needs an architecture's own features: ptxas takes it for sm_90a, and not for sm_90.
-OWN = {"sm_90": r"setmaxnreg|wgmma|tensormap\.replace|FEAT_SM90"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 # An option that makes NVRTC read no file.
@@ -135,7 +133,7 @@ def _reads_files(program: Program) -> bool:
 
 def needs_own_features(program: Program, arch: str) -> bool:
     """Whether its text names what is compiled for this very architecture only, as for sm_90a."""
-    return arch in OWN and re.search(OWN[arch], program.whole) is not None
+    return arch == "sm_90" and needs_sm_90a(program.whole)
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:

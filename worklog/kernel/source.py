@@ -29,6 +29,7 @@ _OPERATORS = {
 }
 _BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
+_OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
 DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 _CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
 _CAST = re.compile(
@@ -161,9 +162,12 @@ def code(source: str) -> str:
     return _NOT_CODE.sub(lambda found: blank(found[0]), source)
 
 
-def without_comments(source: str) -> str:
-    """The source with spaces in place of comments alone."""
-    return _NOT_CODE.sub(lambda found: blank(found[0]) if found[0].startswith("/") else found[0], source)
+def needs_sm_90a(source: str) -> bool:
+    """Whether the source, and not a comment in it, names what ptxas takes for sm_90a only."""
+    if _OF_SM_90A.search(source) is None:  # as in most, which may have large headers
+        return False
+    bare = _NOT_CODE.sub(lambda found: blank(found[0]) if found[0].startswith("/") else found[0], source)
+    return _OF_SM_90A.search(bare) is not None
 
 
 def blank(text: str) -> str:
