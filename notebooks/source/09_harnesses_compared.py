@@ -182,7 +182,7 @@ readings = np.array(same["intervals_us"]).reshape(-1, 3) - compared.document["ca
 low, middle, high = readings.T
 common = np.median(middle)
 held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
-print(compared.label + " · buffers in one place")
+print(f"{compared.label} · placement {compared.document['harness'].get('placement', 'fixed')}")
 print(f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap")
 print(f"{held.mean():.0%} of the intervals contain the common median")
 print(f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}")
