@@ -112,6 +112,7 @@ class Harness:
     offset: str = "removed"
     statistic: str = "median"
     order: str = "interleaved"
+    turns: str = "balanced"
     placement: str = "varied"
     inputs: str = "random"
     gate: bool | str = True
@@ -212,9 +213,12 @@ PITFALLS = (
     _pitfall("order", ("sequential",), "drift between two kernels",
              "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
              corrupts="of cuBLAS"),
-    _pitfall("placement", ("fixed",), "the buffers stay in one place",
-             "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
-             "interval over launches in one place can't see it."),
+    _pitfall("turns", ("fixed",), "what ran before",
+             "A kernel that ran just before has left its code in the instruction caches. If all turns have one order, "
+             "each kernel always follows the same other one.", corrupts="of cuBLAS"),
+    _pitfall("placement", ("fixed",), "buffers and code stay in one place",
+             "Buffers and code lie in one place for all samples; a time can depend on the addresses of A, B, C and of "
+             "the code, and an interval over launches in one place can't see it."),
     _pitfall("inputs", ("zeros", "ones"), "easy data", "Zeros draw less power, and hide wrong answers."),
     _pitfall("gate", (False, "article"), "wrong answers are fast",
              "Without a check, the fastest kernel is the one that does least; with a loose one, BF16."),

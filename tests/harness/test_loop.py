@@ -5,10 +5,12 @@ leaves the queue as found; and the second clock beside the events.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import partial
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from pytest import approx
 
@@ -20,7 +22,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import Stage
 from worklog.gate.after_timing import second_clock
 from worklog.harness import Harness, time_in_turn
-from worklog.harness.batches import take_batch
+from worklog.harness.batches import take_batch, turn_orders
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Partly, Stopwatch, Witnessed
 from worklog.harness.rules import WINDOW_US, Evidence, placements_needed
@@ -118,6 +120,27 @@ def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
     pairs = [tuple(names) for names in zip(*[iter(kernels_only(gpu.log)[2:])] * 2, strict=True)]
     assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
     assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
+
+
+@pytest.mark.parametrize("launches", range(2, 8))
+def test_in_balanced_turns_each_kernel_follows_each_other_one_equally_often(launches: int) -> None:
+    orders = turn_orders(launches)
+    assert all(sorted(order) == [*range(launches)] for order in orders)
+    follows = Counter(pair for order in orders for pair in pairwise(order))
+    assert len(follows) == launches * (launches - 1) and len({*follows.values()}) == 1
+    places = Counter((launch, place) for order in orders for place, launch in enumerate(order))
+    assert len(places) == launches**2 and len({*places.values()}) == 1
+
+
+@pytest.mark.parametrize(("turns", "reads"), [("balanced", 1.0), ("fixed", 1.1)])
+def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns: str, reads: float) -> None:
+    """Subject and its copy are one module: in a fixed order, only the copy follows its own code."""
+    gpu = VirtualGpu(cold_code_us=5.0)
+    subject, copy = (gpu.kernel(50.0, name, module="both") for name in ("subject", "copy"))
+    launches = [copy, subject, gpu.kernel(BASELINE_US, "baseline")]
+    reading = time_in_turn(gpu, launches, Harness().but(turns=turns), offset_us=OFFSET_US)
+    copies, subjects = (np.mean([s.us for s in samples if s.counts]) - OFFSET_US for samples in reading.series[:2])
+    assert copies / subjects == approx(reads, rel=0.01)
 
 
 def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled() -> None:

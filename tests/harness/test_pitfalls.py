@@ -95,5 +95,5 @@ def test_without_the_gate_the_kernel_that_does_nothing_wins(session: VirtualSess
 
 def test_every_pitfall_has_a_test() -> None:
     table = {setting for case in CASES.values() for setting in case.changes}
-    others = {"statistic", "order", "inputs", "gate", "baseline", "roof"}  # functions here and in test_loop.py
+    others = {"statistic", "order", "turns", "inputs", "gate", "baseline", "roof"}  # functions here and in test_loop.py
     assert {pitfall.setting for pitfall in PITFALLS} <= table | others, "test what a new setting does to the number"

@@ -38,7 +38,8 @@ class VirtualGpu:
     whether the flush does its work. node_us: gap before each node of a graph. tracer_us: what the tracer reads on top.
     fetch_us: what a launch waits for its commands where more than FETCHED others are queued behind it. ring_us: what a
     kernel waits in each place of the ring of launches, in turn; every kernel moves on by one. placement: draws the
-    share by which a kernel of sensitivity 1 is slower in the next placement of its buffers.
+    share by which a kernel of sensitivity 1 is slower in the next placement of its buffers. cold_code_us: what a kernel
+    takes longer after one of another module, which has left its own code in the instruction caches.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -61,6 +62,7 @@ class VirtualGpu:
     ring_us: Sequence[float] = (0.0,)
     tracer_us: float = 0.0
     placement: Callable[[np.random.Generator], float] = lambda rng: 0.0
+    cold_code_us: float = 0.0
     event_slope: float = 1.0
     flush_evicts: bool = True
     seed: int = 0
@@ -86,7 +88,7 @@ class VirtualGpu:
         self._stamps: dict[int, tuple[float, float]] = {}
         self._flushed: dict[int, float] = {}
         self._woke = self._cycles = self._ticked = 0.0
-        self._slow, self._place = False, 0
+        self._slow, self._place, self._cached = False, 0, ""
         self._rng = np.random.default_rng(self.seed)
         self._rate = self.mhz(0.0)
         self.move()
@@ -124,7 +126,9 @@ class VirtualGpu:
 
         def length() -> float:
             self.marked = self.marked or marks
-            return self._kernel_us(us * (1 + sensitivity * self.slower), data, data_bytes)
+            cold_us = self.cold_code_us if self._cached != module else 0.0
+            self._cached = module
+            return self._kernel_us(us * (1 + sensitivity * self.slower) + cold_us, data, data_bytes)
 
         return launch
 

@@ -9,9 +9,9 @@ The launch descriptors lie in a ring of a few places, and a short kernel takes l
 A regular loop would give the subject some places and the baseline others. So a random number of empty kernels goes
 before each sample.
 
-The buffers' addresses matter too (the pitfall `placement`): they move to a new random placement every few turns. The
-first launch in a placement counts like the others: the kernel that writes new inputs, or the copy that moves the old
-ones, has touched the same pages just before.
+The buffers' addresses matter too (the pitfall `placement`): they move to a new random placement every few turns, and
+so does the code of short kernels. The first launch in a placement counts like the others: the kernel that writes new
+inputs, or the copy that moves the old ones, has touched the same pages just before.
 
 Launches in a row give the hot time, as NVBench's batch measurement, and the energy of one launch. They follow each
 other without a flush, so they find in L2 what the one before left, and the end of one overlaps with the start of the
@@ -82,6 +82,26 @@ class Placements:
         return self.number
 
 
+def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
+    """In which order the launches take a turn, for as many turns as it takes until the orders repeat.
+
+    "balanced": Williams' design (1949): within turns, each launch follows each other one equally often. Where possible,
+    the one that ends a turn begins the next. Two launches alternate. "fixed": one order for all turns.
+    """
+    if turns == "fixed" or launches == 1:
+        return [[*range(launches)]]
+    zigzag = [-(place // 2) - 1 if place % 2 else place // 2 for place in range(launches)]
+    rows = [[(first + step) % launches for step in zigzag] for first in range(launches)]
+    if launches % 2:
+        rows += [row[::-1] for row in rows]
+    orders = [rows.pop(0)]
+    while rows:
+        follows = next((row for row in rows if row[0] == orders[-1][-1]), rows[0])
+        rows.remove(follows)
+        orders.append(follows)
+    return orders
+
+
 def batch_size(taken: Turns, launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
     """Turns between two reads of the events, from the longest turn so far; one if there is none."""
     longest = max(_turns_us(taken, launches), default=most_us)
@@ -103,10 +123,9 @@ def take_batch(
 ) -> tuple[Turns, int]:
     """`count` samples of each launch, turn by turn, and the throttle mask seen while they ran.
 
-    The launches' order changes in every turn, so that none is always first. first: number of turns taken before.
-    placements: moves the buffers between turns.
+    first: number of turns taken before. placements: moves the buffers between turns.
     """
-    queued = harness.queues
+    queued, orders = harness.queues, turn_orders(len(launches), harness.turns)
     sides, mask = range(len(launches)), 0
     placed: list[int] = []
     taken: dict[tuple[int, int], Taken] = {}
@@ -114,7 +133,7 @@ def take_batch(
     with timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext() as tracer:
         for turn in range(count):
             placed.append(placements.of_turn(turn) if placements else 0)
-            for side in sides[:: 1 if (first + turn) % 2 == 0 else -1]:
+            for side in orders[(first + turn) % len(orders)]:
                 if harness.sleep_ms:
                     timeline.pause(harness.sleep_ms / 1e3)
                 timeline.draw_place()

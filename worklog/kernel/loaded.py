@@ -43,6 +43,7 @@ class Loaded:
         self.passes = [] if kernel.choose is not None else self._compile(kernel)
         self.workspace: Buffer | None = None
         self._launches: dict[Shape, tuple[list[Launch], int]] = {}
+        self._former: list[object] = []
 
     def is_ready(self, shape: Shape) -> bool:
         """Whether a launch at this shape compiles nothing."""
@@ -59,6 +60,17 @@ class Loaded:
     def use_workspace(self, buffer: Buffer | None) -> None:
         """Take this memory from the next launch on; None: memory of its own."""
         self.workspace = buffer
+
+    def relocate(self) -> None:
+        """Load the code again at the next launch: it then lies elsewhere. What was loaded before stays in memory until
+        settle(); otherwise its place would be taken again.
+        """
+        self._former.append((self._compiled, self._launches))
+        self._compiled, self._launches = {}, {}
+
+    def settle(self) -> None:
+        """Unload what relocate() has left behind."""
+        self._former.clear()
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Enqueue the passes. Raises OutsideDomain, and BadSetting for a grid without blocks, before the first one."""

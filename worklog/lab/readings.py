@@ -110,7 +110,7 @@ class Held:
                 self._by_gate.setdefault((*key, made["gate"]), m)
 
     def _changed(self, settings: Settings) -> dict[str, Value]:
-        chosen = ((g, settings[g.setting]) for g in LAUNCHES)
+        chosen = ((g, settings[g.setting]) for g in LAUNCHES if g.setting not in self.run.unknown)
         return {g.setting: value for g, value in chosen if value not in (g.unbiased, self.unbiased[g.setting])}
 
     def _key(self, settings: Settings) -> frozenset[tuple[str, Value]]:
@@ -215,7 +215,7 @@ def contents(run: Run) -> Table:
         return all(held.has(*place, settings) for place in places)
 
     values = [(g, v) for g in LAUNCHES for v in g.values if v not in (g.unbiased, held.unbiased[g.setting])]
-    alone = [change for change in values if there(change)]
+    alone = [(g, v) for g, v in values if g.setting not in run.unknown and there((g, v))]
     pairs = [pair for pair in combinations(alone, 2) if pair[0][0] is not pair[1][0]]
     first = tuple(change for change in alone if change[1] == change[0].biased[0])
 

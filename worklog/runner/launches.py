@@ -1,7 +1,8 @@
 """The buffers that timed launches read and write: they take turns and move through one pool of device memory.
 
 The pool is allocated once and is much larger than the buffers, so placements differ in their offsets and in the
-physical pages below them. A new placement allocates nothing.
+physical pages below them. A new placement allocates no buffers. Short kernels are loaded again in each placement, since
+their times depend on where their code lies, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Checker, Guarded, LaunchProbe, Stage, failed
 from worklog.harness import Launch, Rotating, Witnessed
 from worklog.kernel import Buffer, HostSubject, NeedsWorkspace, Subject
+from worklog.kernel.loaded import Loaded
 from worklog.problem import Shape
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ class Pool:
 
 Buffers = tuple[Any, Any, Any]
 Sets = list[tuple[Any, ...]]  # A, B and a C for each subject
-SHORT_FLOPS = 2 * 1024**3  # more work than this takes so long that the time to fetch the kernel's code doesn't show
+# More work than this takes so long that the time to fetch the kernel's code doesn't show, nor where the code lies.
+SHORT_FLOPS = 2 * 1024**3
 UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 
 
@@ -139,6 +142,9 @@ class Loop:
         self.launches: list[Launch] = [*self.bare]
         self.probes: list[LaunchProbe] = []
         self.placed: _Placed | None = None
+        short = warm and checker.shape.flops <= SHORT_FLOPS
+        loaded = [kernel for kernel in dict.fromkeys(subjects) if isinstance(kernel, Loaded)]
+        self.relocated = loaded if short and pool is not None else []
         owners = [one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace)]
         if pool is not None:
             self.placed = _Placed(checker, pool, owners, sets, len(subjects), copied=classes is None)
@@ -148,15 +154,17 @@ class Loop:
                 checker.buffers.memory.lend(owner, checker.shape)
             self._use(_of_checker(checker, sets, len(subjects)))
         if classes is not None:
-            elsewhere = _of_checker(checker, 2, 2)[1][:3] if warm and checker.shape.flops <= SHORT_FLOPS else None
+            elsewhere = _of_checker(checker, 2, 2)[1][:3] if short else None
             self.probes = [checker.probe(of, alpha=one.alpha) for of, one in zip(classes, self.bare, strict=True)]
             at_once = any(isinstance(one, HostSubject) for one in subjects)
             pairs = zip(self.bare, self.probes, strict=True)
             self.launches = [one.witnessed(probe, elsewhere, at_once) for one, probe in pairs]
 
     def move(self) -> None:
-        """Move the buffers to a new placement in the pool."""
+        """Move the buffers to a new placement in the pool, and the code of short kernels to another place."""
         assert self.placed is not None
+        for kernel in self.relocated:
+            kernel.relocate()
         subject = self.bare[0]
         if not self.probes and subject.last >= 0:  # kept, since the baseline alone may be launched from here on
             self.placed.pool.device.copy(self.checker.buffers.abc[2], subject.written)
@@ -164,7 +172,7 @@ class Loop:
 
     def _use(self, sets: Sets) -> None:
         """Launch on these sets. Host functions are launched once on each while nothing is blocked: one may record a
-        graph for new addresses.
+        graph for new addresses. Kernels that were loaded again are launched once on the checker's buffers.
         """
         for launch, buffers in zip(self.bare, _in_turn(sets, self.in_step), strict=True):
             launch.use(buffers)
@@ -173,11 +181,16 @@ class Loop:
                 for enqueue in launch.launches:
                     enqueue()
                 self.checker.device.synchronize()
+        for kernel in self.relocated:
+            buffers = self.checker.buffers
+            kernel.enqueue(self.checker.shape, 1.0, *buffers.abc[:2], 0.0, buffers.spare)
 
     def leave_pool(self) -> None:
         """Let go of the pool: a subject whose workspace is in it would keep all of its memory."""
         for owner in self.placed.owners if self.placed else ():
             owner.use_workspace(None)
+        for kernel in self.relocated:
+            kernel.settle()
 
     def stage(self) -> Stage:
         """The gate's stage on what was timed."""

@@ -62,10 +62,10 @@ def ablate(
     Live if there is a GPU, else recorded, like results(); harness and out are for a live run only. Raises what
     measure() and results() raise.
     """
-    tasks = ablation_tasks(kernel, shapes)
     if live_wanted():
-        return carry_out(tasks, harness or Harness(), progress=progress, out=out)
-    return recorded(tasks, open_run())
+        return carry_out(ablation_tasks(kernel, shapes), harness or Harness(), progress=progress, out=out)
+    run = open_run()
+    return recorded(ablation_tasks(kernel, shapes, run.unknown), run)
 
 
 def results(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -120,13 +120,15 @@ def _listed(words: Any) -> list[Any]:
     return [words] if alone else list(words)
 
 
-def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size) -> list[Task]:
+def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()) -> list[Task]:
     """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken. What only
-    changes the arithmetic on samples (statistic, offset, roof) is computed from the unbiased ones.
+    changes the arithmetic on samples (statistic, offset, roof) is computed from the unbiased ones. unknown: settings
+    that the run is older than.
     """
-    biased: list[Changes] = [((g.setting, g.biased[0]),) for g in PITFALLS if g.resampled]
-    biased.append(tuple((g.setting, g.biased[0]) for g in PITFALLS if g.article))
-    biased.append(tuple((g.setting, g.biased[0]) for g in PITFALLS if g.setting in HOW_ONE_MEASURES))
+    known = [g for g in PITFALLS if g.setting not in unknown]
+    biased: list[Changes] = [((g.setting, g.biased[0]),) for g in known if g.resampled]
+    biased.append(tuple((g.setting, g.biased[0]) for g in known if g.article))
+    biased.append(tuple((g.setting, g.biased[0]) for g in known if g.setting in HOW_ONE_MEASURES))
     at = [Shape.of(size) for size in _listed(shapes)]
     unbiased = [Task(kernel, shape) for shape in at]
     return unbiased + [Task(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]

@@ -125,7 +125,7 @@ def _readings(
             yield pitfall, m.changed[pitfall.setting], number, _noise(pitfall.corrupts, unbiased, m)
     own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
     for settings, (name, title) in TOGETHER.items():
-        if m := measured.get(settings - own):
+        if m := measured.get(settings - own.union(run.unknown)):
             yield Pitfall(name, "", (), title, ""), SEVERAL, m.tflops, _noise("TFLOP/s", unbiased, m)
 
 

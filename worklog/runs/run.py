@@ -22,7 +22,7 @@ from worklog.runs import frames, tables
 from worklog.runs.documents import ByLength, Date, Positive, read_json, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json
 from worklog.runs.samples import event_overhead_us
-from worklog.settings import Harness
+from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
@@ -117,6 +117,13 @@ class Run:
             treated = f" · timer {timer}, no overhead removed"
         gate = sorted({d for m in self.select() for d in m.degradations if d.startswith("gate: ")})
         return self.label + treated + (" · " + "; ".join(gate) if gate else "")
+
+    @property
+    def unknown(self) -> list[str]:
+        """Settings of pitfalls that this run is older than: it was measured without their bias, and has no other
+        reading of them.
+        """
+        return [g.setting for g in PITFALLS if self.harness and g.setting not in self.harness]
 
     def label_under(self, changed: Mapping[str, Any]) -> str:
         """The label of a measurement that was made here with these settings changed."""
