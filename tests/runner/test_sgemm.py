@@ -168,6 +168,7 @@ class Noting:
         driver = SimpleNamespace(
             ctxGetCurrent=lambda: self.context,
             launchKernel=self.launch,
+            launchCooperativeKernel=lambda *numbers: self.launch(*numbers, "together"),
             CUDADriverError=MemoryError,
         )
         runtime = SimpleNamespace(streamIsCapturing=lambda ptr: self.capturing, memGetInfo=self.make_current)
@@ -191,10 +192,18 @@ class Noting:
         return SimpleNamespace(size=elements, data=SimpleNamespace(ptr=2**50 + len(self.allocated)))
 
     def launch(self, function: int, *numbers: int) -> None:
-        *sizes, stream, arguments, extra = numbers
+        *sizes, stream, arguments, how = numbers
         program = self.programs[function]
-        assert self.context == 11 and len(sizes) == 7 and min(sizes[:6]) > 0 and extra == 0
-        kinds = {one.name: ctype_of(one) for one in SGEMM.signature} | {"workspace": ctypes.c_void_p}
+        assert (
+            self.context == 11
+            and len(sizes) == 7
+            and min(sizes[:6]) > 0
+            and how == ("together" if program.cooperative else 0)
+        )
+        kinds = {one.name: ctype_of(one) for one in SGEMM.signature} | {
+            "workspace": ctypes.c_void_p,
+            "long N": ctypes.c_int64,
+        }
         at = (ctypes.c_void_p * len(program.arguments)).from_address(arguments)
         values = (kinds[name].from_address(address).value for name, address in zip(program.arguments, at, strict=True))
         self.launches.append((program.entry, stream, *values))
@@ -270,6 +279,12 @@ def test_a_repeated_call_looks_up_its_plan(
         addresses = (2.0, again[0].data.ptr, again[1].data.ptr, 0.0, again[2].data.ptr)
         assert after == (*before[:5], *addresses, *before[10:])
         assert before[2:6] == (shape.m, shape.n, shape.k, 1.0)
+
+
+def test_a_kernel_that_waits_for_its_grid_is_launched_together(noting: Noting) -> None:
+    text = "__global__ void f(float* A, float* B, float* C, long N) { cooperative_groups::this_grid().sync(); }"
+    multiply(32, mode=worklog.Kernel.from_source(text, grid="N / 32", block="32, 8"))
+    assert noting.launches == [("f", 7, 2**20, 2**30, 2**40, 32)]
 
 
 def test_plans_are_bounded_and_a_thread_without_a_context_gets_it(

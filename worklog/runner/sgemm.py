@@ -1,8 +1,7 @@
 """`worklog.sgemm`: the kernels of this package as a function of CuPy arrays and PyTorch tensors, on the library's
 current stream; and of NumPy arrays, on the emulator.
 
-The host needs longer to choose a kernel than the GPU needs for a small product. So a Plan keeps what does not depend on
-the addresses, and a repeated call looks it up.
+A Plan keeps whatever doesn't depend on the matrices' addresses, so that a repeated call only looks it up.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from numbers import Real
 from typing import Any
@@ -42,25 +41,6 @@ FLOAT32 = np.dtype(np.float32)
 Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
 
 
-@dataclass
-class Plan:
-    """What calls have in common whose matrices differ only in their addresses.
-
-    place: the GPU, None for the emulator. kernels: one to launch, and one without a workspace if there is one. memory:
-    bytes of A, B and C. reads: whether A and B are read. swapped: whether C^T = B^T A^T is computed, so that C is
-    row-major. launches: of the kernels, as soon as they are compiled.
-    """
-
-    place: OnGpu | None
-    library: str
-    kernels: tuple[Kernel, ...]
-    shape: Shape
-    memory: tuple[int, int, int]
-    reads: bool
-    swapped: bool
-    launches: list[Any] = field(default_factory=lambda: [None, None])
-
-
 def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
     """C = alpha A B + beta C in float32, as BLAS defines it; returns C.
 
@@ -85,11 +65,16 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         alpha, beta = _number("alpha", alpha), _number("beta", beta)
     at_a, of_a = _read("A", A)
     at_b, of_b = _read("B", B)
+    at_c, of_c = (0, None) if C is None else _read("C", C)
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
-    result = _empty(A, *_product(of_a, of_b)) if C is None else C
-    at_c, of_c = _read("C", result)
     plan = _plan(mode, alpha != 0, (at_a | at_b | at_c) % ALIGNMENT == 0, of_a, of_b, of_c)
+    result = C
+    if C is None:
+        result = _empty(A, plan)
+        at_c, _ = _read("C", result)
+        if at_c % ALIGNMENT:  # by an allocator of the user's own
+            plan = _plan(mode, alpha != 0, False, of_a, of_b, None)
     a_bytes, b_bytes, c_bytes = plan.memory
     for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
         if size and at < at_c + c_bytes and at_c < at + size:
@@ -119,21 +104,20 @@ def _library(kind: type) -> str:
 def _read(name: str, array: Any) -> tuple[int, Layout]:
     """The address of a float32 array's first element, and its layout. Raises BadSetting for anything else."""
     library = _library(type(array))
-    if library == "torch":
-        torch = sys.modules["torch"]
-        if array.dtype is torch.float32 and array.is_cuda and not (array.requires_grad and torch.is_grad_enabled()):
-            return array.data_ptr(), (library, array.get_device(), array.shape, array.stride())
-    elif library and array.dtype == FLOAT32:
-        if library == "cupy":
-            return array.data.ptr, (library, array.device.id, array.shape, array.strides)
-        return array.ctypes.data, (library, None, array.shape, array.strides)
     if not library:
         raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a CuPy array or a PyTorch tensor")
-    if (dtype := str(array.dtype).removeprefix("torch.")) != "float32":
+    torch = sys.modules["torch"] if library == "torch" else None
+    if array.dtype != (torch.float32 if torch else FLOAT32):
+        dtype = str(array.dtype).removeprefix("torch.")
         raise BadSetting(f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it")
+    if torch is None:
+        at, device = (array.ctypes.data, None) if library == "numpy" else (array.data.ptr, array.device.id)
+        return at, (library, device, array.shape, array.strides)
     if not array.is_cuda:
         raise BadSetting(f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()")
-    raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
+    if array.requires_grad and torch.is_grad_enabled():
+        raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
+    return array.data_ptr(), (library, array.get_device(), array.shape, array.stride())
 
 
 def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
@@ -158,69 +142,71 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
     return by_rows, by_columns
 
 
-@lru_cache(maxsize=MOST_PLANS)
-def _product(of_a: Layout, of_b: Layout) -> tuple[tuple[int, int], bool]:
-    """The sizes of A B, and whether a new matrix for it is row-major. Raises BadSetting and BadShape."""
-    by_rows = [_orders(name, layout)[0] for name, layout in (("A", of_a), ("B", of_b))]
-    (m, k), (inner, n) = of_a[2], of_b[2]
-    if k != inner:
-        raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
-    return (m, n), any(by_rows)
+class Plan:
+    """What calls have in common whose matrices differ only in their addresses. by_alpha: whether alpha isn't 0.
+    aligned: whether all addresses are multiples of 16 bytes. of_c: None for a new C. Raises BadSetting and BadShape for
+    matrices that don't fit each other.
 
-
-@lru_cache(maxsize=MOST_PLANS)
-def _plan(mode: str | Kernel, by_alpha: bool, aligned: bool, of_a: Layout, of_b: Layout, of_c: Layout) -> Plan:
-    """by_alpha: whether alpha isn't 0. aligned: whether all addresses are multiples of 16 bytes. Raises BadSetting and
-    BadShape for matrices that don't fit each other.
+    size: of C. memory: bytes of A, B and C. swapped: whether C^T = B^T A^T is computed, since C is column-major. reads:
+    whether A and B are read. place: the GPU, None for the emulator. kernels: one to launch, and one without a workspace
+    if there is one. launches: of these, as soon as they are compiled.
     """
-    (m, n), _ = _product(of_a, of_b)
-    library, device, (_, k), _ = of_a
-    (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = _orders("A", of_a), _orders("B", of_b)
-    c_by_rows, _ = _orders("C", of_c)
-    if tuple(of_c[2]) != (m, n):
-        raise BadShape(f"sgemm: C is {of_c[2][0]} x {of_c[2][1]}, and A B is {m} x {n}")
-    for name, other in (("B", of_b), ("C", of_c)):
-        if other[0] != library:
-            raise BadSetting(f"sgemm: A is of {library} and {name} of {other[0]}: take one library")
-        if other[1] != device:
-            raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {other[1]}: take one GPU")
-    memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
-    if not c_by_rows:  # C^T = B^T A^T
-        m, n, a_by_rows, b_by_rows = n, m, b_by_columns, a_by_columns
-    place = None if device is None else _on_gpu(device)
-    shape = Shape(*(max(1, size) for size in (m, n, k)))
-    reads = by_alpha and k != 0  # otherwise A and B are not read, as in BLAS
-    kernels = _kernels(mode, place.device.arch if place else ARCH, shape, a_by_rows, b_by_rows, aligned, reads)
-    return Plan(place, library, kernels, shape, memory, reads, not c_by_rows)
+
+    def __init__(
+        self, mode: str | Kernel, by_alpha: bool, aligned: bool, of_a: Layout, of_b: Layout, of_c: Layout | None
+    ) -> None:
+        (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = _orders("A", of_a), _orders("B", of_b)
+        self.library, device, (m, k), _ = of_a
+        inner, n = of_b[2]
+        if k != inner:
+            raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
+        self.swapped = not (a_by_rows or b_by_rows if of_c is None else _orders("C", of_c)[0])
+        if of_c is not None and tuple(of_c[2]) != (m, n):
+            raise BadShape(f"sgemm: C is {of_c[2][0]} x {of_c[2][1]}, and A B is {m} x {n}")
+        for name, other in (("B", of_b), ("C", of_c or of_a)):
+            if other[0] != self.library:
+                raise BadSetting(f"sgemm: A is of {self.library} and {name} of {other[0]}: take one library")
+            if other[1] != device:
+                raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {other[1]}: take one GPU")
+        self.size = m, n
+        self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
+        if self.swapped:
+            m, n, a_by_rows, b_by_rows = n, m, b_by_columns, a_by_columns
+        self.reads = by_alpha and k != 0  # otherwise A and B are not read, as in BLAS
+        self.place = None if device is None else _on_gpu(device)
+        self.shape = Shape(*(max(1, size) for size in (m, n, k)))
+        self.kernels = self._kernels(mode, a_by_rows, b_by_rows, aligned)
+        self.launches: list[Launches | None] = [None, None]
+
+    def _kernels(self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, aligned: bool) -> tuple[Kernel, ...]:
+        """The kernel for these matrices, and one without a workspace if there is one."""
+        if not isinstance(mode, Kernel) and mode not in MODES:
+            raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
+        arch = self.place.device.arch if self.place else ARCH
+        kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
+        if kernel.host is not None:
+            raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+        if missing := kernel.missing_on(arch):
+            raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
+        if kernel.choose is not best.choose:  # which follows the orders, too
+            kernel = kernel.at(self.shape)
+        if not self.reads or (mode == "split" and not table().split_pays(self.shape)):
+            kernel = best
+        elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
+            found = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
+            if aligned:
+                found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+            if mode != "split":
+                raise BadSetting(f"sgemm: {found}: take best, or copy")
+            once(f"sgemm: {found}: best is used instead, which is slower")
+            kernel = best
+        of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
+        if kernel.choose is not None:
+            return tuple(of_best)
+        return (kernel, of_best[1]) if mode == "split" else (kernel,)
 
 
-def _kernels(
-    mode: str | Kernel, arch: str, shape: Shape, a_by_rows: bool, b_by_rows: bool, aligned: bool, reads: bool
-) -> tuple[Kernel, ...]:
-    """The kernel for these matrices, and one without a workspace if there is one. reads: whether A and B are read."""
-    if not isinstance(mode, Kernel) and mode not in MODES:
-        raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
-    kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
-    if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function: call the function itself")
-    if missing := kernel.missing_on(arch):
-        raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
-    if kernel.choose is not best.choose:  # which follows the orders, too
-        kernel = kernel.at(shape)
-    if not reads or (mode == "split" and not table().split_pays(shape)):
-        kernel = best
-    elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
-        found = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
-        if aligned:
-            found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
-        if mode != "split":
-            raise BadSetting(f"sgemm: {found}: take best, or copy")
-        once(f"sgemm: {found}: best is used instead, which is slower")
-        kernel = best
-    of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
-    if kernel.choose is not None:
-        return tuple(of_best)
-    return (kernel, of_best[1]) if mode == "split" else (kernel,)
+_plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
 @cache
@@ -230,16 +216,15 @@ def _best(most_workspace: int, aligned: bool, a_by_columns: bool, b_by_columns: 
     return replace(rung("best"), choose=partial(choose, aligned=aligned, most_workspace=most_workspace, **orders))
 
 
-def _empty(like: Any, size: tuple[int, int], by_rows: bool) -> Any:
-    """A new matrix of the library, on the device of another one."""
-    stored = size if by_rows else size[::-1]
-    library = _library(type(like))
-    if library == "torch":
-        made = like.new_empty(stored)
+def _empty(like: Any, plan: Plan) -> Any:
+    """A new C of the library, on the device of another matrix."""
+    size = plan.size[::-1] if plan.swapped else plan.size
+    if plan.library == "torch":
+        made = like.new_empty(size)
     else:
-        with nullcontext() if library == "numpy" else like.device:
-            made = sys.modules[library].empty(stored, np.float32)
-    return made if by_rows else made.T
+        with like.device if plan.place else nullcontext():
+            made = sys.modules[plan.library].empty(size, np.float32)
+    return made.T if plan.swapped else made
 
 
 def _emulate(plan: Plan, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
@@ -258,25 +243,23 @@ class Launches:
     """
 
     def __init__(self, shape: Shape, launches: Sequence[Any], workspace: int) -> None:
-        self.workspace, self._compiled = workspace, launches  # kept, since a function goes with its module
+        driver, self.workspace = sys.modules["cupy"].cuda.driver, workspace
+        self._error = driver.CUDADriverError
         values: dict[str, Any] = {one.name: ctype_of(one)() for one in SGEMM.signature}
+        values["workspace"] = ctypes.c_void_p()
         for name, size in zip(SIZES, (shape.m, shape.n, shape.k), strict=True):
             values[name].value, values[WIDE + name] = size, ctypes.c_int64(size)
-        values["workspace"] = ctypes.c_void_p()
-        self._values = values
         self._given = [values[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
-        at = [ctypes.addressof(values[name]) for name in launches[0][0].arguments]  # the same for each pass
-        self._arguments = (ctypes.c_void_p * len(at))(*at)
-        driver, last = sys.modules["cupy"].cuda.driver, ctypes.addressof(self._arguments)
-        self.error = driver.CUDADriverError
-        self._launches: list[tuple[Any, tuple[int, ...], tuple[int, ...]]] = []
+        places = [ctypes.addressof(values[name]) for name in launches[0][0].arguments]  # the same for each pass
+        arguments = (ctypes.c_void_p * len(places))(*places)
+        self._kept = values, arguments, launches  # what the driver reads, and the modules of the functions
+        self._launches: list[tuple[Any, tuple[int, ...]]] = []
         for kernel, compiled, grid, block in launches:
             threads = (block,) if isinstance(block, int) else block
             numbers = compiled.function.kernel.ptr, *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
-            if kernel.program.cooperative:
-                self._launches.append((driver.launchCooperativeKernel, numbers, (last,)))
-            else:
-                self._launches.append((driver.launchKernel, numbers, (last, 0)))
+            name, others = ("CooperativeKernel", ()) if kernel.program.cooperative else ("Kernel", (0,))
+            launch = partial(getattr(driver, f"launch{name}"), *numbers)
+            self._launches.append((launch, (ctypes.addressof(arguments), *others)))
 
     def enqueue(self, stream: int, *given: float) -> None:
         """Enqueue them. given: alpha, the addresses of A and B, beta, and those of C and the workspace. Raises
@@ -285,9 +268,9 @@ class Launches:
         for value, now in zip(self._given, given, strict=True):
             value.value = now
         try:
-            for launch, numbers, last in self._launches:
-                launch(*numbers, stream, *last)
-        except self.error as error:
+            for launch, arguments in self._launches:
+                launch(stream, *arguments)
+        except self._error as error:
             raise LaunchFailed(f"launching a kernel: {error}") from error
 
 
@@ -331,10 +314,8 @@ class OnGpu:
             return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(self.number))
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
-    def _with_workspace(self, plan: Plan, stream: int) -> tuple[Any, int]:
+    def _with_workspace(self, plan: Plan, stream: int) -> tuple[Launches, int]:
         """The launches of a kernel, and the address of this stream's workspace, 0 for none."""
-        from worklog.gpu.cuda import stream_of
-
         # The legacy default stream can't be captured, and asking about it would end another stream's capture.
         capturing = bool(stream) and bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream))
         for number, kernel in enumerate(plan.kernels):
@@ -348,6 +329,8 @@ class OnGpu:
                 if capturing:
                     size = FLOAT_BYTES * launches.workspace / 2**20
                     raise BadSetting(f"sgemm: {plan.shape} needs {size:.1f} MiB of workspace: {BEFORE}")
+                from worklog.gpu.cuda import stream_of
+
                 try:
                     self.device.stream = stream_of(stream)
                     held = self._workspaces[stream] = self.device.allocate(launches.workspace)
@@ -361,7 +344,7 @@ class OnGpu:
             return launches, int(held.data.ptr)
         raise AssertionError("a kernel without a workspace needs no memory")
 
-    def _prepared(self, plan: Plan, kernel: Kernel, capturing: bool) -> Any:
+    def _prepared(self, plan: Plan, kernel: Kernel, capturing: bool) -> Launches:
         """A kernel's launches, compiled."""
         if capturing and not (kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)):
             raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
