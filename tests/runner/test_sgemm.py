@@ -287,6 +287,15 @@ def test_a_kernel_that_waits_for_its_grid_is_launched_together(noting: Noting) -
     assert noting.launches == [("f", 7, 2**20, 2**30, 2**40, 32)]
 
 
+def test_a_column_major_c_swaps_the_factors(noting: Noting) -> None:
+    a, b, _ = operands(Shape(64, 96, 32))
+    worklog.sgemm(a, b, OnHost((96, 64), 2**40).T)
+    assert noting.launches[-1][1:10] == (7, 96, 64, 32, 1.0, b.data.ptr, a.data.ptr, 0.0, 2**40)
+    with pytest.raises(BadSetting, match="C shares memory with B"):
+        worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * (32 * 96 - 1)))
+    worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * 32 * 96))
+
+
 def test_plans_are_bounded_and_a_thread_without_a_context_gets_it(
     noting: Noting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
