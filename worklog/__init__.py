@@ -55,7 +55,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"worklog.{_HOMES[name]}"), name)
+        found = globals()[name] = getattr(import_module(f"worklog.{_HOMES[name]}"), name)  # asked for once
+        return found
     if name in _ROOMS:
         return import_module(f"worklog.{name}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")

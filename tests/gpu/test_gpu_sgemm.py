@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -14,6 +17,7 @@ from worklog.gate import Checker
 from worklog.gpu.device import gpu
 from worklog.kernel.best import kernel_of
 from worklog.problem.gemm import Shape
+from worklog.runner import sgemm as sgemm_module
 from worklog.runner import tuned
 
 # On a GPU other than that of best's table, sgemm says once that a choice may be slow.
@@ -71,6 +75,71 @@ def test_it_is_enqueued_on_the_current_stream_of_cupy() -> None:
         expected = (a @ b) @ b
         stream.synchronize()
     assert same(found, expected)
+
+
+@pytest.mark.parametrize("mode", ["fp32", "split"])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (128, 128, 16384), (2048, 2048, 512)], ids=str)
+def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(
+    library: Any, shape: tuple[int, int, int], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m, n, k = shape
+    if mode == "split" and gpu().compute_capability != (9, 0):
+        pytest.skip("the rung split is for compute capability 9.0")
+
+    def near(one: Any, other: Any) -> bool:  # of integers
+        return bool(abs(one - other).max() < 0.5)
+
+    def multiply(seed: int, offset: int = 0, by_columns: bool = False) -> None:
+        memory = integers(library, 1, m * k + offset, seed)[0]
+        b = integers(library, n, k, seed).T if by_columns else integers(library, k, n, seed)
+        a, c = memory[offset:].reshape(m, k), integers(library, m, n, seed)
+        expected = 2 * (a @ b) + c
+        assert near(worklog.sgemm(a, b, c, alpha=2, beta=1, mode=mode), expected)
+        assert near(worklog.sgemm(a, b, mode=mode), a @ b)
+
+    cases: list[dict[str, Any]] = [{}, {"offset": 1}, {"by_columns": True}]
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # split takes best for some
+        for case in cases * 2:
+            multiply(1, **case)
+        # Too few plans for the cases, so that each is made anew; but nothing is compiled.
+        few = lru_cache(maxsize=2)(sgemm_module._plan.__wrapped__)
+        for plans in (sgemm_module._plan, few):
+            monkeypatch.setattr(sgemm_module, "_plan", plans)
+            for case in cases * 2:
+                multiply(2, **case)
+    a, b, c = (integers(library, *sizes) for sizes in ((m, k), (k, n), (m, n)))
+    worklog.sgemm(a, b, c, mode=mode)
+
+    def refuse(*arguments: Any, **words: Any) -> Any:
+        raise AssertionError(f"a repeated call looks for {arguments}")
+
+    with monkeypatch.context() as patched:
+        for name in ("builtins.open", "io.open", "os.stat"):
+            patched.setattr(name, refuse)
+        worklog.sgemm(a, b, c, mode=mode)
+    assert near(c, a @ b)
+
+
+def test_two_threads_on_two_streams_are_right_together() -> None:
+    torch = pytest.importorskip("torch")
+
+    def multiply(seed: int) -> bool:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            a, b = integers(torch, 128, 4096, seed), integers(torch, 4096, 128, seed)
+            expected = a @ b
+            return all(same(worklog.sgemm(a, b), expected) for _ in range(200))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(multiply, range(4)))
+
+
+def test_it_is_the_first_that_a_thread_does_with_cuda(library: Any) -> None:
+    a, b, c = (integers(library, 128, 128, seed) for seed in range(3))
+    worklog.sgemm(a, b, c)
+    expected, c[...] = a @ b, 0
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(worklog.sgemm, a, b, c).result()
+    assert same(c, expected)
 
 
 @pytest.mark.parametrize("shape", [(1021, 1021, 1021), (128, 128, 16384)], ids=str)

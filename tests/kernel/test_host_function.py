@@ -20,7 +20,7 @@ from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, Workl
 from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 from worklog.runner import check as check_module
 from worklog.runner.check import check
 
@@ -190,6 +190,12 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
 def test_a_mistake_is_a_failed_launch(body: str, domain: str, error: type[Exception], why: str, write: Write) -> None:
     with pytest.raises(error, match=why):
         launch(*loaded(Kernel.from_function(f"{write(DEFINED + body)}:mine", domain=domain)))
+
+
+def test_a_launch_does_not_read_the_domain_from_its_text_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker, subject = loaded(Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0"))
+    monkeypatch.delattr(Domain, "of")
+    launch(checker, subject)
 
 
 def test_pytorch_gets_tensors_on_the_harnesss_memory(write: Write) -> None:

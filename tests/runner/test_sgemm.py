@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from types import ModuleType, SimpleNamespace
+from contextlib import nullcontext
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,16 @@ from hypothesis import strategies as st
 
 import worklog
 from worklog.errors import BadSetting, OutOfMemory, OutsideDomain, WorklogError
-from worklog.kernel.best import MOST_WORKSPACE, choose, table
+from worklog.kernel.best import choose, table
 from worklog.kernel.device import Resources
-from worklog.problem.gemm import Shape
+from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runner import sgemm as module
-from worklog.runner.sgemm import Matrix, OnGpu
+from worklog.runner.sgemm import OnGpu
 
 
 @pytest.fixture(autouse=True)
 def nothing_said_before() -> None:
-    for one in (module.once, module.warn_of_a_stale_table, module._kernels):
+    for one in (module.once, module._plan):
         one.cache_clear()
 
 
@@ -91,7 +92,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "view": ({"C": integers(4, 8)[:, :4]}, r"C has gaps, .* C\[\.\.\.\] = worklog.sgemm\(A, B\)"),
     "size": (
         {"A": np.broadcast_to(np.float32(1), (2**31, 4))},
-        "2147483648 x 4 x 4: kernels take sizes up to 2147483647",
+        "A is 2147483648 x 4: kernels take sizes up to 2147483647",
     ),
     "orders": (
         {"B": COLUMNS(B), "mode": worklog.rung("naive")},
@@ -120,127 +121,24 @@ def test_what_it_does_not_take_is_an_error_of_one_line(case: str) -> None:
 
 
 def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = {"__module__": "torch", "dtype": "torch.float32", "shape": (2, 2), "device": "cpu", "requires_grad": True}
+    words = {"__module__": "torch", "dtype": "torch.float32", "T": None, "device": "cpu", "requires_grad": True}
     host, needing = (type("Tensor", (), {**words, "is_cuda": on_gpu})() for on_gpu in (False, True))
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(is_grad_enabled=lambda: True))
+    torch = SimpleNamespace(is_grad_enabled=lambda: True, float32="torch.float32")
+    monkeypatch.setitem(sys.modules, "torch", torch)
     with pytest.raises(BadSetting, match=r"A is a tensor on the cpu: move it to a GPU with \.cuda\(\)"):
         worklog.sgemm(host, host)
     with pytest.raises(BadSetting, match=r"A requires a gradient, and the kernels have none: use torch\.no_grad\(\)"):
         worklog.sgemm(needing, needing)
 
 
-class Noting:
-    """A GPU as far as OnGpu needs one. It notes launches; arguments are addresses."""
-
-    arch = "sm_80"
-
-    def __init__(self) -> None:
-        self.launches: list[tuple[Any, ...]] = []
-        self.allocated: list[int] = []
-        self.compiled: list[str] = []
-        self.free = 2**40
-
-    def compile(self, program: Any) -> Any:
-        self.compiled.append(program.entry)
-        return type("Executable", (), {"resources": Resources(1, 0, 0), "entry": program.entry})
-
-    def allocate(self, elements: int) -> Any:
-        if 4 * elements > self.free:
-            raise OutOfMemory("allocating 1 MiB: out of memory")
-        self.allocated.append(elements)
-        return np.zeros(elements, np.float32)
-
-    def launch(self, kernel: Any, grid: Any, block: Any, arguments: Any) -> None:
-        self.launches.append((kernel.entry, *arguments))
-
-
-class Place(OnGpu):
-    """On a GPU whose library says which stream is current."""
-
-    stream, capturing, driver = 7, False, table().driver
-
-    def __init__(self) -> None:
-        self.noting = Noting()
-        super().__init__(0, self.noting)
-
-    @contextmanager
-    def current(self, library: str) -> Iterator[tuple[int, bool]]:
-        yield self.stream, self.capturing
-
-    def identity(self) -> tuple[str, str]:
-        return table().gpu, self.driver
-
-    def multiply(self, shape: Shape, most: int = MOST_WORKSPACE, aligned: bool = True) -> None:
-        sizes = (shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)
-        a, b, c = (
-            Matrix(one, None, "cupy", 0, address, size)
-            for one, address, size in zip("ABC", (2**20, 2**30, 2**40), sizes, strict=True)
-        )
-        self.launch([module._best(each, aligned, False, False) for each in (most, 0)], shape, 1.0, a, b, 0.0, c)
-
-
-DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
-
-
-def test_a_workspace_belongs_to_a_stream_and_grows() -> None:
-    place = Place()
-    for stream, shape in ((7, DEEP), (7, DEEP), (8, DEEP), (7, DEEPER), (7, DEEP), (7, Shape.of(4096))):
-        place.stream = stream
-        place.multiply(shape)
-    assert len(place.noting.allocated) == 3 and place.noting.allocated[0] == place.noting.allocated[1]
-    assert len(place.noting.compiled) == len(set(place.noting.compiled))
-    assert place.noting.launches[-1][5:9:2] == (2**20, 0.0)
-
-
-def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured() -> None:
-    place = Place()
-    place.capturing = True
-    with pytest.raises(
-        BadSetting, match=f"best at {DEEP} is new: call sgemm once with these shapes and on this stream"
-    ):
-        place.multiply(DEEP)
-    place.capturing = False
-    place.multiply(DEEP)
-    place.capturing = True
-    place.multiply(DEEP)
-    with pytest.raises(BadSetting, match=f"{DEEPER} is new: call sgemm once"):
-        place.multiply(DEEPER)
-    place.stream = 8
-    with pytest.raises(BadSetting, match=r"needs .* MiB of workspace: call sgemm once"):
-        place.multiply(DEEP)
-    place.stream, place.capturing = 7, False
-    held = place.noting.launches[-1][-1]
-    place.multiply(DEEPER)
-    assert any(held is one for one in place._in_graphs), "a graph's workspace lives as long as the process"
-
-
-def test_without_memory_for_parts_of_k_best_takes_one_part_and_says_so_once() -> None:
-    place = Place()
-    place.noting.free = 1000
-    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
-        place.multiply(DEEP)
-        place.multiply(DEEP)
-    assert len(said) == 1
-    assert place.noting.launches[-1][0] == choose(DEEP, most_workspace=0).entry
-
-
-def test_a_table_of_another_driver_is_named() -> None:
-    place = Place()
-    with warnings.catch_warnings(action="error"):
-        place.multiply(Shape.of(64))
-    place.driver = "1.2.3"
-    with pytest.warns(UserWarning, match="with driver 1.2.3: the result is right, and may be slower; worklog sweep"):
-        place.multiply(Shape.of(64))
-
-
 class OnHost:
     """A CuPy array as far as sgemm reads it before a launch."""
 
     __module__ = "cupy"
-    dtype, itemsize = "float32", 4
+    dtype = "float32"
     device = SimpleNamespace(id=0)
 
-    def __init__(self, shape: tuple[int, int], address: int, strides: tuple[int, int] | None = None) -> None:
+    def __init__(self, shape: tuple[int, ...], address: int, strides: tuple[int, ...] = ()) -> None:
         self.shape, self.strides = shape, strides or (4 * shape[1], 4)
         self.data = SimpleNamespace(ptr=address)
 
@@ -249,64 +147,247 @@ class OnHost:
         return OnHost(self.shape[::-1], self.data.ptr, self.strides[::-1])
 
 
+class Noting:
+    """A GPU, and CuPy on it, as far as sgemm needs them. It notes launches as a driver reads them: entry, stream, and
+    the values of the parameters.
+    """
+
+    arch = "sm_80"
+    stream_handle, capturing, driver = 7, False, table().driver
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+        self.allocated: list[int] = []
+        self.programs: list[Any] = []
+        self.free = 2**40
+        self.context = 11
+        self.stream: Any = None
+
+    @property
+    def cuda(self) -> Any:
+        driver = SimpleNamespace(
+            ctxGetCurrent=lambda: self.context,
+            launchKernel=self.launch,
+            launchCooperativeKernel=lambda *numbers: self.launch(*numbers, "together"),
+            CUDADriverError=MemoryError,
+        )
+        runtime = SimpleNamespace(streamIsCapturing=lambda ptr: self.capturing, memGetInfo=self.make_current)
+        current = SimpleNamespace(ptr=self.stream_handle)
+        return SimpleNamespace(
+            driver=driver, runtime=runtime, get_current_stream=lambda: current, Device=lambda number: nullcontext()
+        )
+
+    def make_current(self) -> None:
+        self.context = 11
+
+    def compile(self, program: Any) -> Any:
+        self.programs.append(program)
+        function = SimpleNamespace(kernel=SimpleNamespace(ptr=len(self.programs) - 1))
+        return SimpleNamespace(resources=Resources(1, 0, 0), function=function, shared=program.shared)
+
+    def allocate(self, elements: int) -> Any:
+        if 4 * elements > self.free:
+            raise OutOfMemory("allocating 1 MiB: out of memory")
+        self.allocated.append(elements)
+        return SimpleNamespace(size=elements, data=SimpleNamespace(ptr=2**50 + len(self.allocated)))
+
+    def launch(self, function: int, *numbers: int) -> None:
+        *sizes, stream, arguments, how = numbers
+        program = self.programs[function]
+        assert (
+            self.context == 11
+            and len(sizes) == 7
+            and min(sizes[:6]) > 0
+            and how == ("together" if program.cooperative else 0)
+        )
+        kinds = {one.name: ctype_of(one) for one in SGEMM.signature} | {
+            "workspace": ctypes.c_void_p,
+            "long N": ctypes.c_int64,
+        }
+        at = (ctypes.c_void_p * len(program.arguments)).from_address(arguments)
+        values = (kinds[name].from_address(address).value for name, address in zip(program.arguments, at, strict=True))
+        self.launches.append((program.entry, stream, *values))
+
+
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Place:
-    found = Place()
-    monkeypatch.setattr(module, "_on_gpu", lambda number: found)
+def noting(monkeypatch: pytest.MonkeyPatch) -> Noting:
+    found = Noting()
+    place = OnGpu(0, found, 11)
+    monkeypatch.setattr(module, "_on_gpu", lambda number: place)
+    monkeypatch.setattr(module, "gpu", lambda: SimpleNamespace(name=table().gpu, driver=found.driver))
+    monkeypatch.setitem(sys.modules, "cupy", found)  # type: ignore[arg-type]
+    streams = SimpleNamespace(stream_of=lambda handle: SimpleNamespace(ptr=handle))
+    monkeypatch.setitem(sys.modules, "worklog.gpu.cuda", streams)  # type: ignore[arg-type]
     return found
 
 
-def multiply(side: int, offset: int = 0, by_columns: bool = False, mode: Any = "fp32") -> None:
-    a, b, c = (OnHost((side, side), address + offset) for address in (2**20, 2**30, 2**40))
+def operands(shape: Shape, offset: int = 0) -> list[OnHost]:
+    sizes = (shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)
+    return [OnHost(size, at + offset) for size, at in zip(sizes, (2**20, 2**30, 2**40), strict=True)]
+
+
+def multiply(side: Shape | int, offset: int = 0, by_columns: bool = False, mode: Any = "fp32") -> None:
+    a, b, c = operands(Shape.of(side), offset)
     worklog.sgemm(a, b.T if by_columns else b, c, mode=mode)
 
 
-def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(place: Place) -> None:
+DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
+
+
+def test_a_workspace_belongs_to_a_stream_and_grows(noting: Noting) -> None:
+    for stream, shape in ((7, DEEP), (7, DEEP), (8, DEEP), (7, DEEPER), (7, DEEP), (7, Shape.of(4096))):
+        noting.stream_handle = stream
+        multiply(shape)
+        assert noting.launches[-1][1] == stream
+    assert len(noting.allocated) == 3 and noting.allocated[0] == noting.allocated[1]
+    assert noting.stream.ptr == 7, "where memory was allocated last"
+    entries = [program.entry for program in noting.programs]
+    assert len(entries) == len(set(entries))
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode"), [(Shape.of(64), "fp32"), (DEEP, "fp32"), (Shape.of(4096), "split"), (Shape.of(128), "warptiled")]
+)
+def test_a_repeated_call_looks_up_its_plan(
+    shape: Shape, mode: Any, noting: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens no file, and calls few functions, since each costs the host about 0.1 µs."""
+    noting.arch = "sm_90"
+    mode = mode if mode in module.MODES else worklog.rung(mode)
+    multiply(shape, mode=mode)
+    first, noting.launches = noting.launches, []
+    again, calls = operands(shape, 4096), 0
+
+    def refuse(*arguments: Any, **words: Any) -> Any:
+        raise AssertionError(f"it looks for {arguments}")
+
+    def count(frame: Any, event: str, _: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == module.__file__
+
+    with monkeypatch.context() as patched:
+        for name in ("builtins.open", "io.open", "os.stat", "os.open"):
+            patched.setattr(name, refuse)
+        sys.setprofile(count)
+        try:
+            worklog.sgemm(*again, alpha=2.0, mode=mode)
+        finally:
+            sys.setprofile(None)
+    assert calls <= 8
+    assert len(noting.launches) == len(first)
+    for before, after in zip(first, noting.launches, strict=True):
+        addresses = (2.0, again[0].data.ptr, again[1].data.ptr, 0.0, again[2].data.ptr)
+        assert after == (*before[:5], *addresses, *before[10:])
+        assert before[2:6] == (shape.m, shape.n, shape.k, 1.0)
+
+
+def test_a_kernel_that_waits_for_its_grid_is_launched_together(noting: Noting) -> None:
+    text = "__global__ void f(float* A, float* B, float* C, long N) { cooperative_groups::this_grid().sync(); }"
+    multiply(32, mode=worklog.Kernel.from_source(text, grid="N / 32", block="32, 8"))
+    assert noting.launches == [("f", 7, 2**20, 2**30, 2**40, 32)]
+
+
+def test_a_column_major_c_swaps_the_factors(noting: Noting) -> None:
+    a, b, _ = operands(Shape(64, 96, 32))
+    worklog.sgemm(a, b, OnHost((96, 64), 2**40).T)
+    assert noting.launches[-1][1:10] == (7, 96, 64, 32, 1.0, b.data.ptr, a.data.ptr, 0.0, 2**40)
+    with pytest.raises(BadSetting, match="C shares memory with B"):
+        worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * (32 * 96 - 1)))
+    worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * 32 * 96))
+
+
+def test_plans_are_bounded_and_a_thread_without_a_context_gets_it(
+    noting: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module._plan.cache_parameters()["maxsize"] == module.MOST_PLANS
+    monkeypatch.setattr(module, "_plan", lru_cache(maxsize=1)(module._plan.__wrapped__))
+    for side in (64, 96, 64):
+        noting.context = 0
+        multiply(side)
+        assert noting.launches[-1][2:5] == (side,) * 3 and noting.context == 11
+    assert len(noting.programs) == len({program.entry for program in noting.programs})
+
+
+def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting: Noting) -> None:
+    noting.capturing = True
+    with pytest.raises(
+        BadSetting, match=f"best at {DEEP} is new: call sgemm once with these shapes and on this stream"
+    ):
+        multiply(DEEP)
+    noting.capturing = False
+    multiply(DEEP)
+    noting.capturing = True
+    module._plan.cache_clear()  # as many other shapes would do
+    multiply(DEEP)
+    with pytest.raises(BadSetting, match=f"{DEEPER} is new: call sgemm once"):
+        multiply(DEEPER)
+    noting.stream_handle = 8
+    with pytest.raises(BadSetting, match=r"needs .* MiB of workspace: call sgemm once"):
+        multiply(DEEP)
+    noting.stream_handle, noting.capturing = 7, False
+    held = noting.launches[-1][-1]
+    multiply(DEEPER)
+    in_graphs = module._on_gpu(0)._in_graphs
+    assert [one.data.ptr for one in in_graphs] == [held], "a graph's workspace lives as long as the process"
+
+
+def test_without_memory_for_parts_of_k_best_takes_one_part_and_says_so_once(noting: Noting) -> None:
+    noting.free = 1000
+    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
+        multiply(DEEP)
+        multiply(DEEP)
+    assert len(said) == 1
+    assert noting.launches[-1][0] == choose(DEEP, most_workspace=0).entry
+
+
+def test_a_table_of_another_driver_is_named(noting: Noting) -> None:
+    with warnings.catch_warnings(action="error"):
+        multiply(64)
+    noting.driver = "1.2.3"
+    with pytest.warns(UserWarning, match="with driver 1.2.3: .* may be slower; worklog sweep best") as said:
+        a, b, c = operands(Shape.of(32))
+        worklog.sgemm(a, b, c)
+    assert said[0].filename == __file__
+
+
+def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(noting: Noting) -> None:
     multiply(64, offset=4)
-    assert place.noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
+    assert noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
     with pytest.raises(BadSetting, match=r"not all arrays are at multiples of 16 bytes, and warptiled .* or copy"):
         multiply(128, offset=4, mode=worklog.rung("warptiled"))
     with pytest.raises(BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"):
         multiply(4096, mode="split")
 
 
-def test_split_is_taken_where_it_pays_and_otherwise_best(place: Place) -> None:
-    place.noting.arch = "sm_90"
+def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None:
+    noting.arch = "sm_90"
 
     def launched(*arguments: Any, **words: Any) -> str:
         multiply(*arguments, mode="split", **words)
-        return str(place.noting.launches[-1][0]).partition("<")[0].removesuffix("_sum")
+        return str(noting.launches[-1][0]).partition("<")[0].removesuffix("_sum")
 
     assert launched(4096) == "sgemm_split" and launched(32) == "sgemm_best"
     for words in ({"by_columns": True}, {"offset": 4}):
         with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
             assert launched(4096, **words) == "sgemm_best"
         assert said[0].filename == __file__
-    place.noting.free = 2**20
-    place.stream = 9
+    noting.free = 2**20
+    noting.stream_handle = 9
     with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
         assert launched(4096) == "sgemm_bulk_copies", "which best takes here"
     assert said[0].filename == __file__
 
 
-@pytest.mark.parametrize(("library", "handle"), [("cupy", 5), ("torch", 6), ("torch", 0)])
-def test_the_stream_is_the_librarys_current_one(library: str, handle: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy: Any = ModuleType("cupy")
-    null = SimpleNamespace(ptr=0)
-    cupy.cuda = SimpleNamespace(
-        Device=lambda number: nullcontext(),
-        get_current_stream=lambda: SimpleNamespace(ptr=5),
-        runtime=SimpleNamespace(streamIsCapturing=lambda ptr: ptr == 6),
-    )
-    current = SimpleNamespace(cuda_stream=handle)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    streams = SimpleNamespace(stream_of=lambda handle: SimpleNamespace(ptr=handle) if handle else null)
-    monkeypatch.setitem(sys.modules, "worklog.gpu.cuda", streams)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda _: current)))
-    place = OnGpu(0, SimpleNamespace(stream=None))
-    with place.current(library) as found:
-        assert found == (handle, handle == 6)
-        assert place.device.stream.ptr == handle and (place.device.stream is null) is (handle == 0)
+def test_the_stream_of_a_tensor_is_torchs_current_one(noting: Noting, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=streams))
+    assert OnGpu(1, noting, 11)._stream("torch") == 41
+
+
+def test_the_legacy_stream_is_not_asked_whether_it_is_captured(noting: Noting) -> None:
+    noting.capturing, noting.stream_handle = True, 0
+    multiply(DEEP)
+    assert noting.launches[-1][1] == 0
 
 
 def test_one_library_and_one_gpu() -> None:

@@ -213,7 +213,8 @@ class HostSubject:
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises OutsideDomain, and LaunchFailed for its own errors and a broken contract."""
-        self.kernel.check(shape)
+        if shape not in self.domain:  # the kernel's is read from text each time
+            self.kernel.check(shape)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
         with calling(self.name, self.loan):

@@ -51,11 +51,11 @@ class Loaded:
 
     def workspace_elements(self, shape: Shape) -> int:
         """Elements (float32) of the workspace that a launch at this shape needs."""
-        return self._at(shape)[1]
+        return self.launches_at(shape)[1]
 
     def kernels(self, shape: Shape) -> int:
         """How many kernels a launch at this shape enqueues: its passes."""
-        return len(self._at(shape)[0])
+        return len(self.launches_at(shape)[0])
 
     def use_workspace(self, buffer: Buffer | None) -> None:
         """Take this memory from the next launch on; None: memory of its own."""
@@ -74,7 +74,7 @@ class Loaded:
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Enqueue the passes. Raises OutsideDomain, and BadSetting for a grid without blocks, before the first one."""
-        launches, needed = self._at(shape)
+        launches, needed = self.launches_at(shape)
         if needed and (self.workspace is None or self.workspace.size < needed):
             self.use_workspace(self.device.upload(np.zeros(needed, np.float32)))
         arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)  # the same for each pass
@@ -105,7 +105,7 @@ class Loaded:
                 self._compiled[program.sha256] = self.device.compile(program)
         return [(one, self._compiled[one.program.sha256]) for one in kernel.passes]
 
-    def _at(self, shape: Shape) -> tuple[list[Launch], int]:
+    def launches_at(self, shape: Shape) -> tuple[list[Launch], int]:
         """The launches at a shape, and the workspace's elements; found once, so that a timed launch neither parses
         expressions nor compiles.
         """

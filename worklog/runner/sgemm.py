@@ -1,88 +1,44 @@
 """`worklog.sgemm`: the kernels of this package as a function of CuPy arrays and PyTorch tensors, on the library's
 current stream; and of NumPy arrays, on the emulator.
+
+A Plan keeps whatever doesn't depend on the matrices' addresses, so that a repeated call only looks it up.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from worklog.emulator import ARCH, EmulatedDevice
-from worklog.errors import BadSetting, BadShape, OutOfMemory
+from worklog.errors import BadSetting, BadShape, LaunchFailed, OutOfMemory
 from worklog.gpu import gpu
 from worklog.kernel import Kernel, rung
 from worklog.kernel.best import MOST_WORKSPACE, choose, table
 from worklog.kernel.loaded import Loaded
-from worklog.problem import FLOAT_BYTES, Shape
+from worklog.kernel.signature import SIZES, WIDE
+from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
 
 MODES = {"fp32": "best", "split": "split"}
 ALIGNMENT = 16  # bytes, of a kernel's widest access
 MOST_SIZE = 2**31 - 1  # their parameters are int
 MOST_EMULATED = Shape.of(512).flops
+MOST_PLANS = 1024
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
+FLOAT32 = np.dtype(np.float32)
 
-
-class Matrix(NamedTuple):
-    """A matrix of float32 in some library's array. library: "numpy", "cupy" or "torch". device: its number, None for
-    the host. address: of its first element. by_rows, by_columns: whether it is row-major, and column-major, without
-    gaps.
-    """
-
-    name: str
-    array: Any
-    library: str
-    device: int | None
-    address: int
-    shape: tuple[int, int]
-    by_rows: bool = True
-    by_columns: bool = False
-
-    @classmethod
-    def of(cls, name: str, array: Any) -> Matrix:
-        """Raises BadSetting for anything but a matrix of float32 in one of the libraries."""
-        library = type(array).__module__.partition(".")[0]
-        if library not in ("numpy", "cupy", "torch") or not hasattr(array, "dtype") or not hasattr(array, "shape"):
-            raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a CuPy array or a PyTorch tensor")
-        if (dtype := str(array.dtype).removeprefix("torch.")) != "float32":
-            raise BadSetting(f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it")
-        if len(array.shape) != 2:
-            raise BadShape(f"sgemm: {name} has {len(array.shape)} dimensions: give a matrix")
-        if library == "torch":
-            if not array.is_cuda:
-                raise BadSetting(f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()")
-            if array.requires_grad and sys.modules["torch"].is_grad_enabled():
-                raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
-            address, device, unit = array.data_ptr(), array.device.index, 1
-            down, along = array.stride()
-        else:
-            on_host, unit = library == "numpy", FLOAT_BYTES
-            address, device = (array.ctypes.data, None) if on_host else (array.data.ptr, array.device.id)
-            down, along = array.strides
-        rows, columns = array.shape
-        empty = not (rows and columns)
-        by_rows = empty or ((columns == 1 or along == unit) and (rows == 1 or down == columns * unit))
-        by_columns = empty or ((rows == 1 or down == unit) and (columns == 1 or along == rows * unit))
-        return cls(name, array, library, device, address, (rows, columns), by_rows, by_columns)
-
-    @property
-    def transposed(self) -> Matrix:
-        """The same memory, rows as columns."""
-        swapped = self._replace(by_rows=self.by_columns, by_columns=self.by_rows)
-        return swapped._replace(array=self.array.T, shape=self.shape[::-1])
-
-    @property
-    def end(self) -> int:
-        """The address behind it. It has no gaps."""
-        return self.address + FLOAT_BYTES * self.shape[0] * self.shape[1]
+# An array without its address: "numpy", "cupy" or "torch"; the number of its GPU, None for the host; its sizes; and its
+# strides, which PyTorch counts in elements and the others in bytes.
+Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
 
 
 def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
@@ -100,82 +56,157 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
     must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. Without
     memory for the workspace, both modes take a kernel that needs none, and warn once. They also warn once if the table
-    of best was made on another GPU or driver.
+    of best was made on another GPU or driver. A process reads and compiles a rung's file once: restart it after
+    editing the file.
 
     Raises BadSetting and BadShape for arrays that it doesn't take, OutsideDomain, NoGpu, OutOfMemory, LaunchFailed.
     """
-    a, b = Matrix.of("A", A), Matrix.of("B", B)
-    (m, k), (inner, n) = a.shape, b.shape
-    factors: tuple[tuple[str, Any], ...] = (("alpha", alpha), ("beta", beta))
-    for name, value in factors:
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
-    if k != inner:
-        raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
+    if type(alpha) is not float or type(beta) is not float:
+        alpha, beta = _number("alpha", alpha), _number("beta", beta)
+    at_a, of_a = _read("A", A)
+    at_b, of_b = _read("B", B)
+    at_c, of_c = (0, None) if C is None else _read("C", C)
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
-    if max(m, n, k) > MOST_SIZE:
-        raise BadShape(f"sgemm: {m} x {n} x {k}: kernels take sizes up to {MOST_SIZE}")
-    result = _empty(a, (m, n), a.by_rows or b.by_rows) if C is None else C
-    c = Matrix.of("C", result)
-    if c.shape != (m, n):
-        raise BadShape(f"sgemm: C is {c.shape[0]} x {c.shape[1]}, and A B is {m} x {n}")
-    for one in (a, b, c):
-        if one.library != a.library:
-            raise BadSetting(f"sgemm: A is of {a.library} and {one.name} of {one.library}: take one library")
-        if one.device != a.device:
-            raise BadSetting(f"sgemm: A is on GPU {a.device} and {one.name} on GPU {one.device}: take one GPU")
-        if not (one.by_rows or one.by_columns):
-            advice = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
-            if one is not c:
-                of_torch, of_others = f"{one.name}.contiguous()", f"{one.library}.ascontiguousarray({one.name})"
-                advice = f"give {of_torch if one.library == 'torch' else of_others}"
-            raise BadSetting(f"sgemm: {one.name} has gaps, as a view of a larger one, and kernels take none: {advice}")
-        if one is not c and max(c.address, one.address) < min(c.end, one.end):
-            raise BadSetting(f"sgemm: C shares memory with {one.name}: give C memory of its own")
-    if not c.by_rows:
-        a, b, c = b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
-    place = None if a.device is None else _on_gpu(a.device)
-    shape = Shape(*(max(1, size) for size in (*c.shape, k)))
-    reads = alpha != 0 and k != 0  # otherwise A and B are not read, as in BLAS
-    aligned = (a.address | b.address | c.address) % ALIGNMENT == 0
-    kernels = _kernels(mode, place.device.arch if place else ARCH, shape, a.by_rows, b.by_rows, aligned, reads)
-    operands = shape, float(alpha) if reads else 0.0, a, b, float(beta), c
-    if place and m and n:
-        place.launch(kernels, *operands)
-    elif m and n:
-        _emulate(kernels[0], *operands)
+    plan = _plan(mode, alpha != 0, (at_a | at_b | at_c) % ALIGNMENT == 0, of_a, of_b, of_c)
+    result = C
+    if C is None:
+        result = _empty(A, plan)
+        at_c, _ = _read("C", result)
+        if at_c % ALIGNMENT:  # by an allocator of the user's own
+            plan = _plan(mode, alpha != 0, False, of_a, of_b, None)
+    a_bytes, b_bytes, c_bytes = plan.memory
+    for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
+        if size and at < at_c + c_bytes and at_c < at + size:
+            raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
+    factor = alpha if plan.reads else 0.0
+    if plan.place and c_bytes:
+        at_a, at_b = (at_b, at_a) if plan.swapped else (at_a, at_b)
+        plan.place.launch(plan, factor, at_a, at_b, beta, at_c)
+    elif c_bytes:
+        _emulate(plan, factor, *((B.T, A.T, beta, result.T) if plan.swapped else (A, B, beta, result)))
     return result
 
 
-@lru_cache(maxsize=4096)
-def _kernels(
-    mode: str | Kernel, arch: str, shape: Shape, a_by_rows: bool, b_by_rows: bool, aligned: bool, reads: bool
-) -> tuple[Kernel, ...]:
-    """The kernel for these matrices, and one without a workspace if there is one. reads: whether A and B are read."""
-    if not isinstance(mode, Kernel) and mode not in MODES:
-        raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
-    kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
-    if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function: call the function itself")
-    if missing := kernel.missing_on(arch):
-        raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
-    if kernel.choose is not best.choose:  # which follows the orders, too
-        kernel = kernel.at(shape)
-    if not reads or (mode == "split" and not table().split_pays(shape)):
-        kernel = best
-    elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
-        found = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
-        if aligned:
-            found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
-        if mode != "split":
-            raise BadSetting(f"sgemm: {found}: take best, or copy")
-        once(f"sgemm: {found}: best is used instead, which is slower", 4)
-        kernel = best
-    of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
-    if kernel.choose is not None:
-        return tuple(of_best)
-    return (kernel, of_best[1]) if mode == "split" else (kernel,)
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
+    return float(value)
+
+
+@lru_cache(maxsize=64)
+def _library(kind: type) -> str:
+    """The library of an array's type, "" for types of other objects."""
+    library = kind.__module__.partition(".")[0]
+    return library if library in ("numpy", "cupy", "torch") and hasattr(kind, "dtype") and hasattr(kind, "T") else ""
+
+
+def _read(name: str, array: Any) -> tuple[int, Layout]:
+    """The address of a float32 array's first element, and its layout. Raises BadSetting for anything else."""
+    library = _library(array.__class__)
+    if not library:
+        raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a CuPy array or a PyTorch tensor")
+    torch = sys.modules["torch"] if library == "torch" else None
+    if array.dtype != (torch.float32 if torch else FLOAT32):
+        dtype = str(array.dtype).removeprefix("torch.")
+        raise BadSetting(f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it")
+    if torch is None:
+        at, device = (array.ctypes.data, None) if library == "numpy" else (array.data.ptr, array.device.id)
+        return at, (library, device, array.shape, array.strides)
+    if not array.is_cuda:
+        raise BadSetting(f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()")
+    if array.requires_grad and torch.is_grad_enabled():
+        raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
+    return array.data_ptr(), (library, array.get_device(), array.shape, array.stride())
+
+
+def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
+    """Whether a matrix is row-major, and whether it is column-major. Raises BadShape for an array that isn't a matrix,
+    and BadSetting for one with gaps.
+    """
+    library, _, shape, strides = layout
+    if len(shape) != 2:
+        raise BadShape(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
+    (rows, columns), (down, along) = shape, strides
+    if max(rows, columns) > MOST_SIZE:
+        raise BadShape(f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}")
+    unit = 1 if library == "torch" else FLOAT_BYTES
+    empty = not (rows and columns)
+    by_rows = empty or ((columns == 1 or along == unit) and (rows == 1 or down == columns * unit))
+    by_columns = empty or ((rows == 1 or down == unit) and (columns == 1 or along == rows * unit))
+    if not (by_rows or by_columns):
+        advice = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
+        if name != "C":
+            advice = f"give {name}.contiguous()" if library == "torch" else f"give {library}.ascontiguousarray({name})"
+        raise BadSetting(f"sgemm: {name} has gaps, as a view of a larger one, and kernels take none: {advice}")
+    return by_rows, by_columns
+
+
+class Plan:
+    """What calls have in common whose matrices differ only in their addresses. by_alpha: whether alpha isn't 0.
+    aligned: whether all addresses are multiples of 16 bytes. of_c: None for a new C. Raises BadSetting and BadShape for
+    matrices that don't fit each other.
+
+    size: of C. memory: bytes of A, B and C. swapped: whether C^T = B^T A^T is computed, since C is column-major. reads:
+    whether A and B are read. place: the GPU, None for the emulator. kernels: one to launch, and one without a workspace
+    if there is one. launches: of these, as soon as they are compiled.
+    """
+
+    def __init__(
+        self, mode: str | Kernel, by_alpha: bool, aligned: bool, of_a: Layout, of_b: Layout, of_c: Layout | None
+    ) -> None:
+        (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = _orders("A", of_a), _orders("B", of_b)
+        self.library, device, (m, k), _ = of_a
+        inner, n = of_b[2]
+        if k != inner:
+            raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
+        self.swapped = not (a_by_rows or b_by_rows if of_c is None else _orders("C", of_c)[0])
+        if of_c is not None and tuple(of_c[2]) != (m, n):
+            raise BadShape(f"sgemm: C is {of_c[2][0]} x {of_c[2][1]}, and A B is {m} x {n}")
+        for name, other in (("B", of_b), ("C", of_c or of_a)):
+            if other[0] != self.library:
+                raise BadSetting(f"sgemm: A is of {self.library} and {name} of {other[0]}: take one library")
+            if other[1] != device:
+                raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {other[1]}: take one GPU")
+        self.size = m, n
+        self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
+        if self.swapped:
+            m, n, a_by_rows, b_by_rows = n, m, b_by_columns, a_by_columns
+        self.reads = by_alpha and k != 0  # otherwise A and B are not read, as in BLAS
+        self.place = None if device is None else _on_gpu(device)
+        self.shape = Shape(*(max(1, size) for size in (m, n, k)))
+        self.kernels = self._kernels(mode, a_by_rows, b_by_rows, aligned)
+        self.launches: list[Launches | None] = [None, None]
+
+    def _kernels(self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, aligned: bool) -> tuple[Kernel, ...]:
+        """The kernel for these matrices, and one without a workspace if there is one."""
+        if not isinstance(mode, Kernel) and mode not in MODES:
+            raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
+        arch = self.place.device.arch if self.place else ARCH
+        kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
+        if kernel.host is not None:
+            raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+        if missing := kernel.missing_on(arch):
+            raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
+        if kernel.choose is not best.choose:  # which follows the orders, too
+            kernel = kernel.at(self.shape)
+        if not self.reads or (mode == "split" and not table().split_pays(self.shape)):
+            kernel = best
+        elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
+            found = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
+            if aligned:
+                found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+            if mode != "split":
+                raise BadSetting(f"sgemm: {found}: take best, or copy")
+            once(f"sgemm: {found}: best is used instead, which is slower")
+            kernel = best
+        of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
+        if kernel.choose is not None:
+            return tuple(of_best)
+        return (kernel, of_best[1]) if mode == "split" else (kernel,)
+
+
+_plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
 @cache
@@ -185,35 +216,71 @@ def _best(most_workspace: int, aligned: bool, a_by_columns: bool, b_by_columns: 
     return replace(rung("best"), choose=partial(choose, aligned=aligned, most_workspace=most_workspace, **orders))
 
 
-def _empty(like: Matrix, shape: tuple[int, int], by_rows: bool) -> Any:
-    """A new matrix of the library, on the device of another one."""
-    stored = shape if by_rows else shape[::-1]
-    if like.library == "torch":
-        made = like.array.new_empty(stored)
+def _empty(like: Any, plan: Plan) -> Any:
+    """A new C of the library, on the device of another matrix."""
+    size = plan.size[::-1] if plan.swapped else plan.size
+    if plan.library == "torch":
+        made = like.new_empty(size)
     else:
-        library = sys.modules[like.library]
-        with nullcontext() if like.device is None else library.cuda.Device(like.device):
-            made = library.empty(stored, np.float32)
-    return made if by_rows else made.T
+        with like.device if plan.place else nullcontext():
+            made = sys.modules[plan.library].empty(size, np.float32)
+    return made.T if plan.swapped else made
 
 
-def _emulate(kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
+def _emulate(plan: Plan, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
     """Multiply NumPy arrays. Raises BadSetting for a large product."""
-    if shape.flops > MOST_EMULATED:
-        raise BadSetting(f"sgemm: {shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
+    if plan.shape.flops > MOST_EMULATED:
+        raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
     device = EmulatedDevice(races=False)
-    in_a, in_b, in_c = (device.upload(one.array if one.by_rows else one.array.T) for one in (a, b, c))
-    kernel.load(device).enqueue(shape, alpha, in_a, in_b, beta, in_c)
-    c.array[...] = device.download(in_c).reshape(c.shape)
+    in_a, in_b, in_c = (device.upload(one if one.flags.c_contiguous else one.T) for one in (a, b, c))
+    plan.kernels[0].load(device).enqueue(plan.shape, alpha, in_a, in_b, beta, in_c)
+    c[...] = device.download(in_c).reshape(c.shape)
+
+
+class Launches:
+    """A kernel's launches at a shape, for one caller at a time. CuPy packs a launch's arguments anew each time; here
+    the driver copies them from where they stay. workspace: elements that it needs.
+    """
+
+    def __init__(self, shape: Shape, launches: Sequence[Any], workspace: int) -> None:
+        driver, self.workspace = sys.modules["cupy"].cuda.driver, workspace
+        self._error = driver.CUDADriverError
+        values: dict[str, Any] = {one.name: ctype_of(one)() for one in SGEMM.signature}
+        values["workspace"] = ctypes.c_void_p()
+        for name, size in zip(SIZES, (shape.m, shape.n, shape.k), strict=True):
+            values[name].value, values[WIDE + name] = size, ctypes.c_int64(size)
+        self._given = [values[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
+        places = [ctypes.addressof(values[name]) for name in launches[0][0].arguments]  # the same for each pass
+        arguments = (ctypes.c_void_p * len(places))(*places)
+        self._kept = values, arguments, launches  # what the driver reads, and the modules of the functions
+        self._launches: list[tuple[Any, tuple[int, ...]]] = []
+        for kernel, compiled, grid, block in launches:
+            threads = (block,) if isinstance(block, int) else block
+            numbers = compiled.function.kernel.ptr, *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
+            name, others = ("CooperativeKernel", ()) if kernel.program.cooperative else ("Kernel", (0,))
+            launch = partial(getattr(driver, f"launch{name}"), *numbers)
+            self._launches.append((launch, (ctypes.addressof(arguments), *others)))
+
+    def enqueue(self, stream: int, *given: float) -> None:
+        """Enqueue them. given: alpha, the addresses of A and B, beta, and those of C and the workspace. Raises
+        LaunchFailed.
+        """
+        for value, now in zip(self._given, given, strict=True):
+            value.value = now
+        try:
+            for launch, arguments in self._launches:
+                launch(stream, *arguments)
+        except self._error as error:
+            raise LaunchFailed(f"launching a kernel: {error}") from error
 
 
 class OnGpu:
-    """Multiplies arrays on one GPU. device: a CudaDevice, whose stream becomes the current one of each call."""
+    """Multiplies matrices on one GPU. device: a CudaDevice. context: of CUDA."""
 
-    def __init__(self, number: int, device: Any) -> None:
-        self.number, self.device = number, device
-        self._lock = threading.Lock()
-        self._loaded: dict[tuple[Kernel, str], Loaded] = {}
+    def __init__(self, number: int, device: Any, context: int) -> None:
+        self.number, self.device, self.context = number, device, context
+        self._lock = threading.Lock()  # a plan's arguments and a stream's workspace are for one caller at a time
+        self._loaded: dict[Kernel, Loaded] = {}
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
         self._in_graphs: list[Any] = []  # a graph uses them whenever it is launched
 
@@ -225,74 +292,69 @@ class OnGpu:
         from worklog.gpu.cuda import CudaDevice
 
         with cupy.cuda.Device(number):
-            return cls(number, CudaDevice())
+            return cls(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent())
 
-    def launch(
-        self, kernels: Sequence[Kernel], shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix
-    ) -> None:
-        """Enqueue the first one, or the second one where memory is too short, on the library's current stream."""
-        with self._lock, self.current(a.library) as (handle, capturing):
-            if len(kernels) > 1:
-                warn_of_a_stale_table(*self.identity())
-            subject = self._prepared(kernels, shape, handle, capturing)
-            at_a, at_b, at_c = (np.uint64(one.address) for one in (a, b, c))
-            subject.enqueue(shape, alpha, at_a, at_b, beta, at_c)
+    def launch(self, plan: Plan, alpha: float, a: int, b: int, beta: float, c: int) -> None:
+        """Enqueue the first kernel, or the second one where memory is too short, on the library's current stream. a, b,
+        c: addresses.
+        """
+        cuda = sys.modules["cupy"].cuda
+        context = cuda.driver.ctxGetCurrent
+        with self._lock, nullcontext() if context() == self.context else cuda.Device(self.number):
+            if context() != self.context:  # in a new thread
+                cuda.runtime.memGetInfo()
+            launches, workspace, stream = plan.launches[0], 0, self._stream(plan.library)
+            if launches is None or launches.workspace:
+                launches, workspace = self._with_workspace(plan, stream)
+            launches.enqueue(stream, alpha, a, b, beta, c, workspace)
 
-    @contextmanager
-    def current(self, library: str) -> Iterator[tuple[int, bool]]:
-        """The library's current stream as the device's: its handle, and whether a graph is captured on it."""
-        import cupy
+    def _stream(self, library: str) -> int:
+        """The handle of the library's current stream."""
+        if library == "torch":  # as torch.compile does: torch.cuda.current_stream() makes an object first, in 2 µs
+            return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(self.number))
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
-        from worklog.gpu.cuda import stream_of
-
-        with cupy.cuda.Device(self.number):
-            if library == "torch":
-                handle = int(sys.modules["torch"].cuda.current_stream(self.number).cuda_stream)
-                stream = stream_of(handle)
-            else:
-                stream = cupy.cuda.get_current_stream()
-                handle = int(stream.ptr)
-            self.device.stream = stream
-            # The legacy default stream can't be captured, and asking about it would end another stream's capture.
-            yield handle, bool(handle) and bool(cupy.cuda.runtime.streamIsCapturing(handle))
-
-    def identity(self) -> tuple[str, str]:
-        """The GPU's name and the driver's version."""
-        found = gpu()
-        return found.name, found.driver
-
-    def _subject(self, kernel: Kernel) -> Loaded:
-        """The kernel, compiled once, and again where a rung's file has changed."""
-        key = kernel, kernel.source
-        if key not in self._loaded:
-            loaded = kernel.load(self.device)
-            assert isinstance(loaded, Loaded)
-            self._loaded[key] = loaded
-        return self._loaded[key]
-
-    def _prepared(self, kernels: Sequence[Kernel], shape: Shape, handle: int, capturing: bool) -> Loaded:
-        """A kernel, compiled, with a workspace of this stream."""
-        for kernel in kernels:
-            if capturing and not ((kernel, kernel.source) in self._loaded and self._subject(kernel).is_ready(shape)):
-                raise BadSetting(f"sgemm: {kernel.name} at {shape} is new: {BEFORE}")
-            subject = self._subject(kernel)
-            needed, held = subject.workspace_elements(shape), self._workspaces.get(handle)
-            if needed and (held is None or held.size < needed):
+    def _with_workspace(self, plan: Plan, stream: int) -> tuple[Launches, int]:
+        """The launches of a kernel, and the address of this stream's workspace, 0 for none."""
+        # The legacy default stream can't be captured, and asking about it would end another stream's capture.
+        capturing = bool(stream) and bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream))
+        for number, kernel in enumerate(plan.kernels):
+            launches = plan.launches[number]
+            if launches is None:
+                launches = plan.launches[number] = self._prepared(plan, kernel, capturing)
+            if not launches.workspace:
+                return launches, 0
+            held = self._workspaces.get(stream)
+            if held is None or held.size < launches.workspace:
                 if capturing:
-                    raise BadSetting(f"sgemm: {shape} needs {4 * needed / 2**20:.1f} MiB of workspace: {BEFORE}")
+                    size = FLOAT_BYTES * launches.workspace / 2**20
+                    raise BadSetting(f"sgemm: {plan.shape} needs {size:.1f} MiB of workspace: {BEFORE}")
+                from worklog.gpu.cuda import stream_of
+
                 try:
-                    held = self._workspaces[handle] = self.device.allocate(needed)
+                    self.device.stream = stream_of(stream)
+                    held = self._workspaces[stream] = self.device.allocate(launches.workspace)
                 except OutOfMemory as error:
-                    if kernel is kernels[-1]:
+                    if kernel is plan.kernels[-1]:
                         raise
                     once(f"sgemm: {error}; best takes kernels without a workspace instead, which may be slower")
                     continue
-            if needed:
-                assert held is not None
-                subject.use_workspace(held)
-                self._in_graphs += [held] * (capturing and not any(held is one for one in self._in_graphs))
-            return subject
+            if capturing and not any(held is one for one in self._in_graphs):
+                self._in_graphs.append(held)
+            return launches, int(held.data.ptr)
         raise AssertionError("a kernel without a workspace needs no memory")
+
+    def _prepared(self, plan: Plan, kernel: Kernel, capturing: bool) -> Launches:
+        """A kernel's launches, compiled."""
+        if capturing and not (kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)):
+            raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
+        if len(plan.kernels) > 1 and (why := table().stale(gpu().name, gpu().driver)):
+            once(f"sgemm: {why}", 6)
+        if kernel not in self._loaded:
+            loaded = kernel.load(self.device)
+            assert isinstance(loaded, Loaded)
+            self._loaded[kernel] = loaded
+        return Launches(plan.shape, *self._loaded[kernel].launches_at(plan.shape))
 
 
 _on_gpu = cache(OnGpu.of)
@@ -302,10 +364,3 @@ _on_gpu = cache(OnGpu.of)
 def once(said: str, stacklevel: int = 5) -> None:
     """Warn of this once per process. stacklevel: of the line that calls sgemm."""
     warnings.warn(said, stacklevel=stacklevel)
-
-
-@cache
-def warn_of_a_stale_table(name: str, driver: str) -> None:
-    """Say so where best's table was made on another GPU or under another driver."""
-    if why := table().stale(name, driver):
-        once(f"sgemm: {why}")
