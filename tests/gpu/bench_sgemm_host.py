@@ -30,7 +30,6 @@ def calls_at(size: int) -> Calls:
 
     a, b, c = (torch.rand(size, size, device="cuda") for _ in range(3))
     of_cupy = [cupy.random.random((size, size), cupy.float32) for _ in range(2)]
-    naive = worklog.rung("naive")
     return {
         "torch.mm": lambda: torch.mm(a, b),
         "cupy.matmul": lambda: cupy.matmul(*of_cupy),
@@ -38,7 +37,6 @@ def calls_at(size: int) -> Calls:
         "sgemm split": lambda: worklog.sgemm(a, b, mode="split"),
         "sgemm fp32, C given": lambda: worklog.sgemm(a, b, c),
         "sgemm fp32 of CuPy": lambda: worklog.sgemm(*of_cupy),
-        "the rung naive": lambda: naive(a, b),
     }
 
 
