@@ -15,6 +15,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
 from worklog.lab.exercises import EXERCISES
+from worklog.lab.notebooks import sources
 from worklog.runs.comparison import KNOWN, open_comparison
 
 FACTOR_2 = PLAIN.replace("alpha * acc :", "2.0f * alpha * acc :")
@@ -103,6 +104,20 @@ def test_without_an_answer_it_says_what_is_wanted() -> None:
     ] * len(EXERCISES)
     with pytest.raises(BadSetting, match="no notebook '99'"):
         lab.check_answer("99", 1)
+
+
+@pytest.mark.parametrize("barrier", ["complete", "read"])
+def test_a_missing_barrier_passes_the_articles_rule_because_the_emulators_results_are_right(barrier: str) -> None:
+    [source] = sources(["04"])
+    right = source.read_text(encoding="utf-8").partition('RIGHT = """\\\n')[2].partition('"""')[0]
+    graded = lab.check_answer("04", right.replace(f"__syncthreads();  // {barrier}", ""))
+    assert graded.right, graded
+    assert re.search(r"= \d\.\de-07 .*shared-race.* addresses", graded.feedback, re.DOTALL), graded
+
+
+def test_an_access_outside_of_c_fails_the_articles_rule_too() -> None:
+    graded = lab.check_answer("04", PLAIN.replace(" || col >= N", ""))
+    assert not graded.right and "out-of-bounds" in graded.feedback
 
 
 def test_the_feedback_is_read_out_and_is_text() -> None:
