@@ -153,14 +153,15 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 # %% [markdown]
 # ## Gremlin 4: the cold start
 #
-# The first launch of a kernel has costs that later ones do not have, such as loading its module. (The kernel is compiled
-# and the CUDA context exists by then. If you time a whole program, they are included too.) We believed that the clock
-# is still rising then, too. The last line shows whether it was.
+# The first launch of a kernel has costs that later ones do not have, such as loading its module. (The kernel is
+# compiled and the CUDA context exists by then. If you time a whole program, they are included too.) We believed that
+# the clock is still rising then, too. The last line shows whether it was.
 
 # %%
 unbiased, biased = compare("warptiled", [1024], warmup="none")
-first = biased.samples["us"][0]
+first, middle = biased.samples["us"][0], np.median(biased.samples["us"]) - worklog.open_run().calibration["offset_us"]
 print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the unbiased time")
+print(f"the median of all {len(biased.samples['us'])} launches: {middle:.1f} µs, {middle / unbiased.us - 1:+.1%}")
 began, *later = biased.samples["sm_mhz"]
 print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(later):.0f} MHz in the later ones")
 
@@ -169,7 +170,9 @@ print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(later):.0f} MH
 # per first launch, for a kernel of 35 µs as for one of 4 ms. The recording does not split it up.
 #
 # The median of many launches ignores the first one, which is one reason to use a median. A mean includes it, and a
-# single launch is nothing else. The fix is to warm up *until time and clock are steady*. A fixed number of warm-up
+# single launch is nothing else. So does the harness's own value in the first line, with a wide interval: it is the mean
+# over the placements of the buffers ([02_the_harness](02_the_harness.ipynb), section 7), and the first launch is alone
+# in the first placement. The fix is to warm up *until time and clock are steady*. A fixed number of warm-up
 # launches may be enough on one machine and too small on the next.
 
 # %% [markdown]

@@ -137,8 +137,8 @@ ways = {
 }
 for name, settings in ways.items():
     m = worklog.results(["vectorized"], [1024], **settings).measurements[0]
-    first = m.samples["us"][0] - overhead
-    print(f"{name:18} first {first:7.1f} µs   median {m.us:7.1f} µs")
+    us = np.array(m.samples["us"]) - overhead
+    print(f"{name:18} first {us[0]:7.1f} µs   median {np.median(us):7.1f} µs")
 
 # %% [markdown]
 # How long should a warm-up take? A fixed number of launches may be too small on the next machine. So the harness takes
@@ -261,18 +261,37 @@ for name, ratios in {"forward": one / again, "backward": again / one}.items():
 # pool (`placement="varied"`). The value is the mean over at least nine placements, and the interval includes the
 # variation between them. With `placement="fixed"`, it includes the launches alone.
 #
+# How large is it? The medians of placements also differ because each has a few noisy launches. So compare their spread
+# with the spread of the same samples in shuffled groups, where the placement cannot matter:
+
+
+# %%
+def spread(us, groups):
+    """The standard deviation of the medians of groups of samples."""
+    return np.std([np.median(us[groups == group]) for group in np.unique(groups)])
+
+
+rng = np.random.default_rng(0)
+for kernel in ("vectorized", "cuBLAS"):
+    m = worklog.results([kernel], [256]).measurements[0]
+    counts = np.array(m.samples["counts"], bool)
+    us, place = np.array(m.samples["us"])[counts], np.array(m.samples.get("placement") or 0 * counts)[counts]
+    chance = [spread(us, rng.permutation(place)) for _ in range(1000)]
+    more = np.mean(np.array(chance) >= spread(us, place))
+    print(f"{kernel}, {len(us)} samples in {len(set(place))} placements: {spread(us, place) / m.us:.2%}", end="; ")
+    print(f"shuffled {np.mean(chance) / m.us:.2%}, and as large in {more:.1%} of draws")
+
+# %% [markdown]
+# For `vectorized`, the placement shows: shuffling does not give its spread. For cuBLAS at 256, we took the distance of
+# its placements for an effect of the buffers. Most of it is the noise of its launches: shuffling gives nearly as much.
+#
 # A third part can't be seen within one process: the event overhead, and the gap between two kernels of one launch,
 # differ between processes. For long launches that is negligible. The harness adds it from a recording
 # ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6), and a measurement shows all parts of its interval:
-# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256, by placement:
+# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256:
 
 # %%
-m = worklog.results(["cuBLAS"], [256]).measurements[0]
-counts = np.array(m.samples["counts"], bool)
-us, place = np.array(m.samples["us"])[counts] - overhead, np.array(m.samples.get("placement") or 0 * counts)[counts]
-medians = np.array([np.median(us[place == one]) for one in np.unique(place)])
-print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
-print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
+print(f"{m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
 for kernels in (1, 2):
     half = process_half_us(kernels)
     print(f"of {process_label([kernels])}: ±{half:.2f} µs, {half / m.us:.1%} of it")
