@@ -288,10 +288,12 @@ for kernel in ("vectorized", "cuBLAS"):
 # A third part can't be seen within one process: the event overhead, and the gap between two kernels of one launch,
 # differ between processes. For long launches that is negligible. The harness adds it from a recording
 # ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6), and a measurement shows all parts of its interval:
-# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256:
+# of launches, of placement and of process. (Older runs lack the last one.) In a ratio, what both kernels share cancels.
+# cuBLAS at 256:
 
 # %%
-print(f"{m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
+included = "with" if m.us_process else "without"
+print(f"{m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs, {included} the part of process")
 for kernels in (1, 2):
     half = process_half_us(kernels)
     print(f"of {process_label([kernels])}: ±{half:.2f} µs, {half / m.us:.1%} of it")

@@ -498,8 +498,8 @@ lab.check_answer("04", answer)
 # 2. Several are in the list above: the last K tile, M and N mixed up, and the missing bounds. Edge shapes show all of
 #    them, by a wrong element or by an access outside a matrix at the launch.
 # 3. `precision`, which uses the random data that is timed, and `every timed launch`, which checks each timed output.
-# 4. In the emulator's order of execution no result is wrong, so a comparison has nothing to find; the addresses show the
-#    race. On a GPU, results may be wrong: section 6 has one such kernel that the rule passes and one that it fails.
+# 4. In the emulator's order of execution no result is wrong, so a comparison has nothing to find; the addresses show
+#    the race. On a GPU, results may be wrong: section 6 has one such kernel that the rule passes and one that it fails.
 #
 # </details>
 #
