@@ -103,15 +103,16 @@ print(*gpu.lines, sep="\n")
 # %% [markdown]
 # From the top:
 #
-# - `draw_place`: launches are described to the GPU in a ring buffer, and a short kernel takes longer from some entries
-#   than from others. This loop is so regular that one kernel would always get the good entries. So the harness enqueues
-#   a random number of empty kernels.
+# - `draw_place`: launches are described to the GPU in a ring buffer. On the H200 on which the harness was built, a
+#   short kernel took longer from some entries than from others (no recording here holds this). This loop is so regular
+#   that one kernel would always get the good entries. So the harness enqueues a random number of empty kernels.
 # - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
 # - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
 #   the launch bubble.
 # - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2, and notes when it ends.
 # - Between the two events is only the launch. The flush, the new inputs and the projection are *outside*.
-# - The host waits, so that nothing is queued behind the sample: fetching more commands costs the GPU time.
+# - The host waits, so that nothing is queued behind the sample. A GPU fetches its commands a few at a time, and a fetch
+#   could fall between the events.
 #
 # The same follows for cuBLAS, at nearly the same clock and temperature. At the end, the harness reads the reason for
 # throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time from the end of
@@ -306,8 +307,8 @@ for kernels in (1, 2):
 # - **The launch bubble.** Between two events on an empty stream, the GPU waits for the host.
 # - **The event pair has a length.** This is the event overhead of section 1; here it is not removed.
 # - **One place.** The buffers stay where they are, as in section 7.
-# - **Easy data.** Zeros draw less power. If power limits the clock, zeros are faster. Otherwise the time does not
-#   change, and zeros still hide wrong results.
+# - **Easy data.** Zeros draw less power (not measured in this recording). If power limits the clock, zeros are faster.
+#   Otherwise the time does not change, and zeros still hide wrong results.
 
 # %%
 from worklog.runs.ablation import effect_in_words, effects

@@ -147,7 +147,7 @@ for l2 in ("flush", "warm"):
 # Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them
 # in the cache. But a warm time must not be compared with a cold one. (At 2048 both groups read the same, although the
 # matrices fit into L2: [06_roofline](06_roofline.ipynb), section 5.) CuPy's benchmark has a warm L2, but no blocking
-# kernel, so the launch bubble lengthens its times, by about as much at each size:
+# kernel, so the launch bubble lengthens its times, and it keeps the event overhead. Both are constants:
 
 # %%
 for size in sizes:
