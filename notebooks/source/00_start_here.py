@@ -158,11 +158,13 @@ lab.check_answer("00", answer)
 # <details><summary>Answers</summary>
 #
 # 1. Its tile is 64 × 64, the tile of later rungs at least 128 × 128. At 1024, tiles of 128 × 128 make 8 × 8 = 64 blocks
-#    for the 132 multiprocessors of an H200, so half of them have no work. At 4096 there are enough blocks for the
-#    larger tile to pay off.
+#    for the 132 multiprocessors of an H200, so half of them have no work, and each of the others has a single block.
+#    The blocks of `tiles_1d` keep all of them busy. At 4096 there are enough blocks for the larger tile to pay off.
+#    ([06_roofline](06_roofline.ipynb), section 6, separates the two effects.)
 # 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so
 #    it reads about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as
-#    its launch, and the same mistake can even make it look slow.
+#    its launch. Of a kernel that is shorter than its launch, the same mistake makes a slow one: the next notebook shows
+#    cuBLAS.
 #
 # </details>
 #

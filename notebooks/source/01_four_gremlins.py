@@ -35,7 +35,7 @@ worklog.open_run().label
 # One picture first: the time that we want to measure, and what the four gremlins do to it on this machine.
 
 # %%
-ablation = worklog.ablate("vectorized", [256, 1024, 4096])
+ablation = worklog.ablate("vectorized", [256, 1024, 2048, 4096])
 plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 
 # %% [markdown]
@@ -84,11 +84,15 @@ for name, samples in {"ignored": read, "watched": read[kept]}.items():
 cycles = read * sinking
 print(f"the same samples in clock cycles: {cycles.min() / 1e6:.3f} to {cycles.max() / 1e6:.3f} million")
 print(f"tolerance of the watched clock: {CLOCK_TOLERANCE:.0%}")
+slope = np.polyfit(np.log(mhz), np.log(us), 1)[0]
+print(f"the recorded samples: at a clock 1 % lower, the kernel takes {-slope:.1f} % longer")
 
 # %% [markdown]
 # If the clock is ignored, the drift is in the number. If it is watched, samples beyond the tolerance do not count and
-# are taken again. If most samples are beyond it, as here, the result says that the clock has shifted. In clock cycles
-# the kernel takes as long as before, because it waits for arithmetic, which runs at the SM clock.
+# are taken again. If most samples are beyond it, as here, the result says that the clock has shifted. The simulation
+# assumes that the time is inversely proportional to the clock, so in clock cycles the kernel takes as long as before.
+# The last line tests this on the samples themselves. Not all kernels are like that: section 6 of
+# [09_harnesses_compared](09_harnesses_compared.ipynb) has others.
 
 # %% [markdown]
 # ## Gremlin 2: the launch is asynchronous
@@ -96,10 +100,13 @@ print(f"tolerance of the watched clock: {CLOCK_TOLERANCE:.0%}")
 # A launch puts the kernel into a queue and returns. A host clock around the launch measures the queueing. There are two
 # signs of this mistake. The first: the time hardly depends on the size, although the work from the first row to the
 # last grows by a factor of 4096. At a small size, the launch can even take longer than the kernel, and the same mistake
-# makes the kernel look slow.
+# makes the kernel look slow, as cuBLAS in the last line.
 
 # %%
 unbiased, biased = compare("warptiled", [256, 1024, 4096], timer="host")
+host = np.median(worklog.results(["warptiled"], [256], timer="host").measurements[0].samples["baseline_us"])
+events = worklog.results(["cuBLAS"], [256]).measurements[0].us
+print(f"    cuBLAS at 256: {events:10.1f} µs, with timer = host {host:10.1f} µs  {host / events - 1:+8.1%}")
 
 # %% [markdown]
 # The second sign: the rate at the last size is above the peak of the hardware.
@@ -124,45 +131,56 @@ unbiased, biased = compare("warptiled", [256, 1024, 4096], queue=False)
 # harness flushes L2 before each launch, outside the event pair, by writing twice the size of L2.
 
 # %%
-unbiased, biased = compare("vectorized", [256, 1024, 4096], l2="warm")
+unbiased, biased = compare("vectorized", [256, 1024, 2048, 4096], l2="warm")
 visible = abs(biased.us / unbiased.us - 1) > 0.01
 print(f"at 4096, the article's example, a warm L2 changes the time by {'more' if visible else 'less'} than 1 %")
 
 # %% [markdown]
 # The effect depends on the size. The article expects a warm L2 to shorten the time at 4096, too. The picture shows how
-# much of the matrices fits into L2 at each size. (It states rates: where a time falls by a percentage, the rate rises
-# by a larger one.)
+# much of the matrices fits into L2 at each size, and the effect beside it. (It states rates: where a time falls by a
+# percentage, the rate rises by a larger one.)
 
 # %%
 plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 
 # %% [markdown]
-# If the matrices do not fit, a launch evicts its own inputs before it ends, so the next launch finds little in L2. At
-# 4096 there is also enough arithmetic to hide the memory traffic ([06_roofline](06_roofline.ipynb) counts it). If you
-# test a harness only at 4096, you do not see that it needs a flush.
+# We believed that the effect ends where the matrices no longer fit. It ends before: at 2048, the matrices fit into the
+# 60 MiB of an H200's L2, and this kernel gains nothing. What it gains below is not bandwidth either, but latency: it
+# waits for each K tile ([06_roofline](06_roofline.ipynb), section 5, counts the cycles). At 4096 the matrices do not
+# fit, and all their bytes from memory take about 1 % of the time. If you test a harness only at 2048 or 4096, you do
+# not see that it needs a flush.
 
 # %% [markdown]
 # ## Gremlin 4: the cold start
 #
-# The first launch of a kernel loads its module, and the clock is still rising. (The kernel is compiled and the CUDA
-# context exists by then. If you time a whole program, they are included too.)
+# The first launch of a kernel has costs that later ones do not have, such as loading its module. (The kernel is
+# compiled and the CUDA context exists by then. If you time a whole program, they are included too.) We believed that
+# the clock is still rising then, too. The last line shows whether it was.
 
 # %%
 unbiased, biased = compare("warptiled", [1024], warmup="none")
-first = biased.samples["us"][0]
+first, middle = biased.samples["us"][0], np.median(biased.samples["us"]) - worklog.open_run().calibration["offset_us"]
 print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the unbiased time")
+print(f"the median of all {len(biased.samples['us'])} launches: {middle:.1f} µs, {middle / unbiased.us - 1:+.1%}")
+began, *later = biased.samples["sm_mhz"]
+print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(later):.0f} MHz in the later ones")
 
 # %% [markdown]
+# In the recording, the clock was up: the calibration of the harness ran before. What remains is a cost of 0.1 to 0.3 ms
+# per first launch, for a kernel of 35 µs as for one of 4 ms. The recording does not split it up.
+#
 # The median of many launches ignores the first one, which is one reason to use a median. A mean includes it, and a
-# single launch is nothing else. The fix is to warm up *until time and clock are steady*. A fixed number of warm-up
+# single launch is nothing else. So does the harness's own value in the first line, with a wide interval: it is the mean
+# over the placements of the buffers ([02_the_harness](02_the_harness.ipynb), section 7), and the first launch is alone
+# in the first placement. The fix is to warm up *until time and clock are steady*. A fixed number of warm-up
 # launches may be enough on one machine and too small on the next.
 
 # %% [markdown]
 # ## All four
 #
-# The effects do not add up. With a host clock, it hardly matters whether L2 is warm or cold, because the host does not
-# wait for the kernel. The measured time is the host's own, and it varies as well: compare with `timer` alone in the
-# picture below. All four at once:
+# The effects do not add up. The host does not wait for the kernel, so with a host clock the kernel's time is not in the
+# number, and neither is what a warm L2 saves of it. The measured time is the host's own, and it differs from one
+# measurement to the next: compare with `timer` alone in the picture below. All four at once:
 
 # %%
 four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.Harness.fixes() if pitfall.article}
@@ -211,10 +229,12 @@ lab.check_answer("01", answer)
 #
 # <details><summary>Answers</summary>
 #
-# 1. Almost none. The kernel takes so long that a launch bubble, a warm cache and a first launch are negligible. This is
-#    why the gremlins survive: they have no effect on long kernels, with which many harnesses are tested.
+# 1. Almost none. The kernel takes so long that a launch bubble and a first launch are negligible. A warm cache saves
+#    this kernel nothing at any size, not even at 256. A harness that is tested with such kernels only does not show its
+#    gremlins.
 # 2. The panel above shows a pair. For `vectorized` at 1024, the warm L2 shortens the time and the empty queue lengthens
-#    it, so the sum looks plausible although both parts are wrong. Try the same pair at 256.
+#    it, so the sum looks plausible although both parts are wrong. The share of cuBLAS is further off than either alone
+#    makes it: the launch bubble lengthens cuBLAS more. Try the same pair at 256.
 #
 # </details>
 #

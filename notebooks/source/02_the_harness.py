@@ -103,15 +103,16 @@ print(*gpu.lines, sep="\n")
 # %% [markdown]
 # From the top:
 #
-# - `draw_place`: launches are described to the GPU in a ring buffer, and a short kernel takes longer from some entries
-#   than from others. This loop is so regular that one kernel would always get the good entries. So the harness enqueues
-#   a random number of empty kernels.
+# - `draw_place`: launches are described to the GPU in a ring buffer. On the H200 on which the harness was built, a
+#   short kernel took longer from some entries than from others (no recording here holds this). This loop is so regular
+#   that one kernel would always get the good entries. So the harness enqueues a random number of empty kernels.
 # - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
 # - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
 #   the launch bubble.
 # - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2, and notes when it ends.
 # - Between the two events is only the launch. The flush, the new inputs and the projection are *outside*.
-# - The host waits, so that nothing is queued behind the sample: fetching more commands costs the GPU time.
+# - The host waits, so that nothing is queued behind the sample. A GPU fetches its commands a few at a time, and a fetch
+#   could fall between the events.
 #
 # The same follows for cuBLAS, at nearly the same clock and temperature. At the end, the harness reads the reason for
 # throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time from the end of
@@ -137,8 +138,8 @@ ways = {
 }
 for name, settings in ways.items():
     m = worklog.results(["vectorized"], [1024], **settings).measurements[0]
-    first = m.samples["us"][0] - overhead
-    print(f"{name:18} first {first:7.1f} µs   median {m.us:7.1f} µs")
+    us = np.array(m.samples["us"]) - overhead
+    print(f"{name:18} first {us[0]:7.1f} µs   median {np.median(us):7.1f} µs")
 
 # %% [markdown]
 # How long should a warm-up take? A fixed number of launches may be too small on the next machine. So the harness takes
@@ -174,10 +175,13 @@ for statistic in ("median", "mean", "min", "first"):
 #
 # The interval assumes no normal distribution. Each sample is below the true median with probability 1/2, so the
 # binomial distribution gives the ranks between which the median lies; where 95 % falls between two ranks, the interval
-# is interpolated. The usual interval, mean ± 1.96 σ/√n, assumes a normal distribution. A test with noise as skewed as a
-# GPU's: how many intervals of 1000 simulated measurements contain the true value?
+# is interpolated. The usual interval, mean ± 1.96 σ/√n, assumes a normal distribution. We believed that a GPU's noise
+# is far from normal. The samples above are nearly symmetric. So here is a test with noise that is far more skewed: how
+# many intervals of 1000 simulated measurements contain the true value?
 
 # %%
+skewness = np.mean(((us - us.mean()) / us.std()) ** 3)
+print(f"skewness: {skewness:.1f} in the chart, {(np.e + 2) * np.sqrt(np.e - 1):.1f} in the simulation, 0 if normal")
 rng, true_median, true_mean = np.random.default_rng(0), np.exp(0.0), np.exp(0.5)
 for n in (24, 100):
     draws = [rng.lognormal(0.0, 1.0, n) for _ in range(1000)]
@@ -261,18 +265,39 @@ for name, ratios in {"forward": one / again, "backward": again / one}.items():
 # pool (`placement="varied"`). The value is the mean over at least nine placements, and the interval includes the
 # variation between them. With `placement="fixed"`, it includes the launches alone.
 #
+# How large is it? The medians of placements also differ because each has a few noisy launches. So compare their spread
+# with the spread of the same samples in shuffled groups, where the placement cannot matter:
+
+
+# %%
+def spread(us, groups):
+    """The standard deviation of the medians of groups of samples."""
+    return np.std([np.median(us[groups == group]) for group in np.unique(groups)])
+
+
+rng = np.random.default_rng(0)
+for kernel in ("vectorized", "cuBLAS"):
+    m = worklog.results([kernel], [256]).measurements[0]
+    counts = np.array(m.samples["counts"], bool)
+    us, place = np.array(m.samples["us"])[counts], np.array(m.samples.get("placement") or 0 * counts)[counts]
+    chance = [spread(us, rng.permutation(place)) for _ in range(1000)]
+    more = np.mean(np.array(chance) >= spread(us, place))
+    print(f"{kernel}, {len(us)} samples in {len(set(place))} placements: {spread(us, place) / m.us:.2%}", end="; ")
+    print(f"shuffled {np.mean(chance) / m.us:.2%}, and as large in {more:.1%} of draws")
+
+# %% [markdown]
+# For `vectorized`, the placement shows: shuffling does not give its spread. For cuBLAS at 256, we took the distance of
+# its placements for an effect of the buffers. Most of it is the noise of its launches: shuffling gives nearly as much.
+#
 # A third part can't be seen within one process: the event overhead, and the gap between two kernels of one launch,
 # differ between processes. For long launches that is negligible. The harness adds it from a recording
 # ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6), and a measurement shows all parts of its interval:
-# of launches, of placement and of process. In a ratio, what both kernels share cancels. cuBLAS at 256, by placement:
+# of launches, of placement and of process. (Older runs lack the last one.) In a ratio, what both kernels share cancels.
+# cuBLAS at 256:
 
 # %%
-m = worklog.results(["cuBLAS"], [256]).measurements[0]
-counts = np.array(m.samples["counts"], bool)
-us, place = np.array(m.samples["us"])[counts] - overhead, np.array(m.samples.get("placement") or 0 * counts)[counts]
-medians = np.array([np.median(us[place == one]) for one in np.unique(place)])
-print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
-print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
+included = "with" if m.us_process else "without"
+print(f"{m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs, {included} the part of process")
 for kernels in (1, 2):
     half = process_half_us(kernels)
     print(f"of {process_label([kernels])}: ±{half:.2f} µs, {half / m.us:.1%} of it")
@@ -285,8 +310,8 @@ for kernels in (1, 2):
 # - **The launch bubble.** Between two events on an empty stream, the GPU waits for the host.
 # - **The event pair has a length.** This is the event overhead of section 1; here it is not removed.
 # - **One place.** The buffers stay where they are, as in section 7.
-# - **Easy data.** Zeros draw less power. If power limits the clock, zeros are faster. Otherwise the time does not
-#   change, and zeros still hide wrong results.
+# - **Easy data.** Zeros draw less power (not measured in this recording). If power limits the clock, zeros are faster.
+#   Otherwise the time does not change, and zeros still hide wrong results.
 
 # %%
 from worklog.runs.ablation import effect_in_words, effects

@@ -89,8 +89,8 @@ for name, rung in counted.rungs.items():
 
 # %% [markdown]
 # If the rate is above the roof of L2, then L1 served at least the difference. (A rate of `naive` near the roof of L2 is
-# a coincidence: exercise 2 finds its limit.) From `shared` on, L2 is not the limit. But these kernels are still far
-# below the FP32 roof, so there must be another limit.
+# a coincidence: exercise 2 finds its limit, and the counters of section 4 show its L2 idle.) From `shared` on, L2 is
+# not the limit. But these kernels are still far below the FP32 roof, so there must be another limit.
 #
 # ## 3. Right, and up
 #
@@ -129,47 +129,94 @@ for name, rung in counted.rungs.items():
 
 # %% [markdown]
 # This is the limit of the rungs from `shared` to `vectorized`. Each idea raises it: a column per thread, then a tile
-# per thread, then loads of 16 bytes. The rungs after them are limited by the FP32 roof. What remains between them and
-# that roof are issue slots and register banks, which no roofline shows.
-# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) shows what each rung changes.
-#
-# ## 5. The effect of a flush at 4096
-#
-# The article's example has this size, and it warns of a warm L2. How long do the compulsory bytes take if all of them
-# come from memory?
+# per thread, then loads of 16 bytes. Is it also what they wait for? Nsight Compute's counters, recorded at 2048, show
+# how busy each unit was:
 
 # %%
-m = run.select("vectorized")[0]
-moved = m.problem.compulsory_bytes / 1e6
-warm = worklog.results(["vectorized"], [4096], l2="warm").measurements[0]
-print(f"{moved:.0f} MB at {copy:.2f} TB/s: {moved / copy:.0f} of {m.us:.0f} µs")
-print(f"flushed {m.us:.0f} µs, warm {warm.us:.0f} µs: {round(warm.us / m.us - 1, 3) + 0.0:+.1%}")
+from worklog.analysis.counters import counters
+
+counters([name for name in counted.rungs if name in rates])
 
 # %% [markdown]
-# A warm L2 saves at most the first number, and the arithmetic hides the memory traffic. The article expects an inflated
-# number at this size; the last line shows whether there is one. A flush is still right: you do not know in advance
-# which kernels and sizes need it.
+# From `shared` to `vectorized`, the pipe of L1 and shared memory is the busiest unit. After them, the FP32 roof is the
+# lowest limit that we can count. We believed that it limits these rungs, too. The counters refute that for
+# `conflict_free`: no unit is busy for more than 70 % of the time. The next rung has the same tile and the same w. It
+# only fetches the next tile during this one, which hides the latency of memory and saves one barrier per tile:
+
+# %%
+for size in (2048, 4096):
+    waits, hides = (worklog.results([name], [size]).measurements[0] for name in ("conflict_free", "double_buffered"))
+    faster = waits.us / hides.us - 1
+    print(f"{size}: conflict_free {waits.us:.0f} µs, double_buffered {hides.us:.0f} µs, {faster:+.0%}")
+
+# %% [markdown]
+# So `conflict_free` waits for latencies, which no roofline shows. In the rungs from `double_buffered` to `warptiled`,
+# the FP32 cores are busy for about two thirds to three quarters of the time. That is nearer to their roof, and still
+# not at it. These counters do not tell what is between. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) shows
+# what each rung changes.
+#
+# ## 5. The effect of a flush
+#
+# The article's example has size 4096, and it warns of a warm L2. How long do the compulsory bytes take if all of them
+# come from memory? We believed that a warm L2 saves at most this time. Two kernels, compared in clock cycles, since the
+# clocks of two measurements differ:
+
+# %%
+extra = known["cold_cycles"] - known["warm_cycles"]
+print(f"calibration: a read takes {extra:.0f} cycles longer from memory than from L2")
+for name in ("vectorized", "warptiled"):
+    for size in (256, 512, 1024, 2048, 4096):
+        flushed, warm = (worklog.results([name], [size], l2=l2).measurements[0] for l2 in ("flush", "warm"))
+        bytes_us = flushed.problem.compulsory_bytes / copy / 1e6
+        cycles = flushed.us * flushed.sm_mhz - warm.us * warm.sm_mhz
+        saved = f"{cycles / flushed.sm_mhz:5.1f} of {flushed.us:6.1f} µs, {cycles:6.0f} cycles"
+        per_tile = cycles / size * run.kernels[name]["tile"]["BK"]
+        print(f"{name:10} {size:4}: all bytes {bytes_us:4.1f} µs; a warm L2 saves {saved}, {per_tile:4.0f} per K tile")
+
+# %% [markdown]
+# At 4096 the matrices do not fit into L2, and a warm L2 saves less than the time of all bytes. (The article expects an
+# inflated number at this size.) At the small sizes, `vectorized` saves a multiple of it, so the belief was wrong: it
+# holds for a kernel that keeps memory busy. `vectorized` copies a K tile, waits for it, and only then computes. So it
+# waits for the latency of memory once per tile, and what it saves per tile is somewhat more than the calibration's
+# difference for one read. `warptiled` fetches the next tile during this one, and saves about as many cycles once per
+# launch.
+#
+# "The matrices fit" does not explain it either. At 2048, A, B and C take 48 MiB and fit into the 60 MiB of an H200's
+# L2, and neither kernel saves a visible time. The cause is not in the recording. (At 2048 there are more blocks than
+# multiprocessors. One block could compute while another one waits, but no measurement here separates this from other
+# causes.) A flush is still right: you do not know in advance which kernels and sizes need it.
 #
 # ## 6. The size
 #
-# A roofline does not contain the amount of work. The same kernels at other sizes:
+# A roofline does not contain the amount of work. The same kernels at other sizes, as a share of the ceiling of the
+# whole GPU, and of those multiprocessors that have a block:
 
 # %%
+from worklog.kernel import occupancy
+
 sizes = (256, 512, 1024, 2048, 4096, 8192)
-by_size = worklog.results(["tiles_1d", "warptiled", "cuBLAS"], sizes)
-for size in sizes:
-    shape, cells = worklog.Shape.of(size), []
-    for m in by_size.select(shape=shape):
-        tile = by_size.kernels[m.kernel].get("tile")
-        blocks = f"{(size // tile['BM']) * (size // tile['BN']):6} blocks" if tile else ""
-        cells.append(f"{m.kernel} {m.of_ceiling:5.1%} {blocks}")
-    print(f"{size:5}: {shape.flops / shape.compulsory_bytes:6.0f} FLOP/B  ", "  ".join(cells))
+by_size = worklog.results(["tiles_1d", "autotuned", "warptiled", "cuBLAS"], sizes)
+arch = "sm_" + "".join(map(str, paper["compute_capability"]))
+for name in ("tiles_1d", "autotuned", "warptiled"):
+    built = by_size.kernels[name]
+    at_once = occupancy(arch, built["block"], built["registers"], built["shared_bytes"]).blocks
+    print(f"{name}: at most {at_once} on a multiprocessor")
+    for m in by_size.select(name):
+        x, y = worklog.rung(name).blocks(m.problem)
+        part = m.of_ceiling / min(1, x * y / paper["multiprocessors"])
+        print(f"  {m.problem.m:4}: {x * y:5} blocks, {m.of_ceiling:5.1%} of the GPU, {part:5.1%} of the busy part")
+print("cuBLAS", *(f"{m.problem.m}: {m.of_ceiling:.1%}" for m in by_size.select("cuBLAS")))
+for shape in map(worklog.Shape.of, (sizes[0], sizes[-1])):
+    print(f"{shape}: {shape.flops / shape.compulsory_bytes:.0f} FLOP per compulsory byte")
 
 # %% [markdown]
 # Even at the smallest size, the compulsory intensity is to the right of both ridges, but no kernel is near a roof
-# there. The number of blocks is the reason: with a large tile there are fewer blocks than multiprocessors. A
-# multiprocessor without a block has no work, and cannot take over a part of another block's K loop. Small sizes need
-# small tiles, large sizes need large tiles, and no single rung is the fastest at all sizes. The whole ladder at 1024:
+# there. With a large tile there are fewer blocks than multiprocessors. A multiprocessor without a block has no work,
+# and cannot take over a part of another block's K loop. This is the largest part of the loss, but not all of it: at
+# 256, the busy part of `tiles_1d` and `warptiled` is slower than at 4096, too. There, a block is alone on its
+# multiprocessor, and no second one computes while it waits. `autotuned` is the test: of its blocks, a multiprocessor
+# holds one at any size, and its busy part is nearly as fast at 256 as at 4096. No single rung is the fastest at all
+# sizes. The whole ladder at 1024:
 
 # %%
 plots.roofline(worklog.results(shapes=[1024]), 1024)
@@ -212,9 +259,10 @@ lab.check_answer("06", answer)
 # 2. 33 lookups per multiply-add of a warp (32 lines of A, one of B), against four multiply-adds per cycle: 1 / 132 of
 #    the FP32 peak. On the H200 that is half a TFLOP/s, near the measured rate. (That it also has 132 multiprocessors is
 #    a coincidence.)
-# 3. 64 blocks on 132 multiprocessors: 48 % of the roof. The table of section 6 shows its share. It is lower because a
-#    block that is alone on its multiprocessor cannot hide its latencies behind another block, and because the first and
-#    the last tile of a block are not overlapped.
+# 3. 64 blocks on 132 multiprocessors: 48 % of the roof. It reaches less than half of that (section 6). A block that is
+#    alone on its multiprocessor cannot hide its latencies behind another block, as at 4096. We believed that the first
+#    and the last tile of a block, which are not overlapped, are a second cause. They are in `autotuned`, too, and its
+#    busy part loses nothing at 1024.
 #
 # </details>
 #

@@ -145,9 +145,17 @@ for l2 in ("flush", "warm"):
 
 # %% [markdown]
 # Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them
-# in the cache. But a warm time must not be compared with a cold one. CuPy's benchmark has a warm L2, but no blocking
-# kernel, so the launch bubble lengthens its times.
-#
+# in the cache. But a warm time must not be compared with a cold one. (At 2048 both groups read the same, although the
+# matrices fit into L2: [06_roofline](06_roofline.ipynb), section 5.) CuPy's benchmark has a warm L2, but no blocking
+# kernel, so the launch bubble lengthens its times, and it keeps the event overhead. Both are constants:
+
+# %%
+for size in sizes:
+    read = compared.us(CUBLAS, size)
+    longer = read["CuPy benchmark"] - read["do_bench_cudagraph"]
+    print(f"{size:4g}: CuPy benchmark reads {longer:4.1f} µs more than do_bench_cudagraph")
+
+# %% [markdown]
 # ## 5. Seconds per measurement
 
 # %%
@@ -155,11 +163,10 @@ by_size("Seconds that each harness takes for cuBLAS", compared.wall_s, "{:.2f}")
 
 # %% [markdown]
 # NVBench spends at least 0.5 s of GPU time on each measurement, and short kernels need many launches for that. Our
-# harness stops when the median is known to ±0.5 %. In this recording it left the buffers in one place, and spent most
-# of its time in the warm-up, until the clock was steady. Now it moves them
-# ([02_the_harness](02_the_harness.ipynb), section 7): the more a time varies with the place, the more samples it needs.
-# So its bars are too short for the present harness. Here are its seconds per measurement in a newer recording, on
-# another GPU:
+# harness stops when the median is known to ±0.5 %. In this recording it left the buffers in one place. Now it moves
+# them ([02_the_harness](02_the_harness.ipynb), section 7), and needs more samples, the more a time varies between
+# launches and places. So its bars are too short for the present harness. Here are its seconds per measurement in a
+# newer recording, on another GPU:
 
 # %%
 newer = open_comparison(part="intervals")
@@ -225,17 +232,26 @@ short, short_run = compared.us(CUBLAS, 256)["worklog"], worklog.results(["cuBLAS
 print(f"cuBLAS at 256: {short:.2f} µs in section 4, {short_run.us:.2f} µs in a run with the gate")
 here, there = (found["offset_us"] for found in (compared.document["calibration"], run.calibration))
 print(f"event overhead: {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
+for kernel in ("vectorized", "warptiled"):
+    for gate in (True, False):
+        m = worklog.results([kernel], [256], gate=gate).measurements[0]
+        cublas = np.median(m.samples["baseline_us"]) - there
+        how = "with the gate" if gate else "without it"
+        print(f"at 256 {how:13}: {kernel} {m.us:.2f} µs, cuBLAS beside it {cublas:.2f} µs, ratio {m.ratio:.1%}")
 
 # %% [markdown]
 # - For long kernels, all harnesses give nearly the same time.
 # - A harness with a fixed number of launches can be quicker where the launches are short.
 # - Our events and our tracer differ too, and neither is the true time. A tracer starts when the GPU starts the kernel,
-#   an event when the command before the kernel is done.
+#   an event when the command before the kernel is done. That alone would make the events' times the longer ones. With
+#   the event overhead removed, most of them are shorter.
 # - The event overhead is not a constant of nature. It must be measured for each run, so no number in a source file is
 #   right.
 # - No harness on this page checks the output of a launch. A run of worklog does, for every timed launch. The new inputs
-#   and the check push the kernel's code out of the instruction caches, so a kernel of a few microseconds takes a little
-#   longer, and so does the baseline. Compare short kernels within one run.
+#   and the check run between the launches, and lengthen cuBLAS at 256 by more than half a microsecond (the last lines).
+#   The rungs in the same loop do not take longer, so this moves their share of cuBLAS. We believed that the check
+#   pushes a kernel's code out of the instruction caches. No measurement here tests that. Compare short kernels by the
+#   same gate.
 # - This page compares errors and seconds only. NVBench's axes and its comparison tool, FlashInfer's choice of back ends
 #   and Nsight's counters are good reasons to use these tools.
 

@@ -100,7 +100,8 @@ else:
 # `python -m tests.ported FOLDER`, in a checkout of this project, fetches examples that NVBench, Tensara and FlashInfer
 # publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one (ours).
 # Tensara's engine empties PyTorch's cache before each sample and holds no queue back, so the memory that a solution
-# allocates and the gap before its launch are in its time. What has no number says why below the table.
+# allocates and the gap before its launch can be in its time. Its times are above ours, by very different amounts; the
+# record does not split them up. What has no number says why below the table.
 
 # %%
 for path in recordings("ported").values():

@@ -15,6 +15,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
 from worklog.lab.exercises import EXERCISES
+from worklog.lab.notebooks import sources
 from worklog.runs.comparison import KNOWN, open_comparison
 
 FACTOR_2 = PLAIN.replace("alpha * acc :", "2.0f * alpha * acc :")
@@ -62,6 +63,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("03", 31, "31 TFLOP/s is too large. Hint: ", "28.6"),
         ("03", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
         ("04", FACTOR_2, "the article's rule fails it, too: .* Hint: ", "1.001"),
+        ("04", PLAIN.replace(" || col >= N", ""), "the article's rule fails it, too: .*out-of-bounds", "1.001"),
         ("04", "void f();", "no __global__ function", "1.001"),
         ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
         ("06", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
@@ -103,6 +105,15 @@ def test_without_an_answer_it_says_what_is_wanted() -> None:
     ] * len(EXERCISES)
     with pytest.raises(BadSetting, match="no notebook '99'"):
         lab.check_answer("99", 1)
+
+
+@pytest.mark.parametrize("barrier", ["complete", "read"])
+def test_a_missing_barrier_passes_the_articles_rule_because_the_emulators_results_are_right(barrier: str) -> None:
+    [source] = sources(["04"])
+    right = source.read_text(encoding="utf-8").partition('RIGHT = """\\\n')[2].partition('"""')[0]
+    graded = lab.check_answer("04", right.replace(f"__syncthreads();  // {barrier}", ""))
+    assert graded.right, graded
+    assert re.search(r"= \d\.\de-07 .*shared-race.* addresses", graded.feedback, re.DOTALL), graded
 
 
 def test_the_feedback_is_read_out_and_is_text() -> None:

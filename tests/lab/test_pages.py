@@ -122,7 +122,7 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
         "time": ("5.610 ms", "7.510 ms"),
         "registers per thread": ("94", "39"),
         "resident on an SM": ("2 × 256 threads, 25 %", "3 × 512 threads, 75 %"),
-        "limited by": ("registers", "registers"),
+        "resident blocks limited by": ("registers", "registers"),
     }.items():
         assert found[name] == cell
     assert found["sectors per global load"][0] == f"{counts.sectors_per_request:.1f}"

@@ -197,7 +197,9 @@ def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ..
         replace(unbiased[m.shape], changed=m.changed) if m.changed == {"l2": "warm"} and m.shape[0] >= 2048 else m
         for m in run.measurements
     ]
-    assert f"nothing {claim}" in DIAGRAMS[HIERARCHY](run).headline
+    headline, fits = DIAGRAMS[HIERARCHY](run).headline, run.device["l2_bytes"] >= 3 * 4 * 2048**2
+    assert f"nothing {claim}" in headline
+    assert ("fit into" in headline) == (2048 in sizes and fits), "fitting alone does not explain an effect"
 
 
 def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(h200: Run) -> None:

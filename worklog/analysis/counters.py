@@ -1,4 +1,4 @@
-"""What bounds each rung: how busy the units of a GPU were, by Nsight Compute, as recorded in the package."""
+"""How busy the units of a GPU were in each rung, by Nsight Compute, as recorded in the package."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The wrong elements become a map of tiles, rows and columns are described in words, and a few usual causes are tried: an
 element that still holds what was there before was never written; NaN came from outside the inputs; a difference that
 equals one product a·b in every wrong element is that term, missing or doubled; rows or columns at the end are a bound
-that is off; one tile is a race. All inputs are integers here, so "equals" means equal.
+that is off; one tile is one block or warp. All inputs are integers here, so "equals" means equal.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _place_guess(rows: Indices, columns: Indices, mask: Which) -> str:
         return ""
     if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
         tile = f"One tile of {len(rows)} x {len(columns)} at row {rows[0]}, column {columns[0]}"
-        return f"{tile}: one block or warp read data before it was written or after it was overwritten (a race)."
+        return f"{tile}: one block or warp computed another tile, or read data too early or too late (a race)."
     for indices, name in ((rows, "row"), (columns, "column")):
         if len(indices) > 2 and (_step(indices) or 0) > 1:
             return f"Every {_step(indices)}th {name}: one thread or one pass of each tile."

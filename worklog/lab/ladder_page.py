@@ -218,7 +218,7 @@ class Climb(Choice):
             "registers per thread": NONE if registers is None else str(registers),
             "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
             "resident on an SM": resident,
-            "limited by": limited,
+            "resident blocks limited by": limited,
         }
 
     def _counted(self, of: Kernel) -> dict[str, str]:

@@ -108,6 +108,7 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
         "largest": _at(largest) if largest and largest.visible else "",
         "none": str(none[0]) if none else "",
         "none_on": bool(none[1:]),
+        "fits": _binary(3 * matrix[none[0]]) if none and 3 * matrix[none[0]] <= l2 else "",
         "last": str(sizes[-1]),
         "last_bytes": _binary(matrix[sizes[-1]]),
     }
