@@ -86,8 +86,8 @@ def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_
 
 
 def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
-    """A kernel that was edited after it was measured has no number: measure again."""
-    assert {r.name: h200.kernels[r.name]["sha256"] for r in LADDER} == {r.name: r.program.sha256 for r in LADDER}
+    """A kernel whose code was edited after it was measured has no number: measure again."""
+    assert [r.name for r in LADDER if not r.program.measured_as(h200.kernels[r.name])] == []
 
 
 def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
