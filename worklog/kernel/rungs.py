@@ -102,7 +102,7 @@ def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = 132, wh
         "ragged",
         RAGGED,
         COPYING,
-        "any shape at no cost in the main loop",
+        "any shape: the copying warps handle the edges",
         str(blocks),
         rules="any",
         shared=SMEM_OF_SPECIAL,
