@@ -39,9 +39,8 @@ def numbered(
     return Kernel(name, file, function, grid, block, tile, number=number, idea=idea, **others)
 
 
-# The tile of autotuned was the fastest of the recorded sweep's 20 on an H200 at 4096. Most other rungs have the usual
-# textbook tile or that of the rung before. The tile changes with the idea in tiles_1d, tiles_2d, pipelined, warptiled,
-# async_copies and specialized, so that these steps don't show the idea alone.
+# autotuned's tile was the fastest of the recorded sweep's 20 on an H200 at 4096. Most others are the usual textbook ones
+# or that of the rung before; where the tile changes, too, as in pipelined, the step doesn't show the idea alone.
 ROWS = (
     ("naive", dict(BM=32, BN=32), ELEMENTS, "one thread, one element, neighbours in different rows"),
     ("coalesced", dict(BM=32, BN=32), ELEMENTS, "neighbouring threads take neighbouring columns"),

@@ -164,9 +164,8 @@ def code(source: str) -> str:
 
 def needs_sm_90a(source: str) -> bool:
     """Whether the source, and not a comment in it, names what ptxas takes for sm_90a only."""
-    if _OF_SM_90A.search(source) is None:  # as in most, which may have large headers
-        return False
-    return _OF_SM_90A.search(code_lines(source)) is not None
+    # Most sources, which may have large headers, are searched once.
+    return bool(_OF_SM_90A.search(source)) and bool(_OF_SM_90A.search(code_lines(source)))
 
 
 def code_lines(source: str) -> str:
