@@ -424,7 +424,7 @@ table(floors.values(), run.label)
 
 # %% [markdown]
 # Three counts, all known without a GPU, explain the steps from `coalesced` to `conflict_free`: the floors predict their
-# product within a fifth. They explain none of the five steps after it. There the model predicts no change five times,
+# product, 20 % too high. They explain none of the five steps after it. There the model predicts no change five times,
 # and the rungs are faster four times and slower once. This is the lesson of the last five rungs: once the largest count
 # is the multiply-adds, a count of work says how much there is to gain, and no longer which change gains it. The next
 # table shows what does rise, as Nsight Compute counted it at 2048: how busy the FP32 cores are, and the issue slots.

@@ -39,8 +39,8 @@ def numbered(
     return Kernel(name, file, function, grid, block, tile, number=number, idea=idea, **others)
 
 
-# autotuned's tile was the fastest of the recorded sweep's 20 on an H200 at 4096. Most others are the usual textbook ones
-# or that of the rung before; where the tile changes, too, as in pipelined, the step doesn't show the idea alone.
+# autotuned has the fastest of the recorded sweep's 20 tiles on an H200 at 4096. Most others have the usual textbook one
+# or that of the rung before. Where the tile changes, too, as in pipelined, the step doesn't show the idea alone.
 ROWS = (
     ("naive", dict(BM=32, BN=32), ELEMENTS, "one thread, one element, neighbours in different rows"),
     ("coalesced", dict(BM=32, BN=32), ELEMENTS, "neighbouring threads take neighbouring columns"),
