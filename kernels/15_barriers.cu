@@ -6,8 +6,8 @@
 //          it reads the stage; and warps that have left it arrive at `empty`, for which a warp
 //          waits before it copies into the stage again.
 // Why:     a warp that is early doesn't wait for one that is late, unless it is a tile ahead: then
-//          the stage into which it would copy is in use.
-// Costs:   instructions that arrive and wait, about a dozen per warp and tile.
+//          the stage is in use. 1.02 times as fast at 2048 and 4096, 0.99 times at 8192.
+// Costs:   to arrive, to wait and for addresses: about 85 instructions more per warp and tile.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90 or later.
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the

@@ -7,8 +7,8 @@
 //          tiles, and parts of the first and the last one. Sums of parts go to a workspace, and a
 //          second launch adds the parts of a tile in the order of K. Tiles are walked in bands of
 //          GROUP rows (rasterisation), so that the blocks at work share A and B in L2.
-// Why:     every SM is busy to the end. And a block copies the steps of its next tile while it
-//          stores this one.
+// Why:     every SM is busy to the end, for 1.03 times the speed at most at 2048, 4096 and 8192.
+//          What came: 0.89, 0.99 and 1.00 times.
 // Costs:   up to two parts per block, written and read once: 35 MB at most, and a launch.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90.
 //

@@ -5,7 +5,7 @@
 // Now:     each factor is the sum of two numbers of TF32, hi + lo. Three products are summed:
 //          lo * hi + hi * lo + hi * hi.
 // Why:     hi + lo keeps 22 bits or more, so a product is as precise as FP32's to the last bits. A
-//          third of the TF32 rate is still 2.5 times the rate of FP32.
+//          third of the TF32 rate is 2.7 times FP32's. What came: 0.93 times cuBLAS at 4096.
 // Costs:   the sum isn't as precise as FP32's: the tensor core truncates each sum toward zero, so
 //          the error grows with K, and FP32's with its root. Beyond K = 128 it isn't FP32's class.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers: 0 * infinity, of a lo and a hi,

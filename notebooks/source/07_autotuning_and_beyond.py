@@ -133,6 +133,9 @@ if len(timed) == len(found.kept):
     apart = (same.max() / same.min() - 1)[same.count() > 1]
     print(f"spill: {by[128, 256, 16, 1]:.1f} TFLOP/s without, {by[128, 256, 16, 2]:.1f} TFLOP/s with")
     print(f"8 x 8: {by[128, 128, 8, 1]:.1f} TFLOP/s with 8 warps, {by[128, 128, 8, 2]:.1f} TFLOP/s with 16")
+    best = timed.groupby(["BM", "BN", "TN"])["rate"].max().unstack().dropna()  # by the faster MIN_BLOCKS
+    for (bm, bn), of_tile in best.iterrows():
+        print(f"block {bm} x {bn}: 8 x 8 {of_tile[8]:.1f} TFLOP/s, 8 x 16 {of_tile[16]:.1f} TFLOP/s")
     print(f"noise: {len(apart)} pairs of tiles have the same registers, and are at most {apart.max():.2%} apart")
     print("best:  " + ", ".join(f"{axis.name} = {value}" for axis, value in zip(axes, by.idxmax(), strict=True)))
 else:
@@ -141,8 +144,10 @@ else:
 # %% [markdown]
 # - **Order:** it follows none of the three numbers, so a search needs measurements.
 # - **Spill:** a tile that spills its accumulators is several times slower, although it has as many warps as any.
-# - **Warps:** at the same tile and without a spill, twice the warps hide more latency. Still, the rung's own tile has
-#   half of these warps and stays ahead: it does more multiply-adds per float.
+# - **Warps:** at the same tile and without a spill, twice the warps are 16 % faster: they hide more latency. Still, the
+#   rung's own tile has half of these warps and stays ahead. We believed that this is because 8 x 16 does more
+#   multiply-adds per float. But in the same block tile, 8 x 16 is faster at two of the four block tiles and slower at
+#   the other two. So the thread tile alone does not decide, and the sweep doesn't isolate what does.
 # - **Noise:** two tiles with the same machine code differ by some tenths of a percent. A smaller difference between
 #   other tiles means nothing.
 

@@ -270,7 +270,7 @@ def test_bench_lists_points_and_says_that_there_is_no_gpu(tmp_path: Path) -> Non
 
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
-    kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.sha256}}
+    kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
     run = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00")
     path = run.save(tmp_path / "other.json")
     monkeypatch.setattr(bench, "recordings", lambda part: {"other": path} if part == CHAPTERS else {})

@@ -48,7 +48,7 @@ def main(out: Path) -> None:
     known = set(ncu("--query-metrics", "--chips", "gh100").split())
     metrics = {next(name for name in names if name in known) + SHARE: unit for unit, names in UNITS.items()}
     shares = profiled(metrics, [record.name for record in RUNGS], "-m", "tests.gpu.ncu_bounds", "--launch")
-    kernels = {record.name: {"sha256": record.program.sha256, "percent": shares[record.name]} for record in RUNGS}
+    kernels = {record.name: {"sha256": record.program.code_sha256, "percent": shares[record.name]} for record in RUNGS}
     shape = [SHAPE.m, SHAPE.n, SHAPE.k]
     about = {**provenance(), "shape": shape, "alpha": 1.0, "beta": 0.0, "metrics": metrics, "kernels": kernels}
     out.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

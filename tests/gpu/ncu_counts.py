@@ -144,7 +144,7 @@ def main(out: Path) -> int:
     kernels, differing = {}, 0
     for name, counted in there.items():
         here = emulated(rung(name), SHAPE, ALPHA, BETA, record["arch"])
-        kernels[name] = {"sha256": rung(name).program.sha256, "counts": counted}
+        kernels[name] = {"sha256": rung(name).program.code_sha256, "counts": counted}
         expected = with_replays(here, counted)
         for what, value in counted.items():
             extra = f"  + {expected[what] - here[what]} replays" if expected[what] > here[what] else ""

@@ -106,6 +106,20 @@ def test_a_hash_belongs_to_source_entry_and_options() -> None:
     assert len({kernel.program.sha256, *(other.program.sha256 for other in others)}) == 4
 
 
+def test_a_measurement_belongs_to_the_code_without_its_comments() -> None:
+    kernel = rung("naive")
+    about = kernel.describe(None)
+    commented = replace(kernel, text="// a line more\n\n" + kernel.source.replace("//", "/* changed */ //"))
+    assert commented.program.sha256 != kernel.program.sha256 and commented.program.measured_as(about)
+    others = [replace(kernel, text=kernel.source.replace("acc", "sum")), replace(kernel, template={"BM": 16, "BN": 16})]
+    assert not any(other.program.measured_as(about) for other in others)
+    literals = [replace(kernel, text=f'{kernel.source}#define TEXT "// {word}"') for word in ("no", "comment")]
+    assert literals[0].program.code_sha256 != literals[1].program.code_sha256
+    headers = [(("a.h", text),) for text in ("int x;  // a", "int x;", "int y;")]
+    first, second, third = (replace(kernel.program, headers=given).code_sha256 for given in headers)
+    assert first == second != third
+
+
 @pytest.mark.parametrize(
     ("source", "changed", "why"),
     [

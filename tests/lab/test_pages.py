@@ -86,7 +86,7 @@ def recorded(**changed: Measurement) -> Run:
     run.device["compute_capability"] = [9, 0]
     for name, registers in (("tiles_1d", 39), ("tiles_2d", 94)):
         program = rung(name).program
-        run.kernels[name] |= {"registers": registers, "shared_bytes": 8192, "sha256": program.sha256}
+        run.kernels[name] |= {"registers": registers, "shared_bytes": 8192, "sha256": program.code_sha256}
     return run
 
 

@@ -81,7 +81,10 @@ def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_change
     names = [variant.name for variant in pair.kept]
     run = small_run(
         measurements=[measured(name, n=4096) for name in (*names, "cuBLAS")],
-        kernels={names[0]: {"sha256": pair.kept[0].kernel.program.sha256}, names[1]: {"sha256": "of another source"}},
+        kernels={
+            names[0]: {"sha256": pair.kept[0].kernel.program.code_sha256},
+            names[1]: {"sha256": "of another source"},
+        },
     )
     path = run.save(tmp_path / "sweep.json")
     monkeypatch.setattr(tuning, "recordings", lambda part: {"one": path})

@@ -86,12 +86,12 @@ def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_
 
 
 def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
-    """A kernel that was edited after it was measured has no number: measure again."""
-    assert {r.name: h200.kernels[r.name]["sha256"] for r in LADDER} == {r.name: r.program.sha256 for r in LADDER}
+    """A kernel whose code was edited after it was measured has no number: measure again."""
+    assert [r.name for r in LADDER if not r.program.measured_as(h200.kernels[r.name])] == []
 
 
 def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
-    """Except at `pipelined`, which is slower by itself: its header and notebook 05 say why."""
+    """Except at `pipelined`, whose tile is a smaller one: notebook 05 compares both rungs at this tile."""
     rungs = [h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER if rung.name != "pipelined"]
     rates = [m.tflops or 0.0 for m in rungs]
     assert rates == sorted(rates) and len(set(rates)) == len(rates)

@@ -6,14 +6,17 @@ The gate uses only this interface, so the same stages run on both.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.kernel.source import code_lines
 from worklog.problem import Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
@@ -47,9 +50,26 @@ class Program:
 
     @cached_property
     def sha256(self) -> str:
-        """Of source, headers, entry and options. A measurement belongs to this hash."""
+        """Of source, headers, entry and options. Compiled code, which has the source's lines, belongs to this hash."""
         parts = (self.source, self.entry, *self.options, *(word for header in self.headers for word in header))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @cached_property
+    def code_sha256(self) -> str:
+        """The same without comments and empty lines. A measurement belongs to this hash."""
+        headers = tuple((name, code_lines(text)) for name, text in self.headers)
+        return replace(self, source=code_lines(self.source), headers=headers).sha256
+
+    def measured_as(self, about: Mapping[str, Any]) -> bool:
+        """Whether this is the code of a kernel in a run. about: its description there."""
+        timed = about.get("sha256")
+        return _codes().get(timed, timed) == self.code_sha256
+
+
+@cache
+def _codes() -> dict[Any, str]:
+    """code_sha256 of each rung by its sha256 on 2026-11-26, which the runs until then have."""
+    return dict(json.loads(Path(__file__).with_name("codes.json").read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)

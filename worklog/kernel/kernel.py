@@ -353,7 +353,7 @@ class Kernel:
         launch |= {"dynamic_shared_bytes": self.shared, "workspace": self.workspace}
         launch |= {"arguments": [] if self.arguments == signature.LADDER else list(self.arguments)}
         stated = {name: value for name, value in launch.items() if value}
-        return {"file": self.file, "sha256": program.sha256, **entry, **stated, **common, **own, **resources}
+        return {"file": self.file, "sha256": program.code_sha256, **entry, **stated, **common, **own, **resources}
 
 
 def _only_kernel(file: str, source: str) -> str:

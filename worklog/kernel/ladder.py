@@ -29,9 +29,9 @@ def rung(name: str) -> Kernel:
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether this rung's source isn't the one that was measured. kernels: of the run; without a hash, no."""
-    timed = kernels.get(name, {}).get("sha256")
-    return timed is not None and any(one.name == name and one.program.sha256 != timed for one in RUNGS)
+    """Whether this rung's code isn't what was measured. kernels: of the run; without a hash, no."""
+    about = kernels.get(name, {})
+    return "sha256" in about and any(one.name == name and not one.program.measured_as(about) for one in RUNGS)
 
 
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS

@@ -164,10 +164,14 @@ def code(source: str) -> str:
 
 def needs_sm_90a(source: str) -> bool:
     """Whether the source, and not a comment in it, names what ptxas takes for sm_90a only."""
-    if _OF_SM_90A.search(source) is None:  # as in most, which may have large headers
-        return False
+    # Most sources, which may have large headers, are searched once.
+    return bool(_OF_SM_90A.search(source)) and bool(_OF_SM_90A.search(code_lines(source)))
+
+
+def code_lines(source: str) -> str:
+    """The source without comments and empty lines."""
     bare = _NOT_CODE.sub(lambda found: blank(found[0]) if found[0].startswith("/") else found[0], source)
-    return _OF_SM_90A.search(bare) is not None
+    return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
 
 
 def blank(text: str) -> str:

@@ -153,7 +153,6 @@ def recorded(found: Variants) -> Run:
     """
     if not found.kept:
         raise BadSetting(f"nothing to measure: {found.preview()}")
-    same = {variant.kernel.program.sha256: variant.name for variant in found.kept}
     earlier = {(v.kernel.program.entry, v.registers, v.shared_bytes): v.name for v in found.kept}
     held = []
     for path in recordings("sweeps").values():
@@ -161,8 +160,8 @@ def recorded(found: Variants) -> Run:
         known = {BASELINE: (BASELINE, "")}
         for name, about in run.kernels.items():
             compiled = about.get("entry"), about.get("registers"), about.get("shared_bytes")
-            if about.get("sha256") in same:
-                known[name] = same[about["sha256"]], ""
+            if same := [variant.name for variant in found.kept if variant.kernel.program.measured_as(about)]:
+                known[name] = same[0], ""
             elif compiled in earlier:
                 known[name] = earlier[compiled], f" · {CHANGED}"
         of_shape = [(m, *known[m.kernel]) for m in run.select(shape=found.shape) if m.kernel in known]

@@ -1,0 +1,176 @@
+"""What kernels' headers and notebooks 03, 05, 07, 12 and 13 give as reasons, each by the number that decides it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from pytest import approx
+
+import worklog
+from worklog.analysis.inspection import inspect
+from worklog.analysis.memory_counts import memory_counts
+from worklog.analysis.prediction import rung_bounds
+from worklog.kernel import occupancy, resources
+from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.plots.accuracy import error_of
+from worklog.problem import Axis
+from worklog.runner import sweep as tuning
+from worklog.runs import Run, recordings
+
+COUNTED = memory_counts()
+BUSY = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))["kernels"]
+SIZES = (2048, 4096, 8192)
+SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuBLAS")
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+
+
+def times(before: str, after: str, *sizes: int) -> list[float]:
+    """How many times as fast as the rung before, at each size, from one recording where one has both."""
+    us = {(m.kernel, m.shape[0]): m.us or math.nan for m in worklog.results([before, after], sizes).measurements}
+    return [us[before, size] / us[after, size] for size in sizes]
+
+
+@cache
+def machine_code(name: str, **tile: int) -> tuple[Compiled, str]:
+    rung = worklog.rung(name)
+    compiled, tool = compile_cuda(replace(rung, template={**rung.template, **tile}).program), resources.disassembler()
+    assert tool is not None, "the development tools have nvdisasm"
+    return compiled, resources.disassemble(compiled.cubin, tool)
+
+
+def in_conflict(name: str, **tile: int) -> float:
+    compiled, code = machine_code(name, **tile)
+    return 100 * resources.bank_conflicts(code, compiled.symbol)
+
+
+def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster() -> None:
+    wide, same = in_conflict("autotuned"), in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
+    assert (wide, same, in_conflict("pipelined")) == approx((14.7, 16.7, 14.5), abs=0.2)
+    assert in_conflict("register_banks") < 3 < 20 < in_conflict("warptiled")
+    axes = [Axis("BN", (128,)), Axis("MIN_BLOCKS", (2,))]
+    [at_tile] = tuning.recorded(tuning.variants(worklog.rung("autotuned"), axes)).select("BN=128 MIN_BLOCKS=2")
+    pipelined = worklog.results("pipelined").measurements[0]
+    gains = (at_tile.us or 0) / (pipelined.us or 1), (pipelined.ratio or 0) / (at_tile.ratio or 1)
+    assert gains == approx((1.075, 1.081), abs=2e-3), "two recordings"
+    assert times("autotuned", "pipelined", 4096) == [approx(0.901, abs=2e-3)]
+    for path in (path for name, path in recordings("chapters").items() if name.endswith("_tiles")):
+        of_run = {(m.kernel, m.shape[0]): m.us or math.nan for m in Run.load(path).measurements}
+        assert of_run["autotuned BN=128 MIN_BLOCKS=2", 4096] > 1.03 * of_run["pipelined", 4096], "one run"
+
+
+def test_8_x_16_wins_at_two_block_tiles_of_four() -> None:
+    axes = [Axis("BM", (64, 128)), Axis("BN", (64, 128)), Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]
+    found = tuning.variants(worklog.rung("autotuned"), axes)
+    rates = {m.kernel: m.tflops or 0.0 for m in tuning.recorded(found).measurements}
+    frame = found.frame().assign(rate=[rates[variant.name] for variant in found.kept])
+    fastest = frame.loc[frame.groupby(["BM", "BN", "TN"])["rate"].idxmax()].set_index(["BM", "BN", "TN"])
+    narrow, wide = (fastest.xs(tn, level="TN") for tn in (8, 16))
+    assert [round(100 * more) for more in wide["rate"] / narrow["rate"] - 1] == [10, -9, 7, -7]
+    assert min(wide["registers"] / narrow["registers"]) > 1.69 and all(wide["warps/SM"] < narrow["warps/SM"])
+
+
+def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_after() -> None:
+    run = worklog.results(shapes=[4096])
+    floors = rung_bounds(run, COUNTED.shape)
+    for first, last, predicted, measured in (
+        ("coalesced", "conflict_free", 7.81, 6.49),
+        ("conflict_free", "warptiled", 1.00, 1.39),
+        ("vectorized", "conflict_free", 1.34, 1.054),
+    ):
+        old, new = floors[first], floors[last]
+        assert (old.ms / new.ms, times(first, last, 4096)[0]) == approx((predicted, measured), abs=5e-3)
+    names = [*floors][6:]
+    assert all(floors[a].ms == approx(floors[b].ms, rel=1e-3) for a, b in pairwise(names)) and len(names) == 6
+    assert [times(*pair, 4096)[0] for pair in pairwise(names)] == approx([1.291, 1.033, 0.901, 1.130, 1.024], abs=2e-3)
+
+
+def test_how_busy_each_unit_is() -> None:
+    busy = {
+        "FP32 cores": dict(conflict_free=58, double_buffered=71),
+        "L1 and shared": dict(naive=96, coalesced=78, conflict_free=56, warptiled=43),
+        "issue slots": dict(specialized=89),
+        "tensor cores": dict(tf32x3=43, fp16x3=20, promoted=18, wgmma=28, split=75),
+    }
+    for unit, rungs in busy.items():
+        assert {rung: BUSY[rung]["percent"][unit] for rung in rungs} == approx(rungs, abs=0.6), unit
+
+
+def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_smaller_share_of_them() -> None:
+    rungs = [BUSY[name]["percent"] for name in ("warptiled", "barriers", "specialized", "bulk_copies", "equal_shares")]
+    shares = [busy["FP32 cores"] / busy["issue slots"] for busy in rungs]
+    used = [busy["issue slots"] for busy in rungs]
+    assert shares[0] == max(shares) and used == sorted(used) and used[-1] - used[0] > 9
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "faster"),
+    [
+        ("warptiled", "lane_map", (0.999, 0.996, 1.006)),
+        ("lane_map", "async_copies", (0.935, 0.929, 0.940)),
+        ("async_copies", "barriers", (1.024, 1.016, 0.990)),
+        ("specialized", "bulk_copies", (1.027, 1.033, 1.033)),
+        ("bulk_copies", "equal_shares", (0.894, 0.990, 1.003)),
+        ("equal_shares", "ragged", (0.997, 0.961, 0.957)),
+        ("tf32x3", "fp16x3", (0.906, 0.923, 0.913)),
+        ("promoted", "wgmma", (2.18, 2.26, 2.27)),
+    ],
+)
+def test_what_each_step_past_the_ladder_gains(before: str, after: str, faster: tuple[float, ...]) -> None:
+    assert times(before, after, *SIZES) == approx(faster, rel=2e-3)
+
+
+def test_what_changes_beside_the_idea_of_a_step() -> None:
+    assert in_conflict("warptiled") > 22 and in_conflict("lane_map") < 1
+    (before, old), (after, new) = machine_code("async_copies"), machine_code("barriers")
+    loops = resources.main_loop(old, before.symbol), resources.main_loop(new, after.symbol)
+    assert loops[0]["FFMA"] == loops[1]["FFMA"] and sum(loops[1].values()) - sum(loops[0].values()) == approx(85, abs=3)
+    blocks = math.prod(worklog.rung("bulk_copies").blocks(worklog.Shape.of(4096)))
+    assert -(-blocks // 132) * 132 / blocks == approx(1.03, abs=2e-3), "all that equal shares can gain"
+
+
+def test_the_counts_in_the_headers() -> None:
+    rungs = COUNTED.rungs
+    assert [rungs[name].sectors_per_fma for name in ("coalesced", "shared")] == approx([5.0, 0.25], abs=5e-3)
+    waves = [rungs[name].wavefronts_per_fma for name in ("tiles_1d", "tiles_2d", "vectorized")]
+    assert waves == approx([0.66, 0.52, 0.34], abs=5e-3) and rungs["tiles_2d"].conflict_share == approx(0.48, abs=5e-3)
+    rates = [times(*pair, 4096)[0] for pair in (("tiles_1d", "tiles_2d"), ("tiles_2d", "vectorized"))]
+    assert rates == approx([1.35, 1.44], abs=5e-3)
+    held = []
+    for name in ("shared", "tiles_1d", "tiles_2d"):
+        compiled, threads = compile_cuda(worklog.rung(name).program), worklog.rung(name).thread_count
+        held.append(32 * occupancy("sm_90", threads, compiled.registers, compiled.shared_bytes).warps)
+    assert held == [2048, 1536, 512]
+    loads = [inspect(worklog.rung(name)).counts for name in ("register_banks", "warptiled")]
+    reads = [counts.shared_load.wavefronts / counts.instructions["fma"] for counts in loads]
+    assert reads[1] / reads[0] == approx(0.6) and rungs["warptiled"].conflict_share == approx(0.07, abs=5e-3)
+
+
+def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
+    gpu = worklog.open_run().device
+    tf32, fp16 = (2e-6 * gpu["multiprocessors"] * gpu["sm_clock_mhz"] * lanes for lanes in (1024, 2048))
+    assert (tf32, fp16) == approx((535, 1071), abs=0.5)
+    assert (tf32 * 1830 / gpu["sm_clock_mhz"], fp16 * 1830 / gpu["sm_clock_mhz"]) == approx((494.7, 989.4), abs=0.1)
+    power = {m.kernel: m for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements}
+    watts = {name: m.watts or 0.0 for name, m in power.items()}
+    assert max(watts, key=lambda name: watts[name]) == "tf32" and set(watts) == set(SECOND)
+    assert (watts["tf32"], watts["split"]) == approx((724, 713), abs=1)
+    for m in (power[name] for name in SECOND if name != "split"):
+        assert watts["split"] < 1.252 * watts[m.kernel] and (power["split"].us or 0) < 0.57 * (m.us or 0)
+        assert (power["split"].sm_mhz or 0) < (m.sm_mhz or 0)
+    pairs = [worklog.results(name).measurements[0].samples for name in ("warptiled", "split")]
+    clocks = [np.median(samples[side]) for samples in pairs for side in ("sm_mhz", "baseline_sm_mhz")]
+    assert clocks == approx([1973, 1973, 1670, 1978], abs=1)
+    found = {name: worklog.results(name).measurements[0] for name in ("tf32", "tf32x3", "cuBLAS")}
+    (tf32_error, _), (cublas_error, _) = (error_of(found[name]) or (0.0, 0.0) for name in ("tf32", "cuBLAS"))
+    assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(230, rel=0.01)
+    assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)
