@@ -1,6 +1,6 @@
 """Records `autotuned` and `pipelined` at each other's tile, in one run beside the rungs before and after.
 
-`python -m tests.gpu.record_tiles worklog/recordings/chapters/h200_tiles.json` on a machine with a GPU; half a minute.
+`python -m tests.record.tiles worklog/recordings/chapters/h200_tiles.json` on a machine with a GPU; half a minute.
 Notebook 05 reads it.
 """
 
