@@ -32,7 +32,7 @@ LEGEND = (
 
 def measurements(run: Run) -> pandas.DataFrame:
     """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column "axis
-    us" for an axis that is called as another column), and all its numbers. Example:
+    us" for an axis that is called as another column), and all its numbers. clock_off: see Run.clock_off. Example:
     `run.frame().pivot(index="kernel", columns="n", values="us")`.
     """
     import pandas
@@ -45,6 +45,7 @@ def measurements(run: Run) -> pandas.DataFrame:
             "precision": (m.verdict or {}).get("precision"),
             "source": m.label.partition(" · ")[0],
             "degradations": "; ".join(m.degradations),
+            "clock_off": run.clock_off(m),
         }
         rows.append({"kernel": m.kernel, **_place(m, rest), **rest})
     return pandas.DataFrame(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from worklog.runs.run import Run
 
 
+WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
@@ -120,6 +121,18 @@ def duration(microseconds: float, *, padded: bool = False) -> str:
     unit, scale = next((one for one in (("s", 1e6), ("ms", 1e3)) if microseconds >= one[1]), ("µs", 1.0))
     value = microseconds / scale
     return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
+
+
+def about(value: float, half: float, written: Callable[[float], str]) -> str:
+    """The number as `written` writes it. half: of its 95 % interval, relative. Where the interval is wider than WIDE,
+    only the digits that it has, down to the first one of the half-width: "about 3000" for 3404 ±52 %.
+    """
+    return written(value) if 2 * half <= WIDE else f"about {written(rounded(value, value * half))}"
+
+
+def rounded(value: float, half: float) -> float:
+    """The value to the first digit of its half-width, at least to its own first digit."""
+    return round(value, -math.floor(math.log10(min(half, abs(value)))))
 
 
 def small(half_width: float) -> str:
@@ -268,6 +281,8 @@ def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
             noted.append(m.label)
         for degradation in (*m.degradations, *noted):
             concerned.setdefault(degradation, []).append(m.title if m.shape else m.place)
+    if off := [f"{m.title}: {m.sm_mhz:.0f}, {share:+.1%}" for m in measurements if (share := run.clock_off(m))]:
+        lines.append(f"SM MHz off the median of this run, so compare at one clock ({'; '.join(off)})")
     count = sum(m.status == "measured" for m in measurements)
     for what, kernels in concerned.items():
         every = not measurements[0].shape and len(kernels) == count
