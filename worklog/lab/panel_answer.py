@@ -101,8 +101,11 @@ class Answer:
         """The picture's rows from the unbiased time over each step to this one; none where nothing changes the time."""
         if not self.steps:
             return []
-        ends = {"unbiased": self.unbiased.time.value, "this reading": self.reading.time.value}
-        first, last = ((name, "dot", us, us, duration(us)) for name, us in ends.items())
+        ends = {"unbiased": self.unbiased.time, "this reading": self.reading.time}
+        first, last = (
+            (name, "dot", time.value, time.value, about(time.value, time.relative_half_width, duration))
+            for name, time in ends.items()
+        )
         return [first, *(step.row for step in self.steps), last]
 
     @property
@@ -123,7 +126,7 @@ class Answer:
             return f"this is the unbiased reading · {half}"
         noise = half if statistic == "median" else f"{statistic} of {count} samples"  # only a median has an interval
         within = "the difference is within the noise"
-        off = f"this reading is {amount(self.whole.off)}" if self.whole.visible else within
+        off = f"this reading is {amount(self.whole.off, self.whole.difference.noise)}" if self.whole.visible else within
         return f"unbiased {duration(self.unbiased.time.value)} · {off} · {noise}"
 
     @property
@@ -154,12 +157,12 @@ class Answer:
         return [first, self.comparison, *([f"Step by step: {steps}"] if steps else []), *self.others, m.label]
 
 
-def amount(off: float) -> str:
-    """A relative difference in words that suit its size."""
+def amount(off: float, noise: float = 0.0) -> str:
+    """A relative difference in words that suit its size and its noise."""
     if off >= 2:
-        return f"{off + 1:.3g} times too long"
+        return f"{about(off + 1, noise, '{:.3g}'.format)} times too long"
     if off <= -2 / 3:
-        return f"{1 / (off + 1):.3g} times too short"
+        return f"{about(1 / (off + 1), noise, '{:.3g}'.format)} times too short"
     return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
 
 

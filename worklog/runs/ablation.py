@@ -18,7 +18,7 @@ from worklog.runs.clocks import PRECISION, clock_in_words
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.runs.samples import Reading, Summary, summarize
-from worklog.runs.tables import WIDE, Table, rounded
+from worklog.runs.tables import WIDE, Table, about, rounded
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:
@@ -158,22 +158,19 @@ def effect_in_words(effect: Effect) -> str:
     if not effect.visible or abs(effect.factor - 1) < 5e-4:
         return "0"
     if effect.factor >= 3:
-        return f"× {_digits(effect, effect.factor)}"
+        return "× " + about(effect.factor, effect.noise, _three_digits).removeprefix("about ")
     if effect.factor <= 1 / 3:
-        return f"÷ {_digits(effect, 1 / effect.factor)}"
+        return "÷ " + about(1 / effect.factor, effect.noise, _three_digits).removeprefix("about ")
     percent = 100 * (effect.factor - 1)
     if 2 * effect.noise <= WIDE:
         return f"{percent:+.1f} %"
     return f"{rounded(percent, 100 * effect.factor * effect.noise):+.0f} %"
 
 
-def _digits(effect: Effect, factor: float) -> str:
-    """Three significant digits, zeros included: 4.70, 43.0, 63 600; fewer where the noise leaves fewer."""
-    wide = 2 * effect.noise > WIDE
-    shown = rounded(factor, factor * effect.noise) if wide else float(f"{factor:.3g}")
-    if shown >= 100:
-        return f"{shown:,.0f}".replace(",", " ")
-    return f"{shown:.3g}" if wide else f"{shown:#.3g}"
+def _three_digits(number: float) -> str:
+    """Three significant digits, zeros included: 4.70, 43.0, 63 600."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
 
 
 def effects_text(run: Run, kernel: str) -> str:

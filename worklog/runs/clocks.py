@@ -75,12 +75,12 @@ class Timed:
 def compare(first: Timed, second: Timed) -> Difference:
     """The difference of two times at the clock of the first.
 
-    Where the samples of both determine the slope, each sample is taken to that clock, which also takes the drift within
-    a measurement out of its interval. Elsewhere the second time is taken there by SLOPE. The noise adds both intervals,
-    PRECISION, what the slope's uncertainty makes of the clocks' difference, and for two times by a host clock their
-    scatter between measurements.
+    Where the samples of both determine the slope, each sample is taken to that clock, which also takes the drift
+    within a measurement out of its interval. Elsewhere the second time is taken there by SLOPE. The noise is PRECISION
+    plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks' difference, and for two times
+    by a host clock their scatter between measurements.
     """
-    times, noise, clock = (first.time, second.time), PRECISION, None
+    times, clock, halves = (first.time, second.time), None, []
     mhz, other = first.samples.sm_mhz, second.samples.sm_mhz
     if mhz and other:
         clock = other / mhz - 1
@@ -91,11 +91,11 @@ def compare(first: Timed, second: Timed) -> Difference:
             half, factor = SLOPE_HALF, (mhz / other) ** SLOPE
             at_first = (factor * us for us in (second.time.value, second.time.low, second.time.high))
             times = first.time, Estimate(*at_first)
-        noise += half * abs(clock)
+        halves.append(half * clock)
     if first.settings["timer"] == second.settings["timer"] == "host":
-        noise += NORMAL * math.sqrt(2) * HOST_SD
-    noise += sum(time.relative_half_width for time in times)
-    return Difference(math.log(times[1].value / times[0].value), noise, clock)
+        halves.append(NORMAL * math.sqrt(2) * HOST_SD)
+    halves += [time.relative_half_width for time in times]
+    return Difference(math.log(times[1].value / times[0].value), PRECISION + math.hypot(*halves), clock)
 
 
 def clock_in_words(clocks: Collection[float]) -> str:

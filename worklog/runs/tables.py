@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -127,7 +128,9 @@ def about(value: float, half: float, written: Callable[[float], str]) -> str:
     """The number as `written` writes it. half: of its 95 % interval, relative. Where the interval is wider than WIDE,
     only the digits that it has, down to the first one of the half-width: "about 3000" for 3404 ±52 %.
     """
-    return written(value) if 2 * half <= WIDE else f"about {written(rounded(value, value * half))}"
+    if 2 * half <= WIDE:
+        return written(value)
+    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
 
 
 def rounded(value: float, half: float) -> float:
