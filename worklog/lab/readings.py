@@ -32,7 +32,7 @@ class NotRecorded(WorklogError):
 @dataclass(frozen=True)
 class Reading:
     """One result. Times in microseconds with their 95 % interval; ratio: cuBLAS's time over the kernel's. samples: the
-    times that count, in launch order. settings: by which it was read.
+    times that count, in launch order. timed: the time with all samples.
     """
 
     run: Run
@@ -41,19 +41,15 @@ class Reading:
     ratio: Estimate
     of_roof: float | None
     samples: tuple[float, ...]
-    settings: Settings
+    timed: Timed
 
     def difference(self, other: Reading) -> Difference:
         """From the other's time to this one, at the other's clock. Two results from the same samples by events have no
         noise: they differ where the difference isn't printed as 0.0 %.
         """
-        if self.measurement is other.measurement and self.settings["timer"] != "host":
+        if self.measurement is other.measurement and not self.timed.by_host:
             return Difference(math.log(self.time.value / other.time.value), PRINTED, 0.0)
-        first, second = (
-            Timed(one.time, Samples.of_columns(one.measurement.samples), one.settings, one.run.calibration)
-            for one in (other, self)
-        )
-        return compare(first, second)
+        return compare(other.timed, self.timed)
 
 
 def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
@@ -206,7 +202,8 @@ def _summarized(run: Run, m: Measurement, settings: Settings) -> Reading:
     found = summarize(samples, settings, run.calibration, m.problem.flops, peak)
     assert found.ratio is not None
     counted = tuple(us - overhead for us in samples.counted("subject"))
-    return Reading(run, m, found.time, found.ratio, found.of_peak, counted, dict(settings))
+    timed = Timed(found.time, samples, overhead, settings["timer"] == "host")
+    return Reading(run, m, found.time, found.ratio, found.of_peak, counted, timed)
 
 
 def contents(run: Run) -> Table:

@@ -162,9 +162,9 @@ def effect_in_words(effect: Effect) -> str:
     if effect.factor <= 1 / 3:
         return "÷ " + about(1 / effect.factor, effect.noise, _three_digits).removeprefix("about ")
     percent = 100 * (effect.factor - 1)
-    if 2 * effect.noise <= WIDE:
-        return f"{percent:+.1f} %"
-    return f"{rounded(percent, 100 * effect.factor * effect.noise):+.0f} %"
+    if 2 * effect.noise > WIDE:
+        return f"{rounded(percent, 100 * effect.factor * effect.noise):+.0f} %"
+    return f"{percent:+.1f} %"
 
 
 def _three_digits(number: float) -> str:
@@ -177,17 +177,14 @@ def effects_text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(e.problem for e in found))
-    lines: dict[tuple[str, str], dict[Shape, str]] = {}
-    clocks: dict[tuple[str, str], list[float]] = {}
+    lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
     for e in found:
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
         name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
-        lines.setdefault((name, e.corrupts), {})[e.problem] = effect_in_words(e)
-        if e.clock:
-            clocks.setdefault((name, e.corrupts), []).append(e.clock)
-    rows = [
-        (*names, *(cells.get(size, "–") for size in sizes), clock_in_words(clocks.get(names, ())))
-        for names, cells in lines.items()
-    ]
+        lines.setdefault((name, e.corrupts), {})[e.problem] = e
+    rows = []
+    for names, found_at in lines.items():
+        cells = [effect_in_words(found_at[size]) if size in found_at else "–" for size in sizes]
+        rows.append((*names, *cells, clock_in_words([e.clock for e in found_at.values() if e.clock])))
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
     return Table(title, ("  pitfall", "number", *map(str, sizes), "SM clock"), rows).text()

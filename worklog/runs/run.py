@@ -140,10 +140,9 @@ class Run:
         return compare(self._timed(first), self._timed(second))
 
     def _timed(self, m: Measurement) -> Timed:
-        us, settings = m.us or 0.0, Harness().as_dict() | self.harness | m.changed
+        us, by = m.us or 0.0, m.changed.get("timer", self.harness.get("timer"))
         time = Estimate(us, us if m.us_low is None else m.us_low, us if m.us_high is None else m.us_high)
-        samples = Reading.of_columns({"counts": [], **m.samples})
-        return Timed(time, samples, settings, {"offset_us": self.overhead_us(m)})
+        return Timed(time, Reading.of_columns({"counts": [], **m.samples}), self.overhead_us(m), by == "host")
 
     def clock_off(self, m: Measurement) -> float | None:
         """How far the measurement's SM clock is above the median of this run's, relative, where that is more than

@@ -5,9 +5,7 @@ in them is this machine's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 
-from worklog.errors import NothingToDraw
 from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
 from worklog.runs import Measurement, Run, recordings
@@ -31,11 +29,7 @@ DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
 
 
 def headline(run: Run | None = None) -> Diagram:
-    """The README's first picture, from this run if it holds what that shows, else from the recording that does. Raises
-    NothingToDraw where no recording does, either.
-    """
-    runs = chain([run] if run else [], (Run.load(path, "recorded") for path in recordings().values()))
-    chosen = next(filter(facts.cancels, runs), None)
-    if chosen is None:
-        raise NothingToDraw("no run holds the two mistakes that cancel: `worklog article` measures them on a GPU")
-    return Diagram("headline", facts.headline(chosen))
+    """The README's first picture, from this run if it holds what that shows, else from the recording of the panel."""
+    if run is None or not facts.cancels(run):
+        run = Run.load(recordings()["h200_grid"], "recorded")
+    return Diagram("headline", facts.headline(run))

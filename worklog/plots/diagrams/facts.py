@@ -55,22 +55,18 @@ def cancels(run: Run) -> list[Measurement]:
 
 def headline(run: Run) -> Facts:
     """The README's first picture: two mistakes that cancel in a kernel's time and not in its share of cuBLAS."""
-    correct, warm, both = cancels(run)
-    times = {"kernel": {}, "cublas": {}}
-    for name, m in {"correct": correct, "warm": warm, "both": both}.items():
-        times["kernel"][name] = m.us or 0.0
-        times["cublas"][name] = (m.us or 0.0) * (m.ratio or 0.0)
-    longest = max(us for of in times.values() for us in of.values())
-    found: dict[str, Any] = {"both_ratio": f"{100 * (both.ratio or 0.0):.1f}"}
-    for whose, of in times.items():
-        found |= {f"{whose}_{name}": _unbroken(f"{us:.1f} µs") for name, us in of.items()}
-        found |= {f"{whose}_{name}_bar": _percent(us / longest) for name, us in of.items()}
-    steps = {"l2": ("correct", "warm"), "queue": ("warm", "both"), "together": ("correct", "both")}
-    rows = [
-        {step: True} | {f"{whose}_change": _signed_us(of[after] - of[before]) for whose, of in times.items()}
-        for step, (before, after) in steps.items()
-    ]
-    return common(run, correct) | found | {"steps": rows}
+    found = cancels(run)
+    kernel = [m.us or 0.0 for m in found]
+    cublas = [(m.us or 0.0) * (m.ratio or 0.0) for m in found]
+    facts: dict[str, Any] = {"both_ratio": f"{100 * (found[-1].ratio or 0.0):.1f}"}
+    for name, (correct, warm, both) in (("kernel", kernel), ("cublas", cublas)):
+        for when, us in (("correct", correct), ("both", both)):
+            facts[f"{name}_{when}"] = _unbroken(f"{us:.1f} µs")
+            facts[f"{name}_{when}_bar"] = _percent(us / max(*kernel, *cublas))
+        facts[f"{name}_share"] = _unbroken(f"{100 * (both / correct - 1):+.1f} %".replace("-", "−"))
+        for mistake, us in (("l2", warm - correct), ("queue", both - warm), ("together", both - correct)):
+            facts[f"{name}_{mistake}"] = _unbroken(f"{us:+.1f} µs".replace("-", "−"))
+    return common(run, found[0]) | facts
 
 
 def memory_hierarchy(run: Run, m: Measurement) -> Facts:
@@ -366,11 +362,6 @@ def _percent(share: float) -> str:
 def _unbroken(words: str) -> str:
     """The words with spaces at which no line ends."""
     return words.replace(" ", "\u00a0")
-
-
-def _signed_us(us: float) -> str:
-    """A change of a time: "+34.5 µs", "−33.1 µs"."""
-    return _unbroken(f"{us:+.1f} µs".replace("-", "−"))
 
 
 def _thousands(count: float) -> str:
