@@ -15,8 +15,9 @@ from pytest import approx
 from tests.helpers import measured, small_run
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import timed
-from worklog.lab.panel_answer import Answer, PanelChoice
+from worklog.lab.panel_answer import PanelChoice
 from worklog.plots import headline
+from worklog.problem import Shape
 from worklog.runs.ablation import effects, effects_text
 from worklog.runs.clocks import CLOCK_OFF, HOST_SD, PRECISION, Timed, compare
 from worklog.runs.measurement import Measurement
@@ -154,12 +155,6 @@ def test_on_a_gpu_whose_clock_drifts_no_false_effect_is_found_and_a_true_one_of_
 # ------------------------------------------------------------------------------------------------- the host clock
 
 
-def naive(kernel: str, size: int) -> Answer:
-    choice = PanelChoice([recorded("h200_grid")], kernel, size)
-    choice.all_naive()
-    return choice.answer()
-
-
 def test_what_a_host_clock_reads_scatters_between_measurements_as_recorded() -> None:
     groups = defaultdict(list)
     for m in recorded("h200_grid").measurements:
@@ -172,7 +167,9 @@ def test_what_a_host_clock_reads_scatters_between_measurements_as_recorded() -> 
 @pytest.mark.parametrize("kernel", ["naive", "vectorized", "warptiled"])
 @pytest.mark.parametrize("size", [256, 1024, 4096])
 def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: int) -> None:
-    steps = {step.row[0]: step for step in naive(kernel, size).steps}
+    choice = PanelChoice([recorded("h200_grid")], kernel, size)
+    choice.all_naive()
+    steps = {step.row[0]: step for step in choice.answer().steps}
     after = [name for name in steps if name not in ("1 clocks", "2 timer")]
     assert {(steps[name].role, steps[name].row[-1]) for name in after} == {("grey", "within noise")}
     assert steps["2 timer"].visible and not steps["1 clocks"].visible
@@ -181,7 +178,7 @@ def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: in
 def test_alone_a_warm_l2_shortens_the_time_and_no_warm_up_does_not_change_it() -> None:
     """`vectorized` at 1024: the waterfall of all settings showed +10.8 and -14 µs."""
     answer = partial(PanelChoice, [recorded("h200_grid")], "vectorized", 1024)
-    warm, cold = (answer(**biased).answer().whole for biased in ({"l2": "warm"}, {"warmup": "none"}))
+    warm, cold = answer(l2="warm").answer().whole, answer(warmup="none").answer().whole
     assert warm.us == approx(-33, abs=1) and warm.visible
     assert cold.us == approx(5, abs=3) and not cold.visible
 
@@ -204,16 +201,11 @@ def test_a_number_with_a_wide_interval_has_the_digits_that_it_knows(us: float, h
 
 def test_the_first_figure_shows_a_time_that_hardly_moves_and_a_share_that_does() -> None:
     run, told = recorded("h200_grid"), headline().alt.replace("\u00a0", " ")
-    both: dict[str, Any] = {"l2": "warm", "queue": False}
-    correct, warm, wrong = (
-        next(m for m in run.select("vectorized", None, changed) if m.shape == (1024,) * 3)
-        for changed in ({}, {"l2": "warm"}, both)
-    )
-    times = [m.us or 0.0 for m in (correct, warm, wrong)]
-    baselines = [(m.us or 0.0) * (m.ratio or 0.0) for m in (correct, warm, wrong)]
-    assert times[::2] == approx([198.6, 200.0], abs=0.05) and baselines[::2] == approx([60.9, 102.6], abs=0.05)
-    assert [round(100 * (m.ratio or 0.0), 1) for m in (correct, wrong)] == [30.7, 51.3]
-    assert (times[1] - times[0], times[2] - times[1]) == (approx(-33, abs=0.5), approx(35, abs=0.6))
-    assert baselines[2] - baselines[1] > times[2] - times[1], "the launch bubble lengthens cuBLAS more"
-    for number in (*times[::2], *baselines[::2], 30.7, 51.3):
-        assert f"{number:.1f}" in told
+    changes: list[dict[str, Any]] = [{}, {"l2": "warm"}, {"l2": "warm", "queue": False}]
+    found = [run.select("vectorized", Shape.of(1024), changed)[0] for changed in changes]
+    times, ratios = np.array([m.us for m in found], float), np.array([m.ratio for m in found], float)
+    assert times[::2] == approx([198.6, 200.0], abs=0.05) and np.diff(times) == approx([-33, 35], abs=0.6)
+    assert ratios[::2] == approx([0.307, 0.513], abs=5e-4)
+    assert (times * ratios)[::2] == approx([60.9, 102.6], abs=0.05)
+    assert np.diff(times * ratios)[1] > np.diff(times)[1], "the launch bubble lengthens cuBLAS more"
+    assert all(f"{number:.1f}" in told for number in (*times[::2], *(times * ratios)[::2], *100 * ratios[::2]))

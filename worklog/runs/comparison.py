@@ -225,7 +225,7 @@ def at_one_clock(point: Coverage) -> Values:
 
 def clock_slope(point: Coverage) -> float:
     """By how many percent a time grows with an SM clock 1 % higher, fitted within each process: see fitted_slope()."""
-    return fitted_slope(np.log(point["sm_mhz"]), np.log(np.array(point["intervals_us"])[..., 1]))[0]
+    return fitted_slope([*np.log(point["sm_mhz"])], [*np.log(np.array(point["intervals_us"])[..., 1])])[0]
 
 
 def _held(pairs: Sequence[tuple[Estimate, Estimate]]) -> float:
