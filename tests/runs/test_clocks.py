@@ -20,9 +20,10 @@ from worklog.plots import headline
 from worklog.problem import Shape
 from worklog.runs.ablation import effects, effects_text
 from worklog.runs.clocks import CLOCK_OFF, HOST_SD, PRECISION, Timed, compare
+from worklog.runs.estimates import about
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, recordings
-from worklog.runs.tables import about, duration
+from worklog.runs.tables import duration
 from worklog.settings import Harness
 
 # The time doesn't depend on these: watching the clock only repeats samples, the gate runs before and after the timing,
@@ -200,7 +201,7 @@ def test_a_number_with_a_wide_interval_has_the_digits_that_it_knows(us: float, h
 
 
 def test_the_first_figure_shows_a_time_that_hardly_moves_and_a_share_that_does() -> None:
-    run, told = recorded("h200_grid"), headline().alt.replace("\u00a0", " ")
+    run, alt = recorded("h200_grid"), headline().alt.replace("\u00a0", " ")
     changes: list[dict[str, Any]] = [{}, {"l2": "warm"}, {"l2": "warm", "queue": False}]
     found = [run.select("vectorized", Shape.of(1024), changed)[0] for changed in changes]
     times, ratios = np.array([m.us for m in found], float), np.array([m.ratio for m in found], float)
@@ -208,4 +209,4 @@ def test_the_first_figure_shows_a_time_that_hardly_moves_and_a_share_that_does()
     assert ratios[::2] == approx([0.307, 0.513], abs=5e-4)
     assert (times * ratios)[::2] == approx([60.9, 102.6], abs=0.05)
     assert np.diff(times * ratios)[1] > np.diff(times)[1], "the launch bubble lengthens cuBLAS more"
-    assert all(f"{number:.1f}" in told for number in (*times[::2], *(times * ratios)[::2], *100 * ratios[::2]))
+    assert all(f"{number:.1f}" in alt for number in (*times[::2], *(times * ratios)[::2], *100 * ratios[::2]))

@@ -15,7 +15,7 @@ from worklog.runs.documents import (
     write_bytes,
     write_text,
 )
-from worklog.runs.estimates import LEAST_SAMPLES, PILOT, Estimate, estimate_of, median, paired_ratio
+from worklog.runs.estimates import LEAST_SAMPLES, PILOT, Estimate, about, estimate_of, median, paired_ratio
 from worklog.runs.frames import export
 from worklog.runs.measurement import AGAINST, Measurement
 from worklog.runs.run import (
@@ -33,7 +33,7 @@ from worklog.runs.run import (
     source_label,
 )
 from worklog.runs.samples import Energy, Reading, Sample, event_overhead_us, summarize
-from worklog.runs.tables import WIDTH, Bar, Cell, Table, about, bound, cells, duration, percent, scaled, verdict_table
+from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
 
 __all__ = [
     "AGAINST", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "TOGETHER", "WIDTH", "Bar", "Cell",

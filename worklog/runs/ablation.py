@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
 from worklog.runs.clocks import PRECISION, clock_in_words
+from worklog.runs.estimates import WIDE, about, rounded
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.runs.samples import Reading, Summary, summarize
-from worklog.runs.tables import WIDE, Table, about, rounded
+from worklog.runs.tables import Table
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:

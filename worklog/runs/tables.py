@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from worklog.runs.run import Run
 
 
-WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
@@ -122,20 +120,6 @@ def duration(microseconds: float, *, padded: bool = False) -> str:
     unit, scale = next((one for one in (("s", 1e6), ("ms", 1e3)) if microseconds >= one[1]), ("µs", 1.0))
     value = microseconds / scale
     return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
-
-
-def about(value: float, half: float, written: Callable[[float], str]) -> str:
-    """The number as `written` writes it. half: of its 95 % interval, relative. Where the interval is wider than WIDE,
-    only the digits that it has, down to the first one of the half-width: "about 3000" for 3404 ±52 %.
-    """
-    if 2 * half <= WIDE:
-        return written(value)
-    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
-
-
-def rounded(value: float, half: float) -> float:
-    """The value to the first digit of its half-width, at least to its own first digit."""
-    return round(value, -math.floor(math.log10(min(half, abs(value)))))
 
 
 def small(half_width: float) -> str:
