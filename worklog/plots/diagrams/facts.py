@@ -58,14 +58,15 @@ def headline(run: Run) -> Facts:
     found = cancels(run)
     kernel = [m.us or 0.0 for m in found]
     cublas = [(m.us or 0.0) * (m.ratio or 0.0) for m in found]
-    facts: dict[str, Any] = {"both_ratio": f"{100 * (found[-1].ratio or 0.0):.1f}"}
-    for name, (correct, warm, both) in (("kernel", kernel), ("cublas", cublas)):
-        for when, us in (("correct", correct), ("both", both)):
-            facts[f"{name}_{when}"] = _unbroken(f"{us:.1f} µs")
+    halves = [((m.ratio_high or 0.0) - (m.ratio_low or 0.0)) / 2 / (m.ratio or 1.0) for m in found]
+    facts: dict[str, Any] = {"both_ratio": about(100 * (found[-1].ratio or 0.0), halves[-1], "{:.1f}".format)}
+    for name, (correct, warm, both), (first, _, last) in (("kernel", kernel, (0.0,) * 3), ("cublas", cublas, halves)):
+        for when, us, half in (("correct", correct, first), ("both", both, last)):
+            facts[f"{name}_{when}"] = _unbroken(about(us, half, "{:.1f} µs".format))
             facts[f"{name}_{when}_bar"] = _percent(us / max(*kernel, *cublas))
-        facts[f"{name}_share"] = _unbroken(f"{100 * (both / correct - 1):+.1f} %".replace("-", "−"))
-        for mistake, us in (("l2", warm - correct), ("queue", both - warm), ("together", both - correct)):
-            facts[f"{name}_{mistake}"] = _unbroken(f"{us:+.1f} µs".replace("-", "−"))
+        facts[f"{name}_share"] = _signed(100 * (both / correct - 1), "%")
+        facts[f"{name}_l2"], facts[f"{name}_queue"] = _signed(warm - correct, "µs"), _signed(both - warm, "µs")
+        facts[f"{name}_together"] = _signed(both - correct, "µs")
     return common(run, found[0]) | facts
 
 
@@ -362,6 +363,11 @@ def _percent(share: float) -> str:
 def _unbroken(words: str) -> str:
     """The words with spaces at which no line ends."""
     return words.replace(" ", "\u00a0")
+
+
+def _signed(change: float, unit: str) -> str:
+    """A change without digits after the point: "+35 µs", "−33 µs"."""
+    return _unbroken(f"{change:+.0f} {unit}".replace("-", "−"))
 
 
 def _thousands(count: float) -> str:
