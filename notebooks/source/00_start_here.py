@@ -25,7 +25,7 @@
 import worklog
 from worklog import plots
 
-plots.headline(worklog.ablate("warptiled", 4096))
+plots.headline()
 
 # %% [markdown]
 # The kernel and the GPU are the same in both measurements. Only the harness differs. This page shows how to get the

@@ -44,12 +44,13 @@ plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 
 # %%
 def compare(kernel, sizes, **setting):
-    """Print both times and their difference for each size; returns both measurements at the last one."""
-    unbiased, biased = (worklog.results([kernel], sizes, **how).measurements for how in ({}, setting))
+    """Print both times and their difference at one clock for each size; returns both measurements at the last one."""
+    run, other = (worklog.results([kernel], sizes, **how) for how in ({}, setting))
+    unbiased, biased = run.measurements, other.measurements
     [(name, value), *more] = setting.items()
     changed = f"{len(setting)} settings" if more else f"{name} = {value}"
     for size, true, read in zip(sizes, unbiased, biased, strict=True):
-        off = f"{round(read.us / true.us - 1, 3) + 0.0:+8.1%}"
+        off = f"{round(run.difference(true, read).off, 3) + 0.0:+8.1%}"
         print(f"{kernel:>10} at {size}: {true.us:10.1f} µs, with {changed} {read.us:10.1f} µs  {off}")
     return unbiased[-1], biased[-1]
 

@@ -19,15 +19,16 @@ from tests.plots.test_charts import boxes, drawn, said
 from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import WorklogError
-from worklog.plots import Chart, bars, certificate, draw_all, ladder, lines, roofline
+from worklog.plots import Chart, bars, certificate, draw_all, ladder, lines, roofline, samples
 from worklog.plots.ablation import REMAINDER, falls
 from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER, Drawing
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
+from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs.run import Run, recordings
 from worklog.settings import PITFALLS
 
 
@@ -148,11 +149,23 @@ def test_the_tiles_of_a_sweep_are_in_order() -> None:
 
 def test_the_interval_closes_and_the_noise_stays() -> None:
     us = runs.sampled(1000).measurements[0].samples["us"][:900]
-    steps = closing(us)
+    steps = closing(us, [0] * 900)
     assert [step.n for step in steps] == sorted({step.n for step in steps}) and steps[-1].n == 900
     early = next(step for step in steps if step.n >= 50)
     assert steps[-1].median.half_width < 0.4 * early.median.half_width
     assert steps[-1].noise == approx(early.noise, rel=0.25) == approx(0.01, rel=0.2)
+
+
+def test_the_interval_ends_as_the_harness_states_it() -> None:
+    """cuBLAS at 512, whose placements make three quarters of the interval."""
+    run = Run.load(recordings()["h200"], "recorded")
+    [m] = [m for m in run.select("cuBLAS") if m.shape == (512,) * 3]
+    times, counts = sample_times(run, m)
+    us, placed = ([one for one, use in zip(of, counts, strict=True) if use] for of in (times, m.samples["placement"]))
+    last = closing(us, placed, m.us_process or 0.0)[-1].median
+    assert (last.value, last.low, last.high) == (approx(m.us), approx(m.us_low), approx(m.us_high))
+    assert f"known to ±{100 * last.relative_half_width:.2g} %" in samples(run, "cuBLAS", 512).headline
+    assert 100 * last.relative_half_width == approx(0.50, abs=0.005)
 
 
 def test_the_levels_are_flop_per_byte() -> None:

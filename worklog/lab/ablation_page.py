@@ -12,9 +12,9 @@ from worklog.lab.readings import NotRecorded
 from worklog.plots import Chart, ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.problem import Shape
-from worklog.runs import Bar, Cell, Effect, Run, Table
+from worklog.runs import Bar, Cell, Effect, Run, Table, clock_in_words
 
-COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise")
+COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise", "SM clock")
 
 
 class AblationChoice(Choice):
@@ -52,7 +52,7 @@ class AblationChoice(Choice):
         """How many effects are larger than the noise, all effects as a table, and the chart."""
         run, found = self.found()
         what, visible = f"{self.kernel} at {self.shape}", sum(in_words(e) != "0" for e in found)
-        title = f"{what}: each pitfall alone; orange inflates the result, blue deflates it"
+        title = f"{what}: each pitfall alone, at one clock; orange inflates the result, blue deflates it"
         table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
         said = f"{what}: {visible} of {len(found)} effects are larger than the noise"
         return Shown([said], [table], self.chart())
@@ -83,4 +83,5 @@ def cells(effect: Effect) -> list[Cell]:
         f"{biased:.4g}" if biased < 1e4 else f"{biased:.0f}",
         Bar("not visible", None) if words == "0" else bar,
         "none, the same samples" if effect.noise == 0 else f"±{100 * effect.noise:.2g} %",
+        clock_in_words([effect.clock] if effect.clock else ()),
     ]

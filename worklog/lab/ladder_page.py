@@ -149,15 +149,15 @@ class Climb(Choice):
         return f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
 
     def _gain(self, chosen: Kernel, other: Kernel) -> str:
-        """The rung's time against the time of the one before; "" without a time."""
+        """The rung's time against the time of the one before, at one clock; "" without a time."""
         name, now, before = other.name, self._measurement(chosen), self._measurement(other)
         if now is None or not now.us:
             return ""
         if before is None or not before.us:
             return f"{name} has no time at {self.shape} to compare with"
-        factor = before.us / now.us
-        noise = sum((m.us_high - m.us_low) / 2 / m.us for m in (now, before) if m.us and m.us_high and m.us_low)
-        if abs(factor - 1) <= noise:
+        found = self.run.difference(now, before)
+        factor = 1 + found.off
+        if not found.visible:
             return f"as fast as {name}, within the noise of both"
         return f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"
 

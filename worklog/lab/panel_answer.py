@@ -16,7 +16,7 @@ from worklog.lab.readings import Held, Nearest, NotRecorded, Reading, Settings, 
 from worklog.plots import Chart
 from worklog.problem import Shape, tflops
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
-from worklog.runs import Run, duration
+from worklog.runs import CLOCK_OFF, Difference, Run, about, duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
@@ -35,20 +35,25 @@ class Step:
     before: Reading
     after: Reading
 
+    @cached_property
+    def difference(self) -> Difference:
+        """Of the times, at the clock of the reading before."""
+        return self.after.difference(self.before)
+
     @property
     def us(self) -> float:
         """Microseconds that the step adds; negative where it makes the time shorter."""
-        return self.after.time.value - self.before.time.value
+        return self.before.time.value * self.off
 
     @property
     def off(self) -> float:
         """Relative difference of the times; negative inflates the result."""
-        return self.after.time.value / self.before.time.value - 1
+        return self.difference.off
 
-    @cached_property
+    @property
     def visible(self) -> bool:
         """Whether that is more than the noise of the two readings."""
-        return self.after.differs(self.before)
+        return self.difference.visible
 
     @property
     def role(self) -> str:
@@ -60,7 +65,7 @@ class Step:
         """The settings that change the time, with the article's number before them, and the change."""
         number = next((f"{g.article} " for g in self.pitfalls if g.article), "")
         name = number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
-        change = f"{'+' if self.us > 0 else '−'}{duration(abs(self.us))}" if self.visible else "not visible"
+        change = f"{'+' if self.us > 0 else '−'}{duration(abs(self.us))}" if self.visible else "within noise"
         return name, self.role, self.before.time.value, self.after.time.value, change
 
 
@@ -96,17 +101,21 @@ class Answer:
         """The picture's rows from the unbiased time over each step to this one; none where nothing changes the time."""
         if not self.steps:
             return []
-        ends = {"unbiased": self.unbiased.time.value, "this reading": self.reading.time.value}
-        first, last = ((name, "dot", us, us, duration(us)) for name, us in ends.items())
+        ends = {"unbiased": self.unbiased.time, "this reading": self.reading.time}
+        first, last = (
+            (name, "dot", time.value, time.value, about(time.value, time.relative_half_width, duration))
+            for name, time in ends.items()
+        )
         return [first, *(step.row for step in self.steps), last]
 
     @property
     def headline(self) -> str:
         """The number that one would publish: time, rate, share of cuBLAS."""
-        time = self.reading.time.value
-        rate = tflops(self.reading.measurement.problem, time)
-        digits = f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}"
-        return f"{duration(time)} → {digits} TFLOP/s → {_percent(self.reading.ratio.value)} of cuBLAS"
+        time, ratio, half = self.reading.time, self.reading.ratio, self.reading.time.relative_half_width
+        rate = tflops(self.reading.measurement.problem, time.value)
+        speed = about(rate, half, lambda rate: f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}")
+        share = about(ratio.value, ratio.relative_half_width, _percent)
+        return f"{about(time.value, half, duration)} → {speed} TFLOP/s → {share} of cuBLAS"
 
     @property
     def comparison(self) -> str:
@@ -117,7 +126,7 @@ class Answer:
             return f"this is the unbiased reading · {half}"
         noise = half if statistic == "median" else f"{statistic} of {count} samples"  # only a median has an interval
         within = "the difference is within the noise"
-        off = f"this reading is {amount(self.whole.off)}" if self.whole.visible else within
+        off = f"this reading is {amount(self.whole.off, self.whole.difference.noise)}" if self.whole.visible else within
         return f"unbiased {duration(self.unbiased.time.value)} · {off} · {noise}"
 
     @property
@@ -132,6 +141,9 @@ class Answer:
             for name, share, true in shares
             if share and true and abs(share / true - 1) > MOVED
         ]
+        if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
+            clocks = (f"{one.measurement.sm_mhz:.0f} MHz" for one in (here, unbiased))
+            lines.append("SM clock: {} here, {} unbiased; the difference is at one clock".format(*clocks))
         lines += [words for value, words in GATES.items() if self.settings["gate"] == value]
         known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
         degraded = [d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")]
@@ -145,12 +157,12 @@ class Answer:
         return [first, self.comparison, *([f"Step by step: {steps}"] if steps else []), *self.others, m.label]
 
 
-def amount(off: float) -> str:
-    """A relative difference in words that suit its size."""
+def amount(off: float, noise: float = 0.0) -> str:
+    """A relative difference in words that suit its size and its noise."""
     if off >= 2:
-        return f"{off + 1:.3g} times too long"
+        return f"{about(off + 1, noise, '{:.3g}'.format)} times too long"
     if off <= -2 / 3:
-        return f"{1 / (off + 1):.3g} times too short"
+        return f"{about(1 / (off + 1), noise, '{:.3g}'.format)} times too short"
     return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
 
 

@@ -75,7 +75,7 @@ def picture(answer: Answer, title: str = "", subtitle: str = "") -> Chart:
     _samples(sheet.axes(LEFT_IN, bottom, wide - MARGIN_IN, STRIP_IN), answer)
     if rows:
         top = bottom - GAP_IN
-        caption = "what each setting adds to the time: orange inflates the result, blue deflates it"
+        caption = "what each setting adds to the time: orange inflates the result, blue deflates it, grey is noise"
         sheet.text(MARGIN_IN, top, caption, SMALL_PT, color=MUTED, va="top")
         names = [figure.shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name, *_ in rows]
         _steps(sheet.rows(LEFT_IN, top - CAPTION_IN - high, wide - RIGHT_IN, ROW_IN, names), rows)

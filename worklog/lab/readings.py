@@ -14,7 +14,7 @@ from typing import Any
 
 from worklog.errors import WorklogError
 from worklog.problem import Shape
-from worklog.runs import PRECISION, Estimate, Measurement, Run, Table, event_overhead_us, summarize
+from worklog.runs import Difference, Estimate, Measurement, Run, Table, Timed, compare, event_overhead_us, summarize
 from worklog.runs import Reading as Samples
 from worklog.settings import PITFALLS, Pitfall, Value, rule
 
@@ -32,7 +32,7 @@ class NotRecorded(WorklogError):
 @dataclass(frozen=True)
 class Reading:
     """One result. Times in microseconds with their 95 % interval; ratio: cuBLAS's time over the kernel's. samples: the
-    times that count, in launch order.
+    times that count, in launch order. timed: the time with all samples.
     """
 
     run: Run
@@ -41,14 +41,15 @@ class Reading:
     ratio: Estimate
     of_roof: float | None
     samples: tuple[float, ...]
+    timed: Timed
 
-    def differs(self, other: Reading) -> bool:
-        """Whether the two times differ by more than their noise. Two results from the same samples have no noise: they
-        differ where the difference isn't printed as 0.0 %.
+    def difference(self, other: Reading) -> Difference:
+        """From the other's time to this one, at the other's clock. Two results from the same samples by events have no
+        noise: they differ where the difference isn't printed as 0.0 %.
         """
-        same = self.measurement is other.measurement
-        noise = PRINTED if same else self.time.relative_half_width + other.time.relative_half_width + PRECISION
-        return abs(self.time.value / other.time.value - 1) > noise
+        if self.measurement is other.measurement and not self.timed.by_host:
+            return Difference(math.log(self.time.value / other.time.value), PRINTED, 0.0)
+        return compare(other.timed, self.timed)
 
 
 def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
@@ -201,7 +202,8 @@ def _summarized(run: Run, m: Measurement, settings: Settings) -> Reading:
     found = summarize(samples, settings, run.calibration, m.problem.flops, peak)
     assert found.ratio is not None
     counted = tuple(us - overhead for us in samples.counted("subject"))
-    return Reading(run, m, found.time, found.ratio, found.of_peak, counted)
+    timed = Timed(found.time, samples, overhead, settings["timer"] == "host")
+    return Reading(run, m, found.time, found.ratio, found.of_peak, counted, timed)
 
 
 def contents(run: Run) -> Table:

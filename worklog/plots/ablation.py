@@ -19,11 +19,11 @@ from matplotlib.patches import Rectangle
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.bars import BEHIND
-from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
+from worklog.plots.figure import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
 from worklog.plots.page import a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.problem import Shape
-from worklog.runs import TOGETHER, Effect, Run, effect_in_words, effects
+from worklog.runs import TOGETHER, Effect, Run, about, effect_in_words, effects
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
@@ -95,15 +95,16 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         said = ", ".join(f"{size}: {in_words(e)}" for size, e in row.cells.items())
         alt.append(f"{row.name} ({row.detail}): {said}")
     subtitle = (
-        f"How {kernel}'s reading changes when one setting is biased, by size (M = N = K): orange inflates it, blue "
-        "deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't visible above "
-        "the noise."
+        f"How {kernel}'s reading changes at one clock when one setting is biased, by size (M = N = K): orange inflates "
+        "it, blue deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't "
+        "visible above the noise."
     )
     if fall is None:
         subtitle += " The run has no combined reading to split up."
     else:
         ends, where = fall.combined, f"at {fall.combined.problem}"
-        alt.append(f"waterfall {where}: unbiased {rate(ends.unbiased)}, naive {rate(ends.biased)} TFLOP/s")
+        naive = about(ends.biased, ends.noise, rate)
+        alt.append(f"waterfall {where}: unbiased {rate(ends.unbiased)}, naive {naive} TFLOP/s")
         subtitle += f" Right: from the unbiased to the naive reading {where}; the effects interact, so what they do "
         subtitle += "together has a row."
     none, rows = [row.name for row in rows if not row.shows], [row for row in rows if row.shows]
@@ -218,6 +219,8 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     for setting, step in ((setting, step) for setting, step in fall.steps.items() if setting in lines):
         (before, above), after, y = ends[-1], ends[-1][0] * step, lines[setting]
         colour = figure.ALERT if step > 1 else ACCENT
+        if abs(math.log(step)) <= fall.combined.noise and setting == REMAINDER:
+            colour = GREY
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
         axes.plot([before, after], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
         ends.append((after, y))
@@ -234,7 +237,8 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     for name, value, y in (("unbiased", fall.combined.unbiased, ROW / 2), ("naive", naive, last)):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
-        beside(axes, f"{name} {rate(value)}", (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
+        written = rate(value) if name == "unbiased" else about(value, fall.combined.noise, rate)
+        beside(axes, f"{name} {written}", (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
 
 
 def _finding(kernel: str, found: Sequence[Effect]) -> str:

@@ -30,11 +30,14 @@ class Closing(NamedTuple):
     noise: float
 
 
-def closing(us: list[float]) -> list[Closing]:
-    """How the interval closes as samples come in, from LEAST of them to all."""
+def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> list[Closing]:
+    """How the interval closes as samples come in, from LEAST of them to all, by the harness's own estimate. placements:
+    of each sample. process_us: the half-width of what differs between processes.
+    """
     counts = sorted({round(n) for n in np.linspace(min(LEAST, len(us)), len(us), min(MOST, len(us)))})
     noise = [float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0 for n in counts]
-    return [Closing(n, median(us[:n]), sigma) for n, sigma in zip(counts, noise, strict=True)]
+    medians = [median(us[:n], placements[:n]).between_processes(process_us) for n in counts]
+    return [Closing(*step) for step in zip(counts, medians, noise, strict=True)]
 
 
 @styled()
@@ -49,7 +52,8 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
     us, counts = map(np.array, sample_times(run, m))
     places = np.arange(1, len(us) + 1)
-    steps = closing(us[counts].tolist())
+    placed = np.array(m.samples.get("placement") or [0] * len(us))
+    steps = closing(us[counts].tolist(), placed[counts].tolist(), m.us_process or 0.0)
     last, half, noise = steps[-1], [100 * s.median.relative_half_width for s in steps], [100 * s.noise for s in steps]
     precision = 100 * float(run.harness.get("precision", 0.005))
     finding = (

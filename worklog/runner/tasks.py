@@ -139,6 +139,8 @@ def article_tasks() -> list[Task]:
     tasks, _ = tasks_of(None, ARTICLE_SIZES)
     for name in ABLATION_RUNGS:
         tasks += [task for task in ablation_tasks(name, ABLATION_SIZES) if task.changed]
+    cancel = (("l2", "warm"), ("queue", False))  # in the README's first picture
+    tasks.append(Task("vectorized", Shape.of(1024), cancel + ABLATION_SAMPLING))
     return sorted(tasks, key=lambda task: task.problem.flops)
 
 

@@ -1,5 +1,5 @@
 """The effect of each pitfall on the number: a biased reading over the unbiased reading of the same kernel and size in
-one run.
+one run, both at one SM clock.
 
 Pitfalls in how samples are taken were measured. Those in what is computed from samples (statistic, offset, roof) are
 computed here, from the unbiased samples.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
+from worklog.runs.clocks import PRECISION, clock_in_words
+from worklog.runs.estimates import WIDE, about, rounded
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.runs.samples import Reading, Summary, summarize
@@ -23,7 +25,6 @@ from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 if TYPE_CHECKING:
     import pandas
 
-PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
 SEVERAL = "…"  # the value of an effect of several settings
 
 TOGETHER = {
@@ -38,9 +39,10 @@ class Effect:
 
     setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
     article's four together, "all" for everything that touches the time. value: the biased value. unbiased, biased: the
-    number that the pitfall `corrupts`, by the unbiased and the biased setting. noise: the sum of both relative interval
-    half-widths and of the precision at which sampling stops; 0 for an effect computed from the unbiased samples. label:
-    of the unbiased measurement.
+    number that the pitfall `corrupts`, by the unbiased and the biased setting; a biased TFLOP/s of a median is that at
+    the clock of the unbiased measurement. noise: see worklog.runs.clocks; 0 for an effect computed from the unbiased
+    samples. label: of the unbiased measurement. clock: how far the biased measurement's SM clock is above the unbiased
+    one's, relative: an effect can act through the clock. None if that isn't known.
     """
 
     kernel: str
@@ -54,6 +56,7 @@ class Effect:
     biased: float
     noise: float
     label: str = ""
+    clock: float | None = None
 
     @property
     def problem(self) -> Shape:
@@ -68,7 +71,7 @@ class Effect:
     @property
     def visible(self) -> bool:
         """Whether the effect is larger than the noise of the two readings."""
-        return abs(self.factor - 1) > self.noise
+        return abs(math.log(self.factor)) > self.noise
 
     @property
     def step(self) -> float:
@@ -95,10 +98,10 @@ def effects(run: Run, kernel: str) -> list[Effect]:
         if unbiased is None or unbiased.tflops is None:
             continue
         numbers = {"of cuBLAS": unbiased.ratio, "of the roof": unbiased.of_roof, "TFLOP/s": unbiased.tflops}
-        for pitfall, value, biased, noise in _readings(run, unbiased, {frozenset(m.changed): m for m in here}):
+        for pitfall, value, biased, noise, clock in _readings(run, unbiased, {frozenset(m.changed): m for m in here}):
             words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
             both = numbers[pitfall.corrupts] or 0.0, biased or 0.0
-            found.append(Effect(kernel, astuple(shape), *words, *both, noise, unbiased.label))
+            found.append(Effect(kernel, astuple(shape), *words, *both, noise, unbiased.label, clock))
     found = [e for e in found if e.unbiased > 0 and 0 < e.biased < math.inf]
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
@@ -107,26 +110,36 @@ def effects(run: Run, kernel: str) -> list[Effect]:
 
 def _readings(
     run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]
-) -> Iterator[tuple[Pitfall, Value, float | None, float]]:
-    """Of each pitfall that was measured or can be computed, its biased value, the number that it gives, and the noise.
-    measured: by the settings that were changed.
+) -> Iterator[tuple[Pitfall, Value, float | None, float, float | None]]:
+    """Of each pitfall that was measured or can be computed, its biased value, the number that it gives, the noise, and
+    the difference of the clocks. measured: by the settings that were changed.
     """
+
+    def at_one_clock(m: Measurement) -> tuple[float, float, float | None]:
+        found = run.difference(unbiased, m)
+        there = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
+        return there / (1 + found.off), found.noise, found.clock
+
     for pitfall in PITFALLS:
         m = measured.get(frozenset([pitfall.setting]))
         if not pitfall.resampled:
             found = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
-            yield pitfall, pitfall.biased[0], found.of_peak if pitfall.setting == "roof" else found.tflops, 0.0
+            number = found.of_peak if pitfall.setting == "roof" else found.tflops
+            yield pitfall, pitfall.biased[0], number, 0.0, 0.0
         elif m is not None:
             if pitfall.setting == "warmup":
                 # The cold start as it usually happens: the first launch is the time. A median ignores it.
                 cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
-                yield cold, "none", _summary(run, m, statistic="first").tflops, _noise(pitfall.corrupts, unbiased)
-            number = m.ratio if pitfall.corrupts == "of cuBLAS" else m.tflops
-            yield pitfall, m.changed[pitfall.setting], number, _noise(pitfall.corrupts, unbiased, m)
+                first, noise = _summary(run, m, statistic="first").tflops, PRECISION + _half(unbiased, "us")
+                yield cold, "none", first, noise, None
+            number, noise, clock = at_one_clock(m)
+            if pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
+                number, noise = m.ratio, PRECISION + _half(unbiased, "ratio") + _half(m, "ratio")
+            yield pitfall, m.changed[pitfall.setting], number, noise, clock
     own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
     for settings, (name, title) in TOGETHER.items():
         if m := measured.get(settings - own.union(run.unknown)):
-            yield Pitfall(name, "", (), title, ""), SEVERAL, m.tflops, _noise("TFLOP/s", unbiased, m)
+            yield Pitfall(name, "", (), title, ""), SEVERAL, *at_one_clock(m)
 
 
 def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
@@ -135,14 +148,10 @@ def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
     return summarize(Reading.of_columns(m.samples), Harness().but(**changed).as_dict(), calibration, m.problem.flops)
 
 
-def _noise(corrupts: str, *measured: Measurement) -> float:
-    """The relative half-widths of the corrupted number's intervals and the precision, together."""
-    noise = PRECISION
-    for m in measured:
-        of_ratio = corrupts == "of cuBLAS"
-        middle, low, high = (m.ratio, m.ratio_low, m.ratio_high) if of_ratio else (m.us, m.us_low, m.us_high)
-        noise += (high - low) / 2 / middle if middle and low is not None and high is not None else 0.0
-    return noise
+def _half(m: Measurement, name: str) -> float:
+    """The relative half-width of the interval of its time ("us") or ratio; 0 if it isn't known."""
+    middle, low, high = (getattr(m, name + end) for end in ("", "_low", "_high"))
+    return 0.0 if not middle or None in (low, high) else float(high - low) / 2 / middle
 
 
 def effect_in_words(effect: Effect) -> str:
@@ -150,10 +159,13 @@ def effect_in_words(effect: Effect) -> str:
     if not effect.visible or abs(effect.factor - 1) < 5e-4:
         return "0"
     if effect.factor >= 3:
-        return f"× {_three_digits(effect.factor)}"
+        return "× " + about(effect.factor, effect.noise, _three_digits).removeprefix("about ")
     if effect.factor <= 1 / 3:
-        return f"÷ {_three_digits(1 / effect.factor)}"
-    return f"{100 * (effect.factor - 1):+.1f} %"
+        return "÷ " + about(1 / effect.factor, effect.noise, _three_digits).removeprefix("about ")
+    percent = 100 * (effect.factor - 1)
+    if 2 * effect.noise > WIDE:
+        return f"{rounded(percent, 100 * effect.factor * effect.noise):+.0f} %"
+    return f"{percent:+.1f} %"
 
 
 def _three_digits(number: float) -> str:
@@ -166,11 +178,14 @@ def effects_text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(e.problem for e in found))
-    lines: dict[tuple[str, str], dict[Shape, str]] = {}
+    lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
     for e in found:
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
         name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
-        lines.setdefault((name, e.corrupts), {})[e.problem] = effect_in_words(e)
-    rows = [(*names, *(cells.get(size, "–") for size in sizes)) for names, cells in lines.items()]
-    title = f"{run.label}\n{kernel}: effect of each pitfall on the number (0: not visible above the noise)"
-    return Table(title, ("  pitfall", "number", *map(str, sizes)), rows).text()
+        lines.setdefault((name, e.corrupts), {})[e.problem] = e
+    rows = []
+    for names, found_at in lines.items():
+        cells = [effect_in_words(found_at[size]) if size in found_at else "–" for size in sizes]
+        rows.append((*names, *cells, clock_in_words([e.clock for e in found_at.values() if e.clock])))
+    title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
+    return Table(title, ("  pitfall", "number", *map(str, sizes), "SM clock"), rows).text()

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Meta
 
 from worklog.errors import NothingToDraw
+from worklog.runs.clocks import fitted_slope
 from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Estimate, Values, process_half_us
 from worklog.runs.run import recordings, source_label
@@ -223,14 +224,8 @@ def at_one_clock(point: Coverage) -> Values:
 
 
 def clock_slope(point: Coverage) -> float:
-    """By how many percent a time grows with an SM clock 1 % higher: -1 if it is in cycles, 0 if it does not depend on
-    the clock, and between them otherwise. It is fitted to the logarithms of the readings within each process, since
-    processes differ for other reasons, too. 0 if the clock is the same in all readings of each process.
-    """
-    logs = [np.log(one) for one in (point["sm_mhz"], np.array(point["intervals_us"])[..., 1])]
-    clocks, times = (one - one.mean(axis=1, keepdims=True) for one in logs)
-    squares = np.sum(clocks**2)
-    return min(0.0, max(-1.0, float(np.sum(clocks * times) / squares))) if squares else 0.0
+    """By how many percent a time grows with an SM clock 1 % higher, fitted within each process: see fitted_slope()."""
+    return fitted_slope([*np.log(point["sm_mhz"])], [*np.log(np.array(point["intervals_us"])[..., 1])])[0]
 
 
 def _held(pairs: Sequence[tuple[Estimate, Estimate]]) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -25,6 +26,7 @@ LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between
 DRIFT_SD_US = 0.022  # a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
 OVERHEAD_SD_US = 0.035  # event overhead, between processes
 GAP_SD_US = 0.09  # gap before each further kernel of a launch, between processes
+WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 NORMAL = NormalDist().inv_cdf(0.975)
 
 Values = NDArray[np.float64]
@@ -199,3 +201,17 @@ def process_half_us(kernels: int) -> float:
 def process_half(overheads: float, gaps: float) -> float:
     """The same for any number of event overheads and gaps. In a ratio of times of one process, they cancel in part."""
     return NORMAL * math.hypot(OVERHEAD_SD_US * overheads, GAP_SD_US * gaps)
+
+
+def about(value: float, half: float, written: Callable[[float], str]) -> str:
+    """The number as `written` writes it. half: of its 95 % interval, relative. Where the interval is wider than WIDE,
+    only the digits that it has, down to the first one of the half-width: "about 3000" for 3404 ±52 %.
+    """
+    if 2 * half <= WIDE:
+        return written(value)
+    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
+
+
+def rounded(value: float, half: float) -> float:
+    """The value to the first digit of its half-width, at least to its own first digit."""
+    return round(value, -math.floor(math.log10(min(half, abs(value)))))

@@ -25,14 +25,14 @@ SIDES = {"kernel": "", "baseline": "baseline_", "hot kernel": "hot_", "hot basel
 NESTED = ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses", "beside")
 FASTEST, SAME, SLOWEST, OTHER = "+", "≈", "−", ""
 LEGEND = (
-    f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} its 95 % interval overlaps the fastest one's",
+    f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
     "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
 )
 
 
 def measurements(run: Run) -> pandas.DataFrame:
     """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column "axis
-    us" for an axis that is called as another column), and all its numbers. Example:
+    us" for an axis that is called as another column), and all its numbers. clock_off: see Run.clock_off. Example:
     `run.frame().pivot(index="kernel", columns="n", values="us")`.
     """
     import pandas
@@ -45,6 +45,7 @@ def measurements(run: Run) -> pandas.DataFrame:
             "precision": (m.verdict or {}).get("precision"),
             "source": m.label.partition(" · ")[0],
             "degradations": "; ".join(m.degradations),
+            "clock_off": run.clock_off(m),
         }
         rows.append({"kernel": m.kernel, **_place(m, rest), **rest})
     return pandas.DataFrame(rows)
@@ -98,14 +99,14 @@ def pivot(run: Run) -> Table:
         fastest, slowest = (ordered[0], ordered[-1]) if ordered else (None, None)
         for row, kernel in zip(rows, kernels, strict=True):
             m = found.get(kernel)
-            row[place or "time"] = "" if m is None else _cell(m, fastest, slowest)
+            row[place or "time"] = "" if m is None else _cell(run, m, fastest, slowest)
     return Table.of(f"time · {run.label}", rows, notes=LEGEND)
 
 
-def _cell(m: Measurement, fastest: Measurement | None, slowest: Measurement | None) -> Cell:
+def _cell(run: Run, m: Measurement, fastest: Measurement | None, slowest: Measurement | None) -> Cell:
     if fastest is None or m.us is None or m.status != "measured":
         return m.outcome
-    within = (m.us_low or m.us) <= (fastest.us_high or fastest.us or 0.0)
+    within = not run.difference(fastest, m).visible
     mark = OTHER
     if fastest is not slowest:
         mark = FASTEST if m is fastest else SAME if within else SLOWEST if m is slowest else OTHER

@@ -14,14 +14,17 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, NotRequired, TypedDict
 
 from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
 from worklog.runs import frames, tables
+from worklog.runs.clocks import CLOCK_OFF, Difference, Timed, compare
 from worklog.runs.documents import ByLength, Date, Positive, read_json, write_text
+from worklog.runs.estimates import Estimate
 from worklog.runs.measurement import AGAINST, Measurement, as_json
-from worklog.runs.samples import event_overhead_us
+from worklog.runs.samples import Reading, event_overhead_us
 from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 1
@@ -138,6 +141,24 @@ class Run:
             return m.overhead_us
         settings = {"offset": "removed", "timer": "events"} | self.harness | m.changed
         return event_overhead_us(settings, {"offset_us": 0.0} | self.calibration)
+
+    def difference(self, first: Measurement, second: Measurement) -> Difference:
+        """Of the second measurement's time from the first one's, both of this run, at one SM clock: see compare()."""
+        return compare(self._timed(first), self._timed(second))
+
+    def _timed(self, m: Measurement) -> Timed:
+        us, by = m.us or 0.0, m.changed.get("timer", self.harness.get("timer"))
+        time = Estimate(us, us if m.us_low is None else m.us_low, us if m.us_high is None else m.us_high)
+        return Timed(time, Reading.of_columns({"counts": [], **m.samples}), self.overhead_us(m), by == "host")
+
+    def clock_off(self, m: Measurement) -> float | None:
+        """How far the measurement's SM clock is above the median of this run's, relative, where that is more than
+        CLOCK_OFF; else None.
+        """
+        if m.sm_mhz is None:
+            return None
+        off = m.sm_mhz / median(one.sm_mhz for one in self.measurements if one.sm_mhz) - 1
+        return off if abs(off) > CLOCK_OFF else None
 
     def _labelled(self, m: Measurement) -> Measurement:
         return m if m.label else replace(m, label=self.label_under(m.changed))

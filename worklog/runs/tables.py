@@ -268,6 +268,8 @@ def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
             noted.append(m.label)
         for degradation in (*m.degradations, *noted):
             concerned.setdefault(degradation, []).append(m.title if m.shape else m.place)
+    if off := [f"{m.title}: {m.sm_mhz:.0f}, {share:+.1%}" for m in measurements if (share := run.clock_off(m))]:
+        lines.append(f"SM MHz far from this run's median, so compare at one clock ({'; '.join(off)})")
     count = sum(m.status == "measured" for m in measurements)
     for what, kernels in concerned.items():
         every = not measurements[0].shape and len(kernels) == count
