@@ -22,7 +22,7 @@ from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
-from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run, run_of
+from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
@@ -69,7 +69,7 @@ def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
     tests/gpu/fp32_by_libraries.py measures.
     """
-    run, libraries = at_4096((*TENSOR, RUNGS[-1])), run_of("triton_tf32x3")
+    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], size=4096)
     kernels = run.kernels | libraries.kernels
     return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
 
@@ -92,14 +92,18 @@ FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
 
 @output.command(
     click.option(
-        "--run", "run_file", type=output.PATH, help="A run file (default: the latest live run, else the recording)."
+        "--run",
+        "run_file",
+        type=output.PATH,
+        help="A run file (default: the newest live run of the ladder at 4096, else the recording).",
     ),
     FIGURES,
     output.JSON,
 )
 def figures(run_file: Path | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for."""
-    taken = open_run(run_file)
+    ladder, _ = tasks.tasks_of(None, 4096)
+    taken = open_run(run_file) if run_file else bench.holding(ladder) or open_run()
     drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
     output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
 
@@ -122,8 +126,15 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness) -> None:
     figures, print the table, update the README.
     """
     live, executed, as_json = output.live_wanted(harness), list[emulated_rungs.Row](), output.typed("json")
-    with output.progress_bar() as progress:
-        taken = bench.carry_out(tasks.article_tasks(), harness, progress=progress) if live else open_run()
+    planned = tasks.article_tasks()
+    if live:
+        seconds, rates = tasks.estimate(planned, harness)
+        words = f"live · {len(planned)} measurements, about {sum(seconds):.0f} s (rough; rates: {rates})"
+        click.echo(words, err=as_json)  # before all work, so that a reader that leaves after a line stops it
+        with output.progress_bar() as progress:
+            taken = bench.carry_out(planned, harness, progress=progress)
+    else:
+        taken = bench.holding(planned) or recorded_run()
     if not as_json:
         output.print_run(taken)
     if emulate and not live:

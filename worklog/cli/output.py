@@ -4,13 +4,16 @@ doesn't wait for it.
 
 from __future__ import annotations
 
+import errno
 import json
+import select
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 
 Option = Callable[[Any], Any]  # click's decorator
+LINE_S = 10.0  # seconds between two lines of progress where there is no terminal
 
 
 def command(*chosen: Option) -> Option:
@@ -221,7 +225,9 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar with the time left on standard error if that is a terminal; nothing otherwise."""
+    """A progress bar with the time left on standard error if that is a terminal; otherwise a line every LINE_S seconds.
+    Raises BrokenPipeError where nothing reads standard output any more, so that no work is done for it.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -230,15 +236,33 @@ def progress_bar() -> Iterator[Progress]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     bar = Bar(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     task = bar.add_task("starting", total=None)
+    started = told = time.monotonic()
 
     def update(done: int, total: int, doing: str) -> None:
-        bar.start()
-        bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
+        nonlocal told
+        if _unread(sys.stdout):
+            raise BrokenPipeError(errno.EPIPE, "standard output is closed")
+        if terminal.is_terminal:
+            bar.start()
+            bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
+        elif (now := time.monotonic()) - told >= LINE_S:
+            told = now
+            click.echo(f"{done} of {total or '?'} after {now - started:.0f} s: {doing}", err=True)
 
     try:
         yield update
     finally:
         bar.stop()
+
+
+def _unread(stream: IO[str]) -> bool:
+    """Whether the stream is a pipe whose reader has gone."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)  # an error is reported without being asked for
+    except (OSError, ValueError):  # a stream of a notebook or a test has no number
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def live_wanted(harness: Harness, out: Path | None = None) -> bool:

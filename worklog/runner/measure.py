@@ -17,8 +17,19 @@ from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, open_run, recordings, runs_dir
-from worklog.settings import Harness
+from worklog.runs import (
+    CHAPTERS,
+    Measurement,
+    Run,
+    claimed,
+    forced_source,
+    new_path,
+    newest_run,
+    recorded_run,
+    recordings,
+    runs_dir,
+)
+from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
 CHANGED = "source changed since"  # in the label of a recorded time
@@ -65,7 +76,7 @@ def ablate(
     tasks = ablation_tasks(kernel, shapes)
     if live_wanted():
         return carry_out(tasks, harness or Harness(), progress=progress, out=out)
-    return recorded(tasks, open_run())
+    return recorded(tasks, holding(tasks) or recorded_run())
 
 
 def results(
@@ -84,7 +95,18 @@ def results(
     tasks, _ = tasks_of(kernels, shapes, tuple(settings.items()))
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
-    return recorded(tasks, open_run(), partly=kernels is None)
+    return recorded(tasks, holding(tasks) or recorded_run(), partly=kernels is None)
+
+
+def holding(tasks: Sequence[Task]) -> Run | None:
+    """The newest run that holds all of these, of this machine, else recorded; None where no single run does."""
+    return newest_run({task.kernel for task in tasks}, lambda run: all(held_by(run, task) for task in tasks))
+
+
+def held_by(run: Run, task: Task) -> list[Measurement]:
+    """The run's measurements of a task. A run with a biased harness has none of a task without that bias."""
+    biased = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
+    return run.select(task.kernel, task.shape, task.pitfalls) if biased <= task.pitfalls.keys() else []
 
 
 def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
@@ -95,22 +117,19 @@ def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
     """
     require_measurable(tasks, Harness())
 
-    def holds(by: Run, task: Task) -> list[Measurement]:
-        return by.select(task.kernel, task.shape, task.pitfalls)
-
     runs = [run]
-    if run.origin == "recorded" and not all(holds(run, task) for task in tasks):
+    if run.origin == "recorded" and not all(held_by(run, task) for task in tasks):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
     known = {m.kernel for one in runs for m in one.measurements}
     if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
         tasks = [task for task in tasks if task.kernel not in absent]
-    run = next((one for one in runs if all(holds(one, task) for task in tasks)), run)
+    run = next((one for one in runs if all(held_by(one, task) for task in tasks)), run)
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
     found, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for task in tasks:
-        by = next((one for one in (run, *runs) if holds(one, task)), run)
-        if not (there := holds(by, task)):
+        by = next((one for one in (run, *runs) if held_by(one, task)), run)
+        if not (there := held_by(by, task)):
             rows = [m for one in runs for m in one.measurements if m.changed == task.pitfalls]
             held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == task.kernel})))
             others = ", ".join(dict.fromkeys(m.kernel for m in rows))

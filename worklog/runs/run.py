@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -243,36 +243,53 @@ def forced_source() -> str:
     return source
 
 
-def open_run(path: str | Path | None = None) -> Run:
-    """The given file, else this machine's latest run, else the recording. Its label says which. A run of this machine
-    that can't be read is skipped with a warning that names it.
+def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), size: Any = None) -> Run:
+    """The given file, else the newest run of this machine that has these kernels and a time at this size, else a
+    recording that has. Its label says which. size: as for worklog.measure (default: any).
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadShape.
     """
     if path is not None:
         return Run.load(Path(path))
-    forced = forced_source()
-    for latest in () if forced == "recorded" else live_runs():
-        try:
-            return Run.load(latest)
-        except BadRunFile as error:
-            warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=2)
-    if forced == "live":
-        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
-    return recorded_run()
+    names, shape = [*kernels], None if size is None else Shape.of(size)
+
+    def holds(run: Run) -> bool:
+        timed = any(m.status == "measured" for m in run.select(shape=shape))
+        return (size is None or timed) and all(run.select(name, shape) for name in names)
+
+    if found := newest_run(names, holds):
+        return found
+    what = "run" + (f" of {', '.join(names)}" if names else "") + (f" at {shape}" if shape else "")
+    if forced_source() == "live":
+        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no {what}: measure one with `worklog run`")
+    if what != "run":
+        raise BadRunFile(f"there is no {what}: measure one on a GPU")
+    return recorded_run()  # which isn't there, and says so
 
 
-def run_of(kernel: str) -> Run:
-    """The newest run that holds a kernel or benchmark of this name, of this machine, else recorded; WORKLOG_SOURCE
-    forces one. Raises BadRunFile if there is none.
+def newest_run(kernels: Iterable[str] = (), holds: Callable[[Run], object] = lambda run: True) -> Run | None:
+    """The newest run of this machine that names these kernels and that `holds` what is asked, else a recording: the
+    article's before those of the chapters past it; WORKLOG_SOURCE forces one. None where there is none. A run of this
+    machine that can't be read is skipped with a warning that names it.
     """
-    forced, shipped = forced_source(), (*recordings().values(), *recordings(CHAPTERS).values())
+    forced, names = forced_source(), [f'"kernel":{as_json(name)}' for name in kernels]
     paths = [(path, "") for path in live_runs() if forced != "recorded"]
-    paths += [(path, "recorded") for path in shipped if forced != "live"]
+    if forced != "live":
+        paths += [(path, "recorded") for path in (*[*recordings().values()][:1], *recordings(CHAPTERS).values())]
     for path, origin in paths:
-        if f'"kernel":{as_json(kernel)}' in path.read_text(encoding="utf-8"):
-            return Run.load(path, origin)
-    raise BadRunFile(f"no run holds {kernel}: measure it on a GPU")
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace") if names else ""
+            if any(name not in text for name in names):  # which is found out much faster than a run is read
+                continue
+            run = Run.load(path, origin)
+        except (BadRunFile, OSError) as error:
+            if origin:
+                raise
+            warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=3)
+            continue
+        if holds(run):
+            return run
+    return None
 
 
 def recorded_run() -> Run:
@@ -283,8 +300,15 @@ def recorded_run() -> Run:
 
 
 def in_steps() -> Run:
-    """What the recordings at sizes in steps hold, and of the article's recording the kernels that they don't."""
-    first, *more = [Run.load(path, "recorded") for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    stepped = [m for one in (first, *more) for m in one.measurements]
-    others = [m for m in recorded_run().select() if m.kernel not in {m.kernel for m in stepped}]
-    return replace(first, measurements=sorted([*stepped, *others], key=lambda m: m.problem))
+    """What the recordings at sizes in steps hold, where the article's recording holds the same, that one, which has
+    more samples; and of that one the kernels that they don't hold.
+    """
+    run, places = recorded_run(), dict[tuple[str, Any], Measurement]()
+    for name, path in recordings(CHAPTERS).items():
+        if "sizes" in name:
+            places |= {(m.kernel, m.shape): m for m in Run.load(path, "recorded").measurements}
+    stepped = {kernel for kernel, _ in places}
+    for m in run.select():
+        if (m.kernel, m.shape) in places or m.kernel not in stepped:
+            places[m.kernel, m.shape] = m
+    return replace(run, measurements=sorted(places.values(), key=lambda m: m.problem))
