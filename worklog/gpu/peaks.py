@@ -43,6 +43,21 @@ class Peaks(dict[str, float]):
             raise BadSetting(f"datapath = {datapath}: {self.card.name} has {', '.join(self)}")
         return self[datapath]
 
+    def remarks(self, us: float, flops: float | None, read: float | None, written: float | None) -> list[str]:
+        """What can't be in a time of `us` microseconds: a rate above each peak, where those of tensor cores are known,
+        and bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
+        """
+        found, wrong = list[str](), "the time or the stated work is wrong"
+        highest, rate = max(self, key=self.__getitem__), (flops or 0.0) / us / 1e6
+        if self.card.compute_capability in TENSOR and rate > self[highest]:
+            peak = f"{self[highest]:.4g} (dense {highest})"
+            found.append(f"rate: {rate:.4g} TFLOP/s is above this GPU's highest peak, {peak}: {wrong}")
+        gbs = sum(max(0.0, (moved or 0.0) - self.card.l2_bytes) for moved in (read, written)) / us / 1e3
+        if gbs > self.gbs:
+            peak = f"{self.gbs:.4g} GB/s"
+            found.append(f"rate: {gbs:.4g} GB/s beyond what L2 holds is above the memory's peak, {peak}: {wrong}")
+        return found
+
     def __enter__(self) -> Peaks:
         self._lock = locked_clocks()
         held, _ = self._lock.__enter__()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, BadShape
 from worklog.gate import Verdict
+from worklog.gpu import Peaks
 from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading, off_the_lock
 from worklog.kernel import LADDER
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
@@ -242,6 +243,8 @@ def _timed(
     found = summarize(reading, used.as_dict(), calibration.as_dict(), blank.flops, peak)
     moved = None if blank.bytes_read is None and blank.bytes_written is None else blank.moved_bytes
     gbs = None if moved is None else moved / found.time.value / 1e3
+    work = blank.flops, blank.bytes_read, blank.bytes_written
+    remarks = Peaks(device, device.sm_clock_mhz).remarks(found.time.value, *work)
     return replace(
         blank,
         status="measured",
@@ -262,7 +265,7 @@ def _timed(
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
-        degradations=(*degradations, *reading.degradations),
+        degradations=(*degradations, *reading.degradations, *remarks),
         samples=reading.columns(),
     )
 
