@@ -421,9 +421,9 @@ def test_a_share_is_of_the_peak_of_the_datapath(
 @pytest.mark.parametrize(
     ("work", "above"),
     [
-        ({"flops": 10**9}, "20 TFLOP/s is above this GPU's highest peak, 16.38 (dense fp8)"),
+        ({"flops": 10**9}, "20 TFLOP/s is above the highest peak, 16.38 (dense fp8)"),
         ({"flops": 8 * 10**8}, ""),
-        ({"reads": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds is above the memory's peak, 16 GB/s"),
+        ({"reads": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds is above the memory's peak, 16:"),
         ({"reads": 64 * MIB, "writes": 64 * MIB + 7 * 10**5}, ""),
     ],
 )

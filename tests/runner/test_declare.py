@@ -245,11 +245,11 @@ def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.setattr(declare, "live_wanted", lambda: False)
     leaves = declared(file, ["leaves"])[0]
-    with pytest.raises(BadRunFile, match="there is no run of leaves"):
+    with pytest.raises(BadRunFile, match="no run holds leaves"):
         leaves.results()
     (tmp_path / "runs").mkdir()
     found = Measurement("leaves", None, "measured", us=1.0, axes={"N": 64}, baseline="")
     small_run(measurements=[found]).save(tmp_path / "runs" / "a.json")
     assert [m.axes for m in leaves.results(axes=["N=64"]).measurements] == [{"N": 64}]
-    with pytest.raises(BadRunFile, match="recorded at other points"):
+    with pytest.raises(BadRunFile, match="no run holds leaves at these points"):
         leaves.results(axes=["N=1"])

@@ -100,7 +100,7 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: Path)
         ({"kernels": ["best"], "size": 2048}, "recorded"),
     ):
         assert open_run(**asked).origin == origin  # type: ignore[arg-type]
-    with pytest.raises(BadRunFile, match="no run of nothing at 64: measure"):
+    with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
         open_run(kernels=["nothing"], size=64)
 
 

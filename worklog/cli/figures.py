@@ -92,10 +92,7 @@ FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
 
 @output.command(
     click.option(
-        "--run",
-        "run_file",
-        type=output.PATH,
-        help="A run file (default: the newest live run of the ladder at 4096, else the recording).",
+        "--run", "run_file", type=output.PATH, help="A run file (default: the newest ladder, else the recording)."
     ),
     FIGURES,
     output.JSON,
@@ -103,7 +100,7 @@ FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
 def figures(run_file: Path | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for."""
     ladder, _ = tasks.tasks_of(None, 4096)
-    taken = open_run(run_file) if run_file else bench.holding(ladder) or open_run()
+    taken = open_run(run_file) if run_file else bench.holding(ladder)
     drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
     output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
 
@@ -111,11 +108,7 @@ def figures(run_file: Path | None, out: Path) -> None:
 @output.command(
     FIGURES,
     click.option(
-        "--readme",
-        type=output.FILE,
-        default=Path("README.md"),
-        show_default=True,
-        help="File whose tables are rewritten.",
+        "--readme", type=output.FILE, default="README.md", show_default=True, help="Where tables are rewritten."
     ),
     click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator."),
     output.HARNESS,
@@ -127,14 +120,10 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness) -> None:
     """
     live, executed, as_json = output.live_wanted(harness), list[emulated_rungs.Row](), output.typed("json")
     planned = tasks.article_tasks()
-    if live:
-        seconds, rates = tasks.estimate(planned, harness)
-        words = f"live · {len(planned)} measurements, about {sum(seconds):.0f} s (rough; rates: {rates})"
-        click.echo(words, err=as_json)  # before all work, so that a reader that leaves after a line stops it
-        with output.progress_bar() as progress:
-            taken = bench.carry_out(planned, harness, progress=progress)
-    else:
-        taken = bench.holding(planned) or recorded_run()
+    if live:  # a reader of one line, such as head -1, has gone before the work begins
+        click.echo(f"live · {len(planned)} measurements", err=as_json)
+    with output.progress_bar() as progress:
+        taken = bench.carry_out(planned, harness, progress=progress) if live else bench.holding(planned)
     if not as_json:
         output.print_run(taken)
     if emulate and not live:
@@ -170,11 +159,7 @@ def _text(drawn: plots.Drawn, label: str) -> str:
 
 
 @output.command(
-    click.option(
-        "--run",
-        type=output.PATH,
-        help="A run file for the ladder and the charts (default: the latest live run, else the recording).",
-    ),
+    click.option("--run", type=output.PATH, help="A run file (default: the newest, else the recording)."),
     click.option("--grid", type=output.PATH, help="A run file of `worklog grid` for the panel."),
     output.folder_option("site", "Folder for index.html."),
     output.JSON,

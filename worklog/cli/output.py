@@ -11,9 +11,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -237,10 +237,13 @@ def progress_bar() -> Iterator[Progress]:
     bar = Bar(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     task = bar.add_task("starting", total=None)
     started = told = time.monotonic()
+    reader = select.poll()
+    with suppress(OSError, ValueError):  # the stream of a notebook or a test has no number
+        reader.register(sys.stdout, 0)  # for errors only
 
     def update(done: int, total: int, doing: str) -> None:
         nonlocal told
-        if _unread(sys.stdout):
+        if any(event & select.POLLERR for _, event in reader.poll(0)):
             raise BrokenPipeError(errno.EPIPE, "standard output is closed")
         if terminal.is_terminal:
             bar.start()
@@ -253,16 +256,6 @@ def progress_bar() -> Iterator[Progress]:
         yield update
     finally:
         bar.stop()
-
-
-def _unread(stream: IO[str]) -> bool:
-    """Whether the stream is a pipe whose reader has gone."""
-    try:
-        poll = select.poll()
-        poll.register(stream.fileno(), 0)  # an error is reported without being asked for
-    except (OSError, ValueError):  # a stream of a notebook or a test has no number
-        return False
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def live_wanted(harness: Harness, out: Path | None = None) -> bool:

@@ -112,7 +112,7 @@ def require_gpu() -> None:
 
 def visible_to_a_child() -> str:
     """CUDA_VISIBLE_DEVICES for a child process: only the GPU that is current here. Raises NoGpu where CUDA can't name
-    it, or CuPy and PyTorch name two.
+    it.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = None if named is None else [name.strip() for name in named.split(",")]
@@ -127,12 +127,6 @@ def visible_to_a_child() -> str:
                 f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or "
                 "set CUDA_VISIBLE_DEVICES to one GPU"
             ) from error
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized() and (other := torch.cuda.current_device()) != number:
-        raise NoGpu(
-            f"the current GPU is number {number} in CuPy and {other} in PyTorch: make the same one current in both, by "
-            "cupy.cuda.Device(N).use() and torch.cuda.set_device(N), or set CUDA_VISIBLE_DEVICES to one GPU"
-        )
     visible = [str(number)] if listed is None else listed[number:]
     return visible[0] if visible else ""
 

@@ -33,7 +33,7 @@ from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runner.tasks import BASELINE, Progress, silent
-from worklog.runs import Measurement, Run, newest_run, recorded_run
+from worklog.runs import Measurement, Run, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
@@ -204,8 +204,8 @@ def _beside_recorded(
     """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
     them, with a row for this kernel that has no time.
     """
-    names = [*([record.name for record in LADDER] if rungs is None else rungs), BASELINE]
-    run = newest_run(names, lambda run: any(run.select(BASELINE, shape) for shape in shapes)) or recorded_run()
+    names = [*(rungs or (record.name for record in LADDER)), BASELINE]
+    run = newest_run(lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes))
     verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function
     status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"

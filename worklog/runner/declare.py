@@ -26,12 +26,11 @@ from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runner.tasks import Progress, Task, silent
-from worklog.runs import Run, Table, newest_run, open_run
+from worklog.runs import Run, Table, newest_run
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.runner.timing import Call
-    from worklog.runs import Measurement
 
 SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last
 Function = Callable[["State"], object]
@@ -197,15 +196,10 @@ class Benchmark:
         if live_wanted():
             return measure([chosen], against, harness=harness, progress=progress, out=out)
         points = [one.values for one in chosen.space.points()]
-
-        def held(run: Run) -> list[Measurement]:
-            return [m for m in run.select(self.name) if m.axes in points]
-
-        whole = newest_run([self.name], lambda run: len(held(run)) == len(points))
-        run = whole or open_run(kernels=[self.name])
-        run.measurements = held(run)
+        run = newest_run(lambda run: all(at in [m.axes for m in run.select(self.name)] for at in points))
+        run.measurements = [m for m in run.select(self.name) if m.axes in points]
         if not run.measurements:
-            raise BadRunFile(f"{self.name} was recorded at other points: omit axes, or measure on a GPU")
+            raise BadRunFile(f"no run holds {self.name} at these points: omit axes, or measure on a GPU")
         return run
 
     def table(self) -> Table:

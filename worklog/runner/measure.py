@@ -17,18 +17,7 @@ from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs import (
-    CHAPTERS,
-    Measurement,
-    Run,
-    claimed,
-    forced_source,
-    new_path,
-    newest_run,
-    recorded_run,
-    recordings,
-    runs_dir,
-)
+from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, newest_run, recordings, runs_dir
 from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
@@ -76,7 +65,7 @@ def ablate(
     tasks = ablation_tasks(kernel, shapes)
     if live_wanted():
         return carry_out(tasks, harness or Harness(), progress=progress, out=out)
-    return recorded(tasks, holding(tasks) or recorded_run())
+    return recorded(tasks, holding(tasks))
 
 
 def results(
@@ -95,12 +84,12 @@ def results(
     tasks, _ = tasks_of(kernels, shapes, tuple(settings.items()))
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
-    return recorded(tasks, holding(tasks) or recorded_run(), partly=kernels is None)
+    return recorded(tasks, holding(tasks), partly=kernels is None)
 
 
-def holding(tasks: Sequence[Task]) -> Run | None:
-    """The newest run that holds all of these, of this machine, else recorded; None where no single run does."""
-    return newest_run({task.kernel for task in tasks}, lambda run: all(held_by(run, task) for task in tasks))
+def holding(tasks: Sequence[Task]) -> Run:
+    """The newest run of this machine that holds all of these, else a recording that does, else the article's."""
+    return newest_run(lambda run: all(held_by(run, task) for task in tasks))
 
 
 def held_by(run: Run, task: Task) -> list[Measurement]:
@@ -123,7 +112,6 @@ def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
     known = {m.kernel for one in runs for m in one.measurements}
     if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
         tasks = [task for task in tasks if task.kernel not in absent]
-    run = next((one for one in runs if all(held_by(one, task) for task in tasks)), run)
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
     found, kernels = list[Measurement](), dict[str, dict[str, Any]]()
@@ -132,11 +120,9 @@ def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
         if not (there := held_by(by, task)):
             rows = [m for one in runs for m in one.measurements if m.changed == task.pitfalls]
             held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == task.kernel})))
-            others = ", ".join(dict.fromkeys(m.kernel for m in rows))
-            advice = f" (it holds sizes {held}): take one of them, or" if held else " at any size:"
-            if others and not held:
-                advice = f" at any size: take {others}, or"
-            raise BadRunFile(f"{task} is not in the {run.origin} run{advice} measure on a GPU")
+            others = ", ".join(dict.fromkeys(m.kernel for m in rows)) or "another"
+            advice = f" (it holds sizes {held}): take one of them" if held else f" at any size: take {others}"
+            raise BadRunFile(f"{task} is not in the {run.origin} run{advice}, or measure on a GPU")
         kernels |= {task.kernel: by.kernels[task.kernel]} if task.kernel in by.kernels else {}
         since = f" · {CHANGED}" if source_changed(task.kernel, by.kernels) else ""
         found += [replace(m, label=m.label + since) for m in there]

@@ -33,7 +33,6 @@ ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
 GRID_SIZES = (256, 1024, 4096)
-WITHOUT_HOT: Changes = (("hot_ms", 0.0),)
 # At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take 40 s.
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
@@ -140,8 +139,8 @@ def article_tasks() -> list[Task]:
     """What the article's figures show: the ladder and cuBLAS, at the largest size only the last rung and cuBLAS, and
     the ablation of three rungs. Hot times are in none of them.
     """
-    *sizes, largest = ARTICLE_SIZES
-    tasks = tasks_of(None, sizes, WITHOUT_HOT)[0] + tasks_of([LADDER[-1].name, BASELINE], largest, WITHOUT_HOT)[0]
+    (*sizes, largest), cold = ARTICLE_SIZES, (("hot_ms", 0.0),)
+    tasks = tasks_of(None, sizes, cold)[0] + tasks_of([LADDER[-1].name, BASELINE], largest, cold)[0]
     for name, of_ablation in ARTICLE_ABLATIONS.items():
         tasks += [task for task in ablation_tasks(name, of_ablation) if task.pitfalls]
     return sorted(tasks, key=lambda task: task.problem.flops)
@@ -243,8 +242,7 @@ def _timed(
     found = summarize(reading, used.as_dict(), calibration.as_dict(), blank.flops, peak)
     moved = None if blank.bytes_read is None and blank.bytes_written is None else blank.moved_bytes
     gbs = None if moved is None else moved / found.time.value / 1e3
-    work = blank.flops, blank.bytes_read, blank.bytes_written
-    remarks = Peaks(device, device.sm_clock_mhz).remarks(found.time.value, *work)
+    impossible = Peaks(device, device.sm_clock_mhz).impossible(found.time.value, blank)
     return replace(
         blank,
         status="measured",
@@ -265,7 +263,7 @@ def _timed(
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
-        degradations=(*degradations, *reading.degradations, *remarks),
+        degradations=(*degradations, *reading.degradations, *impossible),
         samples=reading.columns(),
     )
 

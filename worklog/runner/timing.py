@@ -148,9 +148,7 @@ def own_session() -> Session:
     return _session_on(bus_id())
 
 
-@cache
-def _session_on(current: str) -> Session:
-    return Session()
+_session_on = cache(lambda current: Session())
 
 
 def require_timeable(call: Call, harness: Harness) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -222,11 +222,9 @@ def new_path(device_name: str, created: str, token: str) -> Path:
     return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.json"
 
 
-def live_runs() -> Iterator[Path]:
+def live_runs() -> list[Path]:
     """Run files of this machine, newest first."""
-    folder = runs_dir()
-    if folder.is_dir():
-        yield from sorted(folder.glob("*.json"), key=lambda p: p.name, reverse=True)
+    return sorted(runs_dir().glob("*.json"), key=lambda path: path.name, reverse=True)
 
 
 def recordings(part: str = "") -> dict[str, Path]:
@@ -249,47 +247,35 @@ def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), siz
 
     WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadShape.
     """
-    if path is not None:
-        return Run.load(Path(path))
     names, shape = [*kernels], None if size is None else Shape.of(size)
 
     def holds(run: Run) -> bool:
-        timed = any(m.status == "measured" for m in run.select(shape=shape))
-        return (size is None or timed) and all(run.select(name, shape) for name in names)
+        timed = shape is None or any(m.us for m in run.select(shape=shape))
+        return timed and all(run.select(name, shape) for name in names)
 
-    if found := newest_run(names, holds):
-        return found
-    what = "run" + (f" of {', '.join(names)}" if names else "") + (f" at {shape}" if shape else "")
-    if forced_source() == "live":
-        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no {what}: measure one with `worklog run`")
-    if what != "run":
-        raise BadRunFile(f"there is no {what}: measure one on a GPU")
-    return recorded_run()  # which isn't there, and says so
+    run = newest_run(holds) if path is None else Run.load(Path(path))
+    if path is None and not holds(run):
+        raise BadRunFile(f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU")
+    return run
 
 
-def newest_run(kernels: Iterable[str] = (), holds: Callable[[Run], object] = lambda run: True) -> Run | None:
-    """The newest run of this machine that names these kernels and that `holds` what is asked, else a recording: the
-    article's before those of the chapters past it; WORKLOG_SOURCE forces one. None where there is none. A run of this
-    machine that can't be read is skipped with a warning that names it.
+def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
+    """The newest run of this machine that `holds` what is asked, else a recording that does, else the article's.
+    WORKLOG_SOURCE forces one; raises BadRunFile if there is none. A run of this machine that can't be read is skipped
+    with a warning that names it.
     """
-    forced, names = forced_source(), [f'"kernel":{as_json(name)}' for name in kernels]
-    paths = [(path, "") for path in live_runs() if forced != "recorded"]
-    if forced != "live":
-        paths += [(path, "recorded") for path in (*[*recordings().values()][:1], *recordings(CHAPTERS).values())]
-    for path, origin in paths:
+    forced = forced_source()
+    for path in () if forced == "recorded" else live_runs():
         try:
-            text = path.read_text(encoding="utf-8", errors="replace") if names else ""
-            if any(name not in text for name in names):  # which is found out much faster than a run is read
-                continue
-            run = Run.load(path, origin)
-        except (BadRunFile, OSError) as error:
-            if origin:
-                raise
+            if holds(run := Run.load(path)):
+                return run
+        except BadRunFile as error:
             warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=3)
-            continue
-        if holds(run):
-            return run
-    return None
+    if forced == "live":
+        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`")
+    article = recorded_run()
+    chapters = (Run.load(path, "recorded") for path in recordings(CHAPTERS).values())
+    return article if holds(article) else next(filter(holds, chapters), article)
 
 
 def recorded_run() -> Run:
@@ -300,15 +286,12 @@ def recorded_run() -> Run:
 
 
 def in_steps() -> Run:
-    """What the recordings at sizes in steps hold, where the article's recording holds the same, that one, which has
+    """What the recordings at sizes in steps hold, but where the article's recording holds the same, that one, which has
     more samples; and of that one the kernels that they don't hold.
     """
-    run, places = recorded_run(), dict[tuple[str, Any], Measurement]()
-    for name, path in recordings(CHAPTERS).items():
-        if "sizes" in name:
-            places |= {(m.kernel, m.shape): m for m in Run.load(path, "recorded").measurements}
-    stepped = {kernel for kernel, _ in places}
-    for m in run.select():
-        if (m.kernel, m.shape) in places or m.kernel not in stepped:
-            places[m.kernel, m.shape] = m
-    return replace(run, measurements=sorted(places.values(), key=lambda m: m.problem))
+    run, files = recorded_run(), [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
+    found = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
+    stepped = {kernel for kernel, _ in found}
+    own = [m for m in run.select() if (m.kernel, m.shape) in found or m.kernel not in stepped]
+    found |= {(m.kernel, m.shape): m for m in own}
+    return replace(run, measurements=sorted(found.values(), key=lambda m: m.problem))
