@@ -123,7 +123,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.Monke
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
-    monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: tasks_of(["naive", "cuBLAS"], 512)[0])
+    monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: tasks_of(["naive", "cuBLAS"], 4096)[0])
     monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
     executed = emulated_rungs.execute(silent, LADDER[1:2])
     monkeypatch.setattr(emulated_rungs, "execute", lambda progress: executed)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from pytest import approx
@@ -135,33 +136,20 @@ def test_the_software_that_a_result_may_depend_on_is_named(monkeypatch: pytest.M
 
 
 def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    current, sessions = [0], list[int]()
-    clocks = dict.fromkeys(("clockRate", "memoryClockRate"), 1_000_000)
-    sizes = dict.fromkeys(("l2CacheSize", "totalGlobalMem", "memoryBusWidth"), 512) | {"major": 9, "minor": 0}
-    runtime = SimpleNamespace(
-        getDevice=lambda: current[0],
-        deviceGetPCIBusId=lambda number: f"bus {number}",
-        getDeviceProperties=lambda n: {"name": b"GPU %d" % n, "multiProcessorCount": 100 + n, **clocks, **sizes},
-    )
-    nvml = SimpleNamespace(
-        NVMLError=fake_nvml.NVMLError,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByPciBusId=lambda bus: bus,
-        nvmlDeviceGetMaxClockInfo=lambda bus, which: 1000 * (1 + int(bus.split()[1])),
-        nvmlSystemGetDriverVersion=lambda: "580",
-    )
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    current, sessions, runtime, nvml = [0], list[int](), MagicMock(), MagicMock(NVMLError=fake_nvml.NVMLError)
+    runtime.getDevice = lambda: current[0]
+    runtime.deviceGetPCIBusId = lambda number: f"{number}"
+    runtime.getDeviceProperties = lambda n: defaultdict(lambda: 9, name=b"GPU %d" % n, multiProcessorCount=100 + n)
+    nvml.nvmlDeviceGetHandleByPciBusId = lambda bus: bus
+    nvml.nvmlDeviceGetMaxClockInfo = lambda bus, which: 1000 + int(bus)
+    monkeypatch.setitem(sys.modules, "cupy", MagicMock(cuda=MagicMock(runtime=runtime)))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     for module, name in ((device, "_current"), (timing, "_session_on")):  # no other test's GPUs, nor these for others
         monkeypatch.setattr(module, name, cache(getattr(module, name).__wrapped__))
     monkeypatch.setattr(peaks, "require_gpu", lambda: None)
     monkeypatch.setattr(timing, "Session", lambda: sessions.append(current[0]) or current[0])
     for current[0] in (0, 1, 0, 1):
-        card = device.gpu()
-        assert (card.name, card.sm_clock_mhz) == (f"GPU {current[0]}", 1000 * (1 + current[0]))
-        assert peaks.peaks()["fp32"] == approx(2 * 128 * card.multiprocessors * card.sm_clock_mhz / 1e6)
+        assert (device.gpu().name, device.gpu().sm_clock_mhz) == (f"GPU {current[0]}", 1000 + current[0])
+        assert peaks.peaks()["fp32"] == approx(2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6)
         assert timing.own_session() == current[0]
     assert sessions == [0, 1], "each GPU is calibrated once"

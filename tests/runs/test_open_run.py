@@ -77,17 +77,15 @@ def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced
 
 
 @pytest.fixture
-def live(home: Path) -> Path:
+def live(home: Path) -> None:
     """A saved live run of one rung at 1024, and a newer one that was measured with a warm L2."""
-    for day, how in ((23, {}), (24, {"l2": "warm"})):
-        created = f"2026-11-{day}T03:12:44+00:00"
-        found = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
-        run = small_run(created=created, measurements=found, harness=Harness().but(**how).as_dict())
+    found = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
+    for created, l2 in (("2026-11-23", "flush"), ("2026-11-24", "warm")):
+        run = small_run(created=created, measurements=found, harness=Harness().but(l2=l2).as_dict())
         run.save(new_path("NVIDIA H200", created, "0000"))
-    return home
 
 
-def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: Path) -> None:
+def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None) -> None:
     shown = typed("run", "naive", "--size", "4096")
     assert shown.exit_code == 0 and "recorded · " in shown.stdout and "live · " not in shown.stdout
     assert worklog.results("warptiled", 1024).label.endswith("2026-11-23"), "unbiased, so not of the newest"
@@ -105,7 +103,7 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: Path)
 
 
 def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(
-    live: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    live: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     taken: list[str] = []
     monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
