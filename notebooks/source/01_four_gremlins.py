@@ -29,13 +29,13 @@ import worklog
 from worklog import lab, plots
 from worklog.harness.sampling import CLOCK_TOLERANCE
 
-worklog.open_run().label
+ablation = worklog.ablate("vectorized", [256, 1024, 2048, 4096])
+ablation.label
 
 # %% [markdown]
 # One picture first: the time that we want to measure, and what the four gremlins do to it on this machine.
 
 # %%
-ablation = worklog.ablate("vectorized", [256, 1024, 2048, 4096])
 plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 
 # %% [markdown]
@@ -113,7 +113,7 @@ print(f"    cuBLAS at 256: {events:10.1f} µs, with timer = host {host:10.1f} µ
 # The second sign: the rate at the last size is above the peak of the hardware.
 
 # %%
-peak = worklog.open_run().device["fp32_peak_tflops"]
+peak = ablation.device["fp32_peak_tflops"]
 print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
 
 # %% [markdown]

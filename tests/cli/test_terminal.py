@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
+from worklog.cli import output
 from worklog.cli.commands import COMMANDS
 from worklog.runs.tables import COLUMNS, text
 
@@ -102,3 +103,18 @@ def test_help_lists_the_commands_in_whole_lines() -> None:
     lines = worklog("-h").stdout.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in lines] == [name for name in COMMANDS if name != "grid"]
     assert not any(line.endswith("...") for line in lines)
+
+
+def test_without_a_terminal_progress_is_lines_and_work_ends_when_nothing_reads_the_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LINE_S", 0.0)
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with output.progress_bar() as progress:
+            progress(3, 9, "naive at 256")
+            os.close(reader)
+            with pytest.raises(BrokenPipeError):
+                progress(4, 9, "shared at 256")
+    assert capfd.readouterr().err == "3 of 9 after 0 s: naive at 256\n"

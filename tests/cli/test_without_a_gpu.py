@@ -22,7 +22,8 @@ from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
 from worklog.runner.emulated_time import require_time
-from worklog.runner.tasks import silent
+from worklog.runner.tasks import silent, tasks_of
+from worklog.runs import run as runs
 from worklog.runs.run import CHAPTERS, Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -122,6 +123,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.Monke
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
+    monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: tasks_of(["naive", "cuBLAS"], 4096)[0])
     monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
     executed = emulated_rungs.execute(silent, LADDER[1:2])
     monkeypatch.setattr(emulated_rungs, "execute", lambda progress: executed)
@@ -273,7 +275,10 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, mon
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
     run = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00")
     path = run.save(tmp_path / "other.json")
-    monkeypatch.setattr(bench, "recordings", lambda part: {"other": path} if part == CHAPTERS else {})
+    for module in (bench, runs):
+        monkeypatch.setattr(
+            module, "recordings", lambda part="": {"other": path} if part == CHAPTERS else recordings(part)
+        )
     alone = worklog("run", "best", "split", "--size", "96").stdout
     assert alone.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-23") and "2026-11-22" not in alone
     mixed = worklog("run", "split", "warptiled", "--size", "4096").stdout

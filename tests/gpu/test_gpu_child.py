@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import worklog
 from tests.gpu.conftest import QUICK
 from tests.helpers import PLAIN
 from tests.lab.waiting import gone
@@ -23,8 +24,10 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
+from worklog.runner.child import environment
 from worklog.runner.measure import carry_out, measure
 from worklog.runner.tasks import Task
+from worklog.runner.timing import own_session
 from worklog.runs.run import Run
 
 MEASURED_S = 120.0
@@ -164,3 +167,21 @@ def test_a_host_function_that_fills_the_gpu_ends_only_its_own_process(
     (tmp_path / "host.py").write_text(HOST)
     assert "emory" in reason(check_in_child(Kernel.from_function("host.py:fills_the_gpu"), SHAPE))
     assert check_in_child(kernel(PLAIN), SHAPE).verdict.accepted
+
+
+def test_the_gpu_that_is_current_is_the_one_that_measures() -> None:
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two GPUs")
+    sessions = []
+    for number in (0, 1, 0):
+        with cupy.cuda.Device(number):
+            assert environment()["CUDA_VISIBLE_DEVICES"].split(",")[0] == str(number)
+            matrix = cupy.ones((1024, 1024), "float32")
+            found = worklog.time(cupy.matmul, matrix, matrix, harness=QUICK)
+            assert found.us and found.label.startswith(f"live · {gpu().name}")
+            run = measure("naive", 256, harness=QUICK)
+            assert run.device == gpu().as_dict() and run.measurements[0].us
+            sessions.append(own_session())
+    assert sessions[0] is sessions[2] is not sessions[1]

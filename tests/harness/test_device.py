@@ -5,7 +5,11 @@ a result came from.
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from pytest import approx
@@ -16,6 +20,7 @@ from tests.harness.fake_nvml import GPU
 from worklog.errors import BadSetting
 from worklog.gpu import device, peaks
 from worklog.gpu.device import THROTTLING, ClockWatch, Gpu, reason_names, software, source_revision
+from worklog.runner import timing
 
 
 @pytest.mark.parametrize(
@@ -128,3 +133,23 @@ def test_the_software_that_a_result_may_depend_on_is_named(monkeypatch: pytest.M
     found = software()
     assert {"python", "platform", "numpy", "matplotlib"} <= found.keys()
     assert all(isinstance(version, str) and version for version in found.values())
+
+
+def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    current, sessions, runtime, nvml = [0], list[int](), MagicMock(), MagicMock(NVMLError=fake_nvml.NVMLError)
+    runtime.getDevice = lambda: current[0]
+    runtime.deviceGetPCIBusId = lambda number: f"{number}"
+    runtime.getDeviceProperties = lambda n: defaultdict(lambda: 9, name=b"GPU %d" % n, multiProcessorCount=100 + n)
+    nvml.nvmlDeviceGetHandleByPciBusId = lambda bus: bus
+    nvml.nvmlDeviceGetMaxClockInfo = lambda bus, which: 1000 + int(bus)
+    monkeypatch.setitem(sys.modules, "cupy", MagicMock(cuda=MagicMock(runtime=runtime)))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    for module, name in ((device, "_current"), (timing, "_session_on")):  # no other test's GPUs, nor these for others
+        monkeypatch.setattr(module, name, cache(getattr(module, name).__wrapped__))
+    monkeypatch.setattr(peaks, "require_gpu", lambda: None)
+    monkeypatch.setattr(timing, "Session", lambda: sessions.append(current[0]) or current[0])
+    for current[0] in (0, 1, 0, 1):
+        assert (device.gpu().name, device.gpu().sm_clock_mhz) == (f"GPU {current[0]}", 1000 + current[0])
+        assert peaks.peaks()["fp32"] == approx(2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6)
+        assert timing.own_session() == current[0]
+    assert sessions == [0, 1], "each GPU is calibrated once"

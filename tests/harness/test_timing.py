@@ -418,6 +418,20 @@ def test_a_share_is_of_the_peak_of_the_datapath(
     assert any("from the dtype of the arguments" in said for said in result.degradations) is (named is None)
 
 
+@pytest.mark.parametrize(
+    ("work", "above"),
+    [
+        ({"flops": 10**9}, "20 TFLOP/s is above the highest peak, 16.38 (dense fp8)"),
+        ({"flops": 8 * 10**8}, ""),
+        ({"reads": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds is above the memory's peak, 16:"),
+        ({"reads": 64 * MIB, "writes": 64 * MIB + 7 * 10**5}, ""),
+    ],
+)
+def test_a_rate_that_no_datapath_reaches_gets_a_remark(gpu: VirtualGpu, work: dict[str, int], above: str) -> None:
+    shown = re.sub(r"\s+", " ", str(timed(gpu, gpu.kernel(50.0), cross_check="none", **work)))
+    assert above in shown and ("rate: " in shown) == bool(above)
+
+
 @pytest.mark.parametrize("l2", ["flush", "rotate"])
 def test_several_baselines_take_turns_in_one_loop(gpu: VirtualGpu, l2: str) -> None:
     fn, twice, thrice = (reads_its_argument(gpu, us) for us in (50.0, 100.0, 150.0))

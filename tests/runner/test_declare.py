@@ -251,5 +251,5 @@ def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(
     found = Measurement("leaves", None, "measured", us=1.0, axes={"N": 64}, baseline="")
     small_run(measurements=[found]).save(tmp_path / "runs" / "a.json")
     assert [m.axes for m in leaves.results(axes=["N=64"]).measurements] == [{"N": 64}]
-    with pytest.raises(BadRunFile, match="recorded at other points"):
+    with pytest.raises(BadRunFile, match="no run holds leaves at these points"):
         leaves.results(axes=["N=1"])

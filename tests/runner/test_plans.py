@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers import typed
+from worklog import plots
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
-from worklog.runner.measure import require_measurable
-from worklog.runner.tasks import ABLATION_RUNGS, GRID_SIZES, estimate, grid_tasks, tasks_of
+from worklog.runner.measure import holding, recorded, require_measurable
+from worklog.runner.tasks import ABLATION_RUNGS, GRID_SIZES, article_tasks, estimate, grid_tasks, tasks_of
 from worklog.settings import PITFALLS, Harness
 
 LAUNCHES = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
@@ -47,6 +49,19 @@ def test_the_grid_takes_at_most_seven_minutes_on_the_recorded_gpu() -> None:
     assert 120 < sum(seconds) < 420 and label.startswith("recorded · NVIDIA H200")
     shown = typed("grid", "--preview").output
     assert shown.startswith(f"grid: 495 measurements, about {sum(seconds) / 60:.0f} min (rough; rates: {label}")
+
+
+def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tasks = article_tasks()
+    run = recorded(tasks, holding(tasks))
+    assert len(set(tasks)) == len(run.measurements) == len(tasks) < 170
+    assert [task.kernel for task in tasks if task.problem.m == 8192] == ["warptiled", "cuBLAS"]
+    used = [Harness().but(**dict(task.changed)) for task in tasks]
+    assert {one.hot_ms for one in used} == {0} and {one.most_samples for one in used if not one.biased()} == {2000}
+    for name in ("save", "write_gallery"):
+        monkeypatch.setattr(plots, name, lambda *_: [])
+    drawn = plots.draw_all(run, tmp_path)
+    assert not drawn.missing and len(drawn.charts) == len(plots.draw_all(holding(tasks), tmp_path).charts)
 
 
 @pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])

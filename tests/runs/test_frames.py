@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 from pytest import approx
@@ -44,6 +48,18 @@ def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
     m = run.select("naive", Shape.of(256))[0]
     times = chosen[(chosen.kernel == "naive") & (chosen.n == 256)].groupby("placement").us.median()
     assert times.mean() == approx(m.us, rel=1e-6)
+
+
+def example(of: Callable[..., object]) -> Any:
+    """The value of a docstring's example, of the recording."""
+    words = re.sub(r"\s+", " ", of.__doc__ or "")
+    return eval(re.findall(r"Example[^`]*`([^`]+)`", words)[0], {"run": recorded_run()})
+
+
+def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size() -> None:
+    naive = recorded_run().select("naive", Shape.of(256))[0]
+    assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples["us"], ddof=1), abs=1e-4)
+    assert example(Run.frame).loc["naive", 256] == naive.us
 
 
 @pytest.mark.parametrize(

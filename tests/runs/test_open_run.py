@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.helpers import small_run
+import worklog
+from tests.helpers import measured, small_run, typed
+from worklog import plots
 from worklog.cli.commands import main
 from worklog.errors import BadRunFile, WorklogError
 from worklog.runs import run as runs
 from worklog.runs.run import live_runs, new_path, open_run, recordings, runs_dir
+from worklog.settings import Harness
+
+EXAMPLES = Path(__file__).parents[2] / "notebooks" / "examples"
 
 
 @pytest.fixture
@@ -67,6 +74,47 @@ def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced
     except WorklogError as error:
         shown = str(error)
     assert found in shown and list(recordings()) == ["a6000"]
+
+
+@pytest.fixture
+def live(home: Path) -> None:
+    """A saved live run of one rung at 1024, and a newer one that was measured with a warm L2."""
+    found = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
+    for created, l2 in (("2026-11-23", "flush"), ("2026-11-24", "warm")):
+        run = small_run(created=created, measurements=found, harness=Harness().but(l2=l2).as_dict())
+        run.save(new_path("NVIDIA H200", created, "0000"))
+
+
+def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None) -> None:
+    shown = typed("run", "naive", "--size", "4096")
+    assert shown.exit_code == 0 and "recorded · " in shown.stdout and "live · " not in shown.stdout
+    assert worklog.results("warptiled", 1024).label.endswith("2026-11-23"), "unbiased, so not of the newest"
+    assert worklog.results("warptiled", 1024, l2="warm").label.endswith("2026-11-24")
+    assert worklog.results(["naive", "warptiled"], 1024).origin == "recorded", "one run for a comparison"
+    assert worklog.ablate("warptiled", 1024).origin == "recorded"
+    for asked, origin in (
+        ({}, "live"),
+        ({"size": 4096}, "recorded"),
+        ({"kernels": ["best"], "size": 2048}, "recorded"),
+    ):
+        assert open_run(**asked).origin == origin  # type: ignore[arg-type]
+    with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
+        open_run(kernels=["nothing"], size=64)
+
+
+def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(
+    live: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
+    assert typed("figures", "--out", tmp_path / "figures").exit_code == 0
+    words = ("--no-emulate", "--out", tmp_path / "figures", "--readme", tmp_path / "none.md")
+    assert typed("article", *words).exit_code == 0
+    assert taken == ["recorded", "recorded"]
+    monkeypatch.chdir(tmp_path)
+    for example in ("01_time_a_rung", "02_your_kernel", "05_draw_a_ladder"):  # in one home, one after the other
+        monkeypatch.setattr(sys, "argv", [example])
+        runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
 
 
 def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home: Path, recording: Path) -> None:

@@ -22,7 +22,7 @@ from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, 
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, at_one_clock, open_comparison
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us
-from worklog.runs.run import CHAPTERS, Run, open_run, recordings
+from worklog.runs.run import CHAPTERS, Run, in_steps, open_run, recordings
 from worklog.runs.samples import Reading, summarize
 from worklog.settings import PITFALLS, allowed_us
 
@@ -174,6 +174,11 @@ def test_what_the_readme_states_about_small_sizes(h200: Run) -> None:
     }
     assert all(max(of.values()) < 0.75 for of in shares.values())
     assert max(shares[256], key=lambda name: shares[256][name]) == "shared"
+    drawn = {(m.kernel, m.problem.m): m for m in in_steps().measurements}
+    assert {drawn[name, n].ratio for n in shares for name in shares[n]} == {
+        one for of in shares.values() for one in of.values()
+    }
+    assert drawn["shared", 768].label != drawn["shared", 256].label == h200.label, "both recordings are in the label"
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +220,7 @@ def test_what_differs_between_processes_is_as_recorded(intervals: Comparison) ->
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     fewer = replace(h200, measurements=[m for m in h200.measurements if m.kernel != "shared"])
-    monkeypatch.setattr(measure, "open_run", lambda: replace(fewer))
+    monkeypatch.setattr(measure, "holding", lambda tasks: replace(fewer))
     monkeypatch.setattr(measure, "recordings", lambda part: {})
     run = measure.results()
     assert "naive" in {m.kernel for m in run.measurements} and "shared" not in {m.kernel for m in run.measurements}

@@ -22,7 +22,7 @@ from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
-from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run, run_of
+from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
@@ -69,7 +69,7 @@ def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
     tests/gpu/fp32_by_libraries.py measures.
     """
-    run, libraries = at_4096((*TENSOR, RUNGS[-1])), run_of("triton_tf32x3")
+    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], size=4096)
     kernels = run.kernels | libraries.kernels
     return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
 
@@ -92,14 +92,15 @@ FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
 
 @output.command(
     click.option(
-        "--run", "run_file", type=output.PATH, help="A run file (default: the latest live run, else the recording)."
+        "--run", "run_file", type=output.PATH, help="A run file (default: the newest ladder, else the recording)."
     ),
     FIGURES,
     output.JSON,
 )
 def figures(run_file: Path | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for."""
-    taken = open_run(run_file)
+    ladder, _ = tasks.tasks_of(None, 4096)
+    taken = open_run(run_file) if run_file else bench.holding(ladder)
     drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
     output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
 
@@ -107,11 +108,7 @@ def figures(run_file: Path | None, out: Path) -> None:
 @output.command(
     FIGURES,
     click.option(
-        "--readme",
-        type=output.FILE,
-        default=Path("README.md"),
-        show_default=True,
-        help="File whose tables are rewritten.",
+        "--readme", type=output.FILE, default="README.md", show_default=True, help="Where tables are rewritten."
     ),
     click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator."),
     output.HARNESS,
@@ -122,8 +119,11 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness) -> None:
     figures, print the table, update the README.
     """
     live, executed, as_json = output.live_wanted(harness), list[emulated_rungs.Row](), output.typed("json")
+    planned = tasks.article_tasks()
+    if live:  # a reader of one line, such as head -1, has gone before the work begins
+        click.echo(f"live · {len(planned)} measurements", err=as_json)
     with output.progress_bar() as progress:
-        taken = bench.carry_out(tasks.article_tasks(), harness, progress=progress) if live else open_run()
+        taken = bench.carry_out(planned, harness, progress=progress) if live else bench.holding(planned)
     if not as_json:
         output.print_run(taken)
     if emulate and not live:
@@ -159,11 +159,7 @@ def _text(drawn: plots.Drawn, label: str) -> str:
 
 
 @output.command(
-    click.option(
-        "--run",
-        type=output.PATH,
-        help="A run file for the ladder and the charts (default: the latest live run, else the recording).",
-    ),
+    click.option("--run", type=output.PATH, help="A run file (default: the newest, else the recording)."),
     click.option("--grid", type=output.PATH, help="A run file of `worklog grid` for the panel."),
     output.folder_option("site", "Folder for index.html."),
     output.JSON,

@@ -127,7 +127,7 @@ def _recordings() -> Finding:
 
 def _runs() -> Finding:
     """Where live runs are saved, and those that can't be read."""
-    folder, paths = runs_dir(), list(live_runs())
+    folder, paths = runs_dir(), live_runs()
     state = f"latest {paths[0]}" if paths else f"none yet in {folder}"
     if why := not_writable(folder):
         return Finding("runs", False, f"{state}, which is not writable ({why})", "set WORKLOG_HOME to another folder")

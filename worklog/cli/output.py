@@ -4,11 +4,14 @@ doesn't wait for it.
 
 from __future__ import annotations
 
+import errno
 import json
+import select
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 
 Option = Callable[[Any], Any]  # click's decorator
+LINE_S = 10.0  # seconds between two lines of progress where there is no terminal
 
 
 def command(*chosen: Option) -> Option:
@@ -221,7 +225,9 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar with the time left on standard error if that is a terminal; nothing otherwise."""
+    """A progress bar with the time left on standard error if that is a terminal; otherwise a line every LINE_S seconds.
+    Raises BrokenPipeError where nothing reads standard output any more, so that no work is done for it.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -230,10 +236,21 @@ def progress_bar() -> Iterator[Progress]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     bar = Bar(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     task = bar.add_task("starting", total=None)
+    started = told = time.monotonic()
+    reader = select.poll()
+    with suppress(OSError, ValueError):  # the stream of a notebook or a test has no number
+        reader.register(sys.stdout, 0)  # for errors only
 
     def update(done: int, total: int, doing: str) -> None:
-        bar.start()
-        bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
+        nonlocal told
+        if any(event & select.POLLERR for _, event in reader.poll(0)):
+            raise BrokenPipeError(errno.EPIPE, "standard output is closed")
+        if terminal.is_terminal:
+            bar.start()
+            bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
+        elif (now := time.monotonic()) - told >= LINE_S:
+            told = now
+            click.echo(f"{done} of {total or '?'} after {now - started:.0f} s: {doing}", err=True)
 
     try:
         yield update

@@ -131,13 +131,19 @@ def visible_to_a_child() -> str:
     return visible[0] if visible else ""
 
 
-@cache
 def gpu() -> Gpu:
     """The current CUDA device. Call only where gpu_reason() is None."""
     import cupy
+
+    return _current(cupy.cuda.runtime.getDevice())
+
+
+@cache
+def _current(number: int) -> Gpu:
+    """The current CUDA device, which has this number: another one may be current at the next call."""
+    import cupy
     import pynvml
 
-    number = cupy.cuda.runtime.getDevice()
     properties = cupy.cuda.runtime.getDeviceProperties(number)
     sm_clock, memory_clock, driver = properties["clockRate"] / 1e3, properties["memoryClockRate"] / 1e3, "unknown"
     with suppress(pynvml.NVMLError), nvml_handle() as handle:

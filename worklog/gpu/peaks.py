@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.gpu.clock_lock import locked_clocks
 from worklog.gpu.device import Gpu, gpu, require_gpu
+
+if TYPE_CHECKING:
+    from worklog.runs import Measurement
 
 # Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
 TENSOR = {
@@ -42,6 +45,18 @@ class Peaks(dict[str, float]):
         if datapath not in self:
             raise BadSetting(f"datapath = {datapath}: {self.card.name} has {', '.join(self)}")
         return self[datapath]
+
+    def impossible(self, us: float, work: Measurement) -> list[str]:
+        """What can't be done in `us` microseconds: a rate above each peak, if those of tensor cores are known, and
+        bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
+        """
+        name, found = max(self, key=self.__getitem__), list[tuple[str, str]]()
+        if self.card.compute_capability in TENSOR and (rate := (work.flops or 0) / us / 1e6) > self[name]:
+            found.append((f"{rate:.4g} TFLOP/s", f"the highest peak, {self[name]:.4g} (dense {name})"))
+        beyond = [max(0, (moved or 0) - self.card.l2_bytes) for moved in (work.bytes_read, work.bytes_written)]
+        if (gbs := sum(beyond) / us / 1e3) > self.gbs:
+            found.append((f"{gbs:.4g} GB/s beyond what L2 holds", f"the memory's peak, {self.gbs:.4g}"))
+        return [f"rate: {rate} is above {peak}: the time or the stated work is wrong" for rate, peak in found]
 
     def __enter__(self) -> Peaks:
         self._lock = locked_clocks()

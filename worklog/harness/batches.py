@@ -126,7 +126,7 @@ def take_batch(
     first: number of turns taken before. placements: moves the buffers between turns.
     """
     queued, orders = harness.queues, turn_orders(len(launches), harness.turns)
-    sides, mask = range(len(launches)), 0
+    sides = range(len(launches))
     placed: list[int] = []
     taken: dict[tuple[int, int], Taken] = {}
     timeline.make_room(2 * count * len(launches))
@@ -144,9 +144,8 @@ def take_batch(
                     _take_queued(timeline, sample, harness, 2 * (turn * len(launches) + side))
                 else:
                     taken[turn, side] = _take_unqueued(timeline, sample, harness, tracer)
-                    mask |= timeline.throttle_reasons()
+    mask = timeline.throttle_reasons()  # once: reading NVML takes longer than a short kernel
     if queued:  # the events are read at the end
-        mask = timeline.throttle_reasons()
         for number in range(count * len(launches)):
             at = 2 * number, 2 * number + 1
             taken[divmod(number, len(launches))] = (

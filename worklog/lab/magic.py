@@ -33,7 +33,7 @@ from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runner.tasks import BASELINE, Progress, silent
-from worklog.runs import Measurement, Run, open_run
+from worklog.runs import Measurement, Run, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
@@ -201,10 +201,12 @@ def _in_order(run: Run) -> Run:
 def _beside_recorded(
     kernel: Kernel, checked: Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
 ) -> Run:
-    """The default run, at the sizes that it holds and with the given rungs (None: all), with a row for this kernel that
-    has no time.
+    """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
+    them, with a row for this kernel that has no time.
     """
-    run, verdict, compiled = open_run(), checked.verdict, checked.compiled
+    names = [*(rungs or (record.name for record in LADDER)), BASELINE]
+    run = newest_run(lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes))
+    verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function
     status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:

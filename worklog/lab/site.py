@@ -48,8 +48,9 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     runs, grids = ladder_runs(run), grid_runs(grid)
     if not grids:
         raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog grid` with --grid")
-    stepped = in_steps() if run is None and runs[0].origin == "recorded" else runs[0]
-    charts = {name: _chart(partial(plots.ablation, runs[0], name), f"ablation-of-{name}") for name in ablated(runs[0])}
+    charted = next((one for one in runs if ablated(one)), runs[0])
+    stepped = in_steps() if run is None and charted.origin == "recorded" else charted
+    charts = {name: _chart(partial(plots.ablation, charted, name), f"ablation-of-{name}") for name in ablated(charted)}
     tables = {"panel": panel_table(grids[0]), "ladder": ladder_table(runs), "ablations": [*charts]}
     packed = gzip.compress(json.dumps(tables, ensure_ascii=False).encode(), mtime=0)
     palettes = {name: _variables(palette) for name, palette in (("light", LIGHT), ("dark", DARK))}
@@ -59,7 +60,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
         data=b64encode(packed).decode("ascii"),
         sizes=_chart(partial(plots.sizes, stepped)),
         peers=_chart(plots.peers),
-        ablations="".join(charts.values()) or _chart(partial(plots.ablation, runs[0])),
+        ablations="".join(charts.values()) or _chart(partial(plots.ablation, charted)),
         version=__version__,
     )
 

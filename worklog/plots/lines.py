@@ -189,7 +189,9 @@ def sizes(run: Run) -> Chart:
     alt += [
         f"{name} " + ", ".join(f"{share(m, 0)} of cuBLAS at {m.problem}" for m in line) for name, line in ours.items()
     ]
-    stated = labels(run, (m for line in over.values() for m in line))
+    mixed = {name for name, line in over.items() if any(m.label == run.label for m in line)}
+    shown = sorted((m for line in over.values() for m in line), key=lambda m: m.problem)
+    stated = labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
     new = page("sizes", finding, subtitle, stated, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
     rates = {name: [(m.problem.m, m.tflops or 0.0, *interval(m)) for m in line] for name, line in over.items()}
     shares = {

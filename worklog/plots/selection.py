@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 
 from worklog.errors import NothingToDraw
@@ -49,12 +49,12 @@ def rows(run: Run, shape: Shape) -> list[Measurement]:
     return [found[name] for name in in_order(found)]
 
 
-def labels(run: Run, kernels: Iterable[Measurement]) -> list[str]:
-    """The run's label, then each other label with the kernels that have it."""
+def labels(run: Run, found: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel) -> list[str]:
+    """The run's label, then each other label with what has it: kernels, or what `by` names."""
     others = dict[str, list[str]]()
-    for m in kernels:
+    for m in found:
         if m.label not in ("", run.label):
-            others.setdefault(m.label, []).append(m.kernel)
+            others.setdefault(m.label, []).append(by(m))
     return [run.full_label, *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items())]
 
 

@@ -26,7 +26,7 @@ from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runner.tasks import Progress, Task, silent
-from worklog.runs import Run, Table, run_of
+from worklog.runs import Run, Table, newest_run
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -196,10 +196,10 @@ class Benchmark:
         if live_wanted():
             return measure([chosen], against, harness=harness, progress=progress, out=out)
         points = [one.values for one in chosen.space.points()]
-        run = run_of(self.name)
+        run = newest_run(lambda run: all(at in [m.axes for m in run.select(self.name)] for at in points))
         run.measurements = [m for m in run.select(self.name) if m.axes in points]
         if not run.measurements:
-            raise BadRunFile(f"{self.name} was recorded at other points: omit axes, or measure on a GPU")
+            raise BadRunFile(f"no run holds {self.name} at these points: omit axes, or measure on a GPU")
         return run
 
     def table(self) -> Table:

@@ -17,8 +17,8 @@ from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, open_run, recordings, runs_dir
-from worklog.settings import Harness
+from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, newest_run, recordings, runs_dir
+from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
 CHANGED = "source changed since"  # in the label of a recorded time
@@ -64,8 +64,12 @@ def ablate(
     """
     if live_wanted():
         return carry_out(ablation_tasks(kernel, shapes), harness or Harness(), progress=progress, out=out)
-    run = open_run()
-    return recorded(ablation_tasks(kernel, shapes, run.unknown), run)
+
+    def tasks(run: Run) -> list[Task]:
+        return ablation_tasks(kernel, shapes, run.unknown)
+
+    run = newest_run(lambda run: all(held_by(run, task) for task in tasks(run)))
+    return recorded(tasks(run), run)
 
 
 def results(
@@ -84,7 +88,18 @@ def results(
     tasks, _ = tasks_of(kernels, shapes, tuple(settings.items()))
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
-    return recorded(tasks, open_run(), partly=kernels is None)
+    return recorded(tasks, holding(tasks), partly=kernels is None)
+
+
+def holding(tasks: Sequence[Task]) -> Run:
+    """The newest run of this machine that holds all of these, else a recording that does, else the article's."""
+    return newest_run(lambda run: all(held_by(run, task) for task in tasks))
+
+
+def held_by(run: Run, task: Task) -> list[Measurement]:
+    """The run's measurements of a task. A run with a biased harness has none of a task without that bias."""
+    biased = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
+    return run.select(task.kernel, task.shape, task.pitfalls) if biased <= task.pitfalls.keys() else []
 
 
 def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
@@ -95,29 +110,23 @@ def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
     """
     require_measurable(tasks, Harness())
 
-    def holds(by: Run, task: Task) -> list[Measurement]:
-        return by.select(task.kernel, task.shape, task.pitfalls)
-
     runs = [run]
-    if run.origin == "recorded" and not all(holds(run, task) for task in tasks):
+    if run.origin == "recorded" and not all(held_by(run, task) for task in tasks):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
     known = {m.kernel for one in runs for m in one.measurements}
     if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
         tasks = [task for task in tasks if task.kernel not in absent]
-    run = next((one for one in runs if all(holds(one, task) for task in tasks)), run)
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
     found, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for task in tasks:
-        by = next((one for one in (run, *runs) if holds(one, task)), run)
-        if not (there := holds(by, task)):
+        by = next((one for one in (run, *runs) if held_by(one, task)), run)
+        if not (there := held_by(by, task)):
             rows = [m for one in runs for m in one.measurements if m.changed == task.pitfalls]
             held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == task.kernel})))
-            others = ", ".join(dict.fromkeys(m.kernel for m in rows))
-            advice = f" (it holds sizes {held}): take one of them, or" if held else " at any size:"
-            if others and not held:
-                advice = f" at any size: take {others}, or"
-            raise BadRunFile(f"{task} is not in the {run.origin} run{advice} measure on a GPU")
+            others = ", ".join(dict.fromkeys(m.kernel for m in rows)) or "another"
+            advice = f" (it holds sizes {held}): take one of them" if held else f" at any size: take {others}"
+            raise BadRunFile(f"{task} is not in the {run.origin} run{advice}, or measure on a GPU")
         kernels |= {task.kernel: by.kernels[task.kernel]} if task.kernel in by.kernels else {}
         since = f" · {CHANGED}" if source_changed(task.kernel, by.kernels) else ""
         found += [replace(m, label=m.label + since) for m in there]

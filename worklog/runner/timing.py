@@ -17,7 +17,7 @@ from threading import Timer
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gpu import DATAPATHS, Peaks, clocks_as_requested, require_gpu
+from worklog.gpu import DATAPATHS, Peaks, bus_id, clocks_as_requested, require_gpu
 from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_in_turn
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
@@ -143,7 +143,12 @@ def time(
         return time_on(own_session(), call, harness.but(clocks=clocks), notes)
 
 
-own_session = cache(Session)  # calibrated once per process
+def own_session() -> Session:
+    """The session of the current GPU, which is calibrated once per process."""
+    return _session_on(bus_id())
+
+
+_session_on = cache(lambda current: Session())
 
 
 def require_timeable(call: Call, harness: Harness) -> None:

@@ -25,10 +25,10 @@ from worklog.runs.run import (
     in_steps,
     live_runs,
     new_path,
+    newest_run,
     open_run,
     recorded_run,
     recordings,
-    run_of,
     runs_dir,
     source_label,
 )
@@ -41,7 +41,7 @@ __all__ = [
     "Sample", "Table", "Timed", "about", "bound", "cells", "claimed", "clock_in_words", "compare", "duration",
     "effect_in_words", "effects", "effects_frame", "effects_text",
     "estimate_of", "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median", "new_path",
-    "not_writable", "open_comparison", "open_run", "paired_ratio", "percent", "read_json", "read_part", "read_text",
-    "recorded_run", "recordings", "require_file", "require_writable", "run_of", "runs_dir", "scaled", "source_label",
+    "newest_run", "not_writable", "open_comparison", "open_run", "paired_ratio", "percent", "read_json", "read_part",
+    "read_text", "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled", "source_label",
     "summarize", "verdict_table", "write_bytes", "write_text",
 ]  # fmt: skip

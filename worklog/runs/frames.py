@@ -32,8 +32,8 @@ LEGEND = (
 
 def measurements(run: Run) -> pandas.DataFrame:
     """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column "axis
-    us" for an axis that is called as another column), and all its numbers. clock_off: see Run.clock_off. Example:
-    `run.frame().pivot(index="kernel", columns="n", values="us")`.
+    us" for an axis that is called as another column), and all its numbers. clock_off: see Run.clock_off. Example, of the
+    run's own harness: `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
     """
     import pandas
 
@@ -55,7 +55,8 @@ def samples(run: Run) -> pandas.DataFrame:
     """One row per sample. of: "kernel" or "baseline", "hot kernel" or "hot baseline" for launches in a row (one row per
     batch). number: in the order in which it was taken. us: microseconds of one launch, without the event overhead if
     the settings remove it; us_read: as it was read. counts: whether it is in the result. sm_mhz, placement: where they
-    are known. Example: `run.samples().query("counts").groupby("kernel").us.std()`.
+    are known. Example, the standard deviation of each kernel at each size, by the run's own harness:
+    `run.samples().query("counts and of == 'kernel' and changed == ''").groupby(["kernel", "n"]).us.std()`.
     """
     import pandas
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -250,11 +250,9 @@ def new_path(device_name: str, created: str, token: str) -> Path:
     return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.json"
 
 
-def live_runs() -> Iterator[Path]:
+def live_runs() -> list[Path]:
     """Run files of this machine, newest first."""
-    folder = runs_dir()
-    if folder.is_dir():
-        yield from sorted(folder.glob("*.json"), key=lambda p: p.name, reverse=True)
+    return sorted(runs_dir().glob("*.json"), key=lambda path: path.name, reverse=True)
 
 
 def recordings(part: str = "") -> dict[str, Path]:
@@ -271,36 +269,41 @@ def forced_source() -> str:
     return source
 
 
-def open_run(path: str | Path | None = None) -> Run:
-    """The given file, else this machine's latest run, else the recording. Its label says which. A run of this machine
-    that can't be read is skipped with a warning that names it.
+def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), size: Any = None) -> Run:
+    """The given file, else the newest run of this machine that has these kernels and a time at this size, else a
+    recording that has. Its label says which. size: as for worklog.measure (default: any).
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadShape.
     """
-    if path is not None:
-        return Run.load(Path(path))
+    names, shape = [*kernels], None if size is None else Shape.of(size)
+
+    def holds(run: Run) -> bool:
+        timed = shape is None or any(m.us for m in run.select(shape=shape))
+        return timed and all(run.select(name, shape) for name in names)
+
+    run = newest_run(holds) if path is None else Run.load(Path(path))
+    if path is None and not holds(run):
+        raise BadRunFile(f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU")
+    return run
+
+
+def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
+    """The newest run of this machine that `holds` what is asked, else a recording that does, else the article's.
+    WORKLOG_SOURCE forces one; raises BadRunFile if there is none. A run of this machine that can't be read is skipped
+    with a warning that names it.
+    """
     forced = forced_source()
-    for latest in () if forced == "recorded" else live_runs():
+    for path in () if forced == "recorded" else live_runs():
         try:
-            return Run.load(latest)
+            if holds(run := Run.load(path)):
+                return run
         except BadRunFile as error:
-            warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=2)
+            warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=3)
     if forced == "live":
-        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
-    return recorded_run()
-
-
-def run_of(kernel: str) -> Run:
-    """The newest run that holds a kernel or benchmark of this name, of this machine, else recorded; WORKLOG_SOURCE
-    forces one. Raises BadRunFile if there is none.
-    """
-    forced, shipped = forced_source(), (*recordings().values(), *recordings(CHAPTERS).values())
-    paths = [(path, "") for path in live_runs() if forced != "recorded"]
-    paths += [(path, "recorded") for path in shipped if forced != "live"]
-    for path, origin in paths:
-        if f'"kernel":{as_json(kernel)}' in path.read_text(encoding="utf-8"):
-            return Run.load(path, origin)
-    raise BadRunFile(f"no run holds {kernel}: measure it on a GPU")
+        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`")
+    article = recorded_run()
+    chapters = (Run.load(path, "recorded") for path in recordings(CHAPTERS).values())
+    return article if holds(article) else next(filter(holds, chapters), article)
 
 
 def recorded_run() -> Run:
@@ -311,8 +314,12 @@ def recorded_run() -> Run:
 
 
 def in_steps() -> Run:
-    """What the recordings at sizes in steps hold, and of the article's recording the kernels that they don't."""
-    first, *more = [Run.load(path, "recorded") for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    stepped = [m for one in (first, *more) for m in one.measurements]
-    others = [m for m in recorded_run().select() if m.kernel not in {m.kernel for m in stepped}]
-    return replace(first, measurements=sorted([*stepped, *others], key=lambda m: m.problem))
+    """What the recordings at sizes in steps hold, but where the article's recording holds the same, that one, which has
+    more samples; and of that one the kernels that they don't hold.
+    """
+    run, files = recorded_run(), [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
+    found = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
+    stepped = {kernel for kernel, _ in found}
+    own = [m for m in run.select() if (m.kernel, m.shape) in found or m.kernel not in stepped]
+    found |= {(m.kernel, m.shape): m for m in own}
+    return replace(run, measurements=sorted(found.values(), key=lambda m: m.problem))
