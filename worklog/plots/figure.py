@@ -193,8 +193,8 @@ class Drawing:
         """HTML that follows the notebook's theme, PNG in the light palette, twice as large as on screen, and alt text.
 
         GitHub prefers HTML and SVG to PNG, but drops styles and does not draw every SVG
-        (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML
-        (worklog.lab.notebooks): the PNG has a ground of its own and can be read on both themes.
+        (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML: the
+        PNG has a ground of its own and can be read on both themes.
         """
         svg = self.svg()
         png = self.encoded(svg)
