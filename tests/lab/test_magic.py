@@ -21,7 +21,7 @@ from tests.lab.waiting import gone, until
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import try_kernel
-from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Stage, Verdict
 from worklog.gpu import device
 from worklog.kernel import Kernel
@@ -274,8 +274,23 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
+    one = try_kernel(PLAIN, "mine", sizes=512, beside="naive").shown
+    assert [m.kernel for m in one.measurements] == ["naive", "mine", "cuBLAS"], "one needs no list"
     largest = try_kernel(PLAIN, "mine", sizes=["100x7x3"]).shown
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"size": 1024}, "did you mean sizes"),
+        ({"on": "cpu"}, "give gpu or emulated"),
+        ({"beside": {"naive": 1}}, "list"),
+    ],
+)
+def test_an_argument_that_it_does_not_take_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        try_kernel(PLAIN, **given)
 
 
 # ---------------------------------------------------------------------------------------------------- with a GPU
