@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import WHY
 from tests.helpers import measured, small_run, typed
+from tests.record.notebooks import sources
 from worklog.cli import readme as tables
 from worklog.cli.figures import at_4096
 from worklog.cli.readme import (
@@ -133,6 +134,7 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
         result, gpu = typed(*command.split()[1:]), about.startswith("GPU")
         assert result.exit_code == (2 if gpu else "once you wrote it" in about), (line, result.output)
         assert not gpu or WHY in result.stderr
+    assert f"{len(RUNGS)} kernels and {len(sources())} notebooks" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(lines) > 10 and sum("GPU" in line for line in lines) == 3
     matrices = np.ones((2, 64, 64), np.float32)
     names = {"A": matrices[0], "B": matrices[1]}

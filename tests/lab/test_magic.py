@@ -265,6 +265,9 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
     assert [(one.threads, one.blocks(shape)) for one in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
+    for given, why in ({"size": 9}, "did you mean sizes"), ({"on": "cpu"}, "gpu or emulated"), ({"beside": {}}, "list"):
+        with pytest.raises(BadSetting, match=why):
+            try_kernel(PLAIN, **given)
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
         try_kernel(PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f"))
 
@@ -278,19 +281,6 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
     assert [m.kernel for m in one.measurements] == ["naive", "mine", "cuBLAS"], "one needs no list"
     largest = try_kernel(PLAIN, "mine", sizes=["100x7x3"]).shown
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"size": 1024}, "did you mean sizes"),
-        ({"on": "cpu"}, "give gpu or emulated"),
-        ({"beside": {"naive": 1}}, "list"),
-    ],
-)
-def test_an_argument_that_it_does_not_take_is_named(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadSetting, match=message):
-        try_kernel(PLAIN, **given)
 
 
 # ---------------------------------------------------------------------------------------------------- with a GPU
