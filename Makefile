@@ -52,7 +52,7 @@ check: $(DEV_STAMP) ## check style, formatting, types and which room imports whi
 	$(VENV)/bin/lint-imports --no-logo
 
 notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its outputs
-	WORKLOG_SOURCE=recorded $(PY) -m worklog.lab.notebooks
+	WORKLOG_SOURCE=recorded $(PY) -m tests.record.notebooks
 
 ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
 	$(PY) -m worklog.analysis.ship

@@ -9,9 +9,12 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.helpers import measured, small_run
+from tests.conftest import WHY
+from tests.helpers import measured, small_run, typed
+from tests.record.notebooks import sources
 from worklog.cli import readme as tables
 from worklog.cli.figures import at_4096
 from worklog.cli.readme import (
@@ -29,7 +32,7 @@ from worklog.cli.readme import (
 from worklog.errors import WorklogError
 from worklog.kernel import RUNGS
 from worklog.problem.gemm import Shape
-from worklog.runs import Measurement
+from worklog.runs import CHAPTERS, Measurement, Run, recordings
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +95,10 @@ def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
     assert "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
     assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
-    assert "Source: an earlier day (`split`); a day (`best`)." in text and "Not timed yet: `ragged`. Source: a" in text
+    assert (
+        "Source: an earlier day (`split`); a day (`best`); recorded" in text
+        and "Not timed yet: `ragged`. Source: a" in text
+    )
 
 
 def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(readme: Path, drawn_before: None) -> None:
@@ -107,6 +113,44 @@ def test_code_is_not_cut_off() -> None:
     """GitHub shows 76 columns of code without a scroll bar."""
     code = re.findall(r"^```.*?\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert code and max(len(line) for block in code for line in block.splitlines()) <= 76
+
+
+def code(language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block for written, block in blocks if written == language]
+
+
+def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
+    laptop: None, few_shapes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the README's order. Exit code 2 and the reason where a line is marked GPU; 1 for an unwritten solution."""
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
+    [first, declared] = [block for block in code("python") if "cupy" not in block]
+    (tmp_path / "mine.py").write_text(declared, encoding="utf-8")
+    lines = [line for block in code("") for line in block.splitlines() if line.startswith("worklog ")]
+    for line in lines:
+        command, about = re.split("  +", line, maxsplit=1)
+        result, gpu = typed(*command.split()[1:]), about.startswith("GPU")
+        assert result.exit_code == (2 if gpu else "once you wrote it" in about), (line, result.output)
+        assert not gpu or WHY in result.stderr
+    assert f"{len(RUNGS)} kernels and {len(sources())} notebooks" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(lines) > 10 and sum("GPU" in line for line in lines) == 3
+    matrices = np.ones((2, 64, 64), np.float32)
+    names = {"A": matrices[0], "B": matrices[1]}
+    exec(first, names)
+    assert (names["C"] == 64).all() and isinstance(names["run"], Run)
+
+
+def test_what_the_first_numbers_compare_is_said_with_the_libraries_on_tensor_cores() -> None:
+    """split's FP32 is of tensor cores, cuBLAS's of FP32 cores; TF32 is another class, bf16x6 is FP32's."""
+    held = {m.kernel: m for m in Run.load(recordings(CHAPTERS)["h200_libraries"]).select()}
+    tf32, bf16x6 = held["cublas_tf32"], held["triton_bf16x6"]
+    precision = [(m.verdict or {})["precision"] for m in (tf32, bf16x6)]
+    assert precision == ["tf32", "fp32"] and held["cublas_tf32"].ratio > 7 > 1.5 > bf16x6.ratio > 1.2
+    text = " ".join(pictures(at_4096()).split())
+    assert f"TF32 reaches {tf32.tflops:.0f} TFLOP/s in the less precise class tf32" in text
+    assert f"bf16x6 {bf16x6.tflops:.1f} in the class fp32" in text and "with the FP32 cores that cuBLAS uses" in text
 
 
 def test_every_cell_links_to_what_backs_it() -> None:

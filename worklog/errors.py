@@ -7,9 +7,10 @@ prints the message without a traceback and exits with `exit_code`: 2 for a usage
 import json
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -44,6 +45,17 @@ class WorklogError(Exception):
     """Something the user can act on. exit_code: the command line's."""
 
     exit_code = 2
+
+
+def listed(argument: str, values: Any) -> list[Any]:
+    """The values of an argument that takes several; one text, path or number alone is a list of one. Raises BadSetting
+    for a mapping, of which only the keys would be left.
+    """
+    if isinstance(values, Mapping):
+        example = [f"{name}={value}" for name, value in values.items()]
+        raise BadSetting(f"{argument}: give a list such as {example!r:.60}, not a mapping")
+    alone = isinstance(values, str | bytes | Path) or not isinstance(values, Iterable)
+    return [values] if alone else list(values)
 
 
 class NoGpu(WorklogError):

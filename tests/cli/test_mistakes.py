@@ -62,8 +62,11 @@ def files(tmp_path: Path) -> dict[str, str]:
             for command in ("ablate naive", "article", "calibrate")
         ),
         ("peers --out new.json", f"no GPU to measure on: {WHY}"),
+        ("peers --bench bench.py", f"no GPU to measure on: {WHY}; omit --bench"),
+        (f"run mine.cu --against torch,naive {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check FILE.cu`"),
+        ("sweep best", f"no GPU to measure on: {WHY}; --preview shows"),
         ("bench bench.py", f"no GPU to measure on: {WHY}; --list shows"),
-        (f"run mine.cu {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check`"),
+        (f"run mine.cu {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check FILE.cu`"),
         (
             "run mine.cu --problem softmax",
             rf"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax` checks",
@@ -182,8 +185,8 @@ def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) ->
     ("source", "line", "complaint"),
     [
         ("live", "run warptiled --size 100", "size 100 is outside warptiled's domain"),
-        ("live", "article", "WORKLOG_SOURCE=live, but there is no GPU to measure on"),
-        ("live", "peers", "WORKLOG_SOURCE=live, but there is no GPU to measure on"),
+        ("live", "article", f"no GPU to measure on: {WHY}; unset WORKLOG_SOURCE=live"),
+        ("live", "peers", f"no GPU to measure on: {WHY}; unset WORKLOG_SOURCE=live"),
         *(
             ("guessed", line, ".*set it to live or recorded")
             for line in ("figures", "article", "peers", "calibrate", "ablate naive")

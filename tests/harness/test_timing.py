@@ -248,11 +248,22 @@ def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
     assert not [thread for thread in enumerate_threads() if isinstance(thread, Timer)]
 
 
+async def waits() -> None:
+    """Its call creates a coroutine, and enqueues nothing."""
+
+
+def yields(value: int) -> Iterator[int]:
+    yield value
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ({"fn": None}, "fn is NoneType, which cannot be called"),
         ({"fn": print, "against": "cuBLAS"}, "against is str, which cannot be called"),
+        ({"fn": waits}, "fn is a coroutine"),
+        ({"fn": print, "against": partial(yields, 1)}, "against is a coroutine or generator"),
+        ({"fn": print, "grad_to_none": Array(8)}, "grad_to_none: give a list, not Array"),
         ({"fn": print, "harness": {"l2": "warm"}}, r"harness is dict: give one such as worklog\.Harness\(\)"),
         ({"fn": print, "harness": Harness}, r"harness is type: give one such as worklog\.Harness\(\)"),
         ({"fn": print, "timer": True, "cross_check": "all"}, "timer goes without"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,6 +133,15 @@ def test_a_measurement_belongs_to_the_code_without_its_comments() -> None:
         (TEMPLATE, {"constant": ["scale=1"]}, "scale: there is no __constant__ variable"),
         (TEMPLATE, {"constant": ["scale"]}, "write NAME=VALUE"),
         (TEMPLATE, {"define": ["1=2"]}, "write NAME or NAME=VALUE"),
+        (TEMPLATE, {"define": [("BM", 64)]}, "write NAME or NAME=VALUE"),
+        (TEMPLATE, {"define": {"BM": 64}}, r"define: give a list such as \['BM=64'\]"),
+        (TEMPLATE, {"constant": {"scale": 1}}, r"constant: give a list such as \['scale=1'\]"),
+        (TEMPLATE, {"grid": lambda M, N, K: (N, M)}, "grid: give integers or text"),
+        (TEMPLATE, {"block": (8.5, 8)}, "block: give integers or text"),
+        (TEMPLATE, {"args": ["A", "B", "C", "N"]}, "args: give text, not"),
+        (TEMPLATE, {"domain": 64}, "domain: give text, not 64"),
+        (Path("mine.cu"), {}, "source: give text, not"),
+        ("mine.cu", {}, "is the name of a file: .*Kernel.from_file"),
         (TEMPLATE, {"shared": -1}, "give 0 or more"),
         ("int x;", {"entry": None}, "has no __global__ function"),
         (TEMPLATE + TEMPLATE.replace("gemm", "other"), {"entry": None}, r"has 2 kernels \(gemm, other\)"),
@@ -141,6 +151,16 @@ def test_a_measurement_belongs_to_the_code_without_its_comments() -> None:
 def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: dict[str, Any], why: str) -> None:
     with pytest.raises(BadSetting, match=why):
         mine(source, **changed)
+
+
+def test_sizes_and_texts_are_taken_as_they_are_given(file: Path) -> None:
+    kernel = mine(grid=("8", 9), block=(np.int64(16), "16"), define="BM=64", include=str(file.parent))
+    assert (kernel.blocks(Shape.of(8)), kernel.threads) == ((8, 9), (16, 16))
+    assert mine(grid=8, block=256).blocks(Shape.of(8)) == (8, 1) and "-DBM=64" in kernel.options
+    file.write_text(f'#include "more.h"\n{TEMPLATE}')
+    file.with_name("more.h").write_text("")
+    where = {"entry": "gemm<float, 8>", "domain": "M % 64 == 0", "include": str(file.parent), "block": 8, "grid": 1}
+    assert str(Kernel.from_file(file, **where).domain) == "M % 64 == 0"
 
 
 def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched() -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import worklog
+from tests.record.notebooks import notebook_of, sources
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.choice import grid_runs
-from worklog.lab.notebooks import notebook_of, sources
 from worklog.lab.panel_answer import PanelChoice
 from worklog.plots.levels import levels_of
 from worklog.runner.check import check

@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 from tests.notebooks.cells import run_cells
-from worklog.lab.notebooks import (
+from tests.record.notebooks import (
     FOLDER,
     OPTIONS,
     execute,

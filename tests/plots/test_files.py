@@ -74,6 +74,15 @@ def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> Non
     assert [path for path in drawn.paths if any(trace in path.read_bytes() for trace in traces)] == []
 
 
+def test_a_name_with_a_suffix_is_that_file_alone(tmp_path: Path) -> None:
+    for name, begins in (("x.png", b"\x89PNG"), ("x.v2.svg", b"<?xml")):
+        assert save(charts.drawn("ladder"), tmp_path / name) == [tmp_path / name]
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    with pytest.raises(WorklogError, match=r"ends in \.svg or \.png"):
+        save(charts.drawn("ladder"), tmp_path / "x.pdf")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
     drawn = draw_all(of(calibration={}), tmp_path)
     assert set(drawn.charts) == {"headline", "traffic", "peers"}

@@ -3,8 +3,8 @@
 Run: python -m tests.record.what_ran_before worklog/recordings/turns/h100.json   (needs a GPU; about 4 minutes)
 
 roles: copies of a rung, loaded one by one, in loops with cuBLAS; each copy is the subject in some. placement says
-whether code and buffers move. after: trimmed mean in µs of a rung that follows its own code or cuBLAS, in turns of random
-order. state: "as found": nothing but the flush runs between two launches; "warm L2": not even that;
+whether code and buffers move. after: trimmed mean in µs of a rung that follows its own code or cuBLAS, in turns of
+random order. state: "as found": nothing but the flush runs between two launches; "warm L2": not even that;
 "overwritten": a kernel of 20,000 instructions runs first, which fills the instruction caches; "brought back": the
 harness's way, a launch of the same code first.
 """

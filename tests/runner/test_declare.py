@@ -205,6 +205,10 @@ def test_values_have_the_type_of_their_axis() -> None:
         ([], {"f": print}, "is one value"),
         ([], {"f": [print]}, "mapping from names to objects"),
         ([Axis("N", (1,))], {"N": [2]}, "axis N is given twice"),
+        ([lambda state: None], {}, r"needs parentheses: write @worklog.bench\(\)"),
+        ([5], {}, "give axes as texts"),
+        (["N=1,2", "M=1,2"], {"together": "NM"}, "together as a list"),
+        (["N=1,2"], {"skip": "N"}, "skip as a function"),
     ],
 )
 def test_a_mistake_in_the_axes_is_found_at_the_declaration(

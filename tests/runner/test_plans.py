@@ -85,5 +85,9 @@ def test_two_kernels_of_one_name_and_too_many_tasks_are_errors() -> None:
     assert user_kernels == mine
     with pytest.raises(BadSetting, match="two kernels are called mine"):
         require_measurable(tasks, Harness(), user_kernels)
+    for kernels, against in ((Path("mine.cu"), ()), ([print], ()), ("naive", [Path("mine.cu")])):
+        with pytest.raises(BadSetting, match="isn't a kernel: give a rung's name"):
+            tasks_of(kernels, 256, against=against)
+    assert tasks_of("naive", 256, against="shared")[0][0].against == ("shared",)
     with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
         tasks_of(["naive", "cuBLAS"], range(1, 60_001))

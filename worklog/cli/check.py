@@ -226,7 +226,7 @@ def _sweep_best(
     elif source is not None:
         found = tuned.fitted(Run.load(source))
     else:
-        device.require_gpu()
+        device.require_gpu("--preview shows the table, --estimate makes one from lower bounds")
         with output.progress_bar() as progress:
             run = tuned.measured(device.gpu(), harness, progress, out)
         output.print_run(run)

@@ -35,7 +35,7 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None) ->
     output.live_wanted(harness, out)
     with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
-    output.export(effects_frame(measured, rung), title=f"{rung} · {measured.label}")
+    output.export(lambda: effects_frame(measured, rung), title=f"{rung} · {measured.label}")
     saved = f"\nrun saved: {measured.path}" if measured.origin == "live" else ""
     output.show([asdict(effect) for effect in effects(measured, rung)], effects_text(measured, rung) + saved)
 
@@ -151,11 +151,11 @@ def peers(recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple
     path = None
     if not recorded and (out is not None or files or bench.live_wanted()):
         chosen = at(axes, [one for file in files for one in declared(file)]) if files else []
-        device.require_gpu()
+        device.require_gpu("omit --bench and --out to see the recorded comparison")
         with output.progress_bar() as progress:
             path = compare.compare(out, progress, only, chosen)
     found = open_comparison(path, only or ("benchmarks" if files else "peers"))
-    output.export(found.frame(), title=found.label)
+    output.export(found.frame, title=found.label)
     output.show(found.document, compare.text(found) + ("" if path is None else f"\nsaved: {path}"))
 
 

@@ -172,13 +172,13 @@ def show(document: Any, text: object) -> None:
     click.echo(json.dumps(document, indent=1) if typed("json") else text)
 
 
-def export(taken: Run | DataFrame, *, title: str = "", of_samples: bool = False) -> None:
-    """Write a run, or a data frame with its title, to the files that --csv, --markdown and --parquet name."""
+def export(taken: Run | Callable[[], DataFrame], *, title: str = "", of_samples: bool = False) -> None:
+    """Write a run, or a function's data frame with its title, to the files of --csv, --markdown and --parquet."""
     from worklog.runs import export as write
 
     for kind in ("csv", "markdown", "parquet"):
         if (path := typed(kind)) is not None:
-            write(taken, kind, path, title=title, of_samples=of_samples)
+            write(taken() if callable(taken) else taken, kind, path, title=title, of_samples=of_samples)
             click.echo(f"written: {path}", err=True)
 
 
@@ -193,8 +193,9 @@ def terminal_width(least: int = 60) -> int:
 
 def measurements(taken: Run) -> dict[str, Any]:
     """A run as JSON: its label, its file, and one row per measurement."""
-    rows = json.loads(taken.frame().to_json(orient="records"))
-    return {"label": taken.label, "path": str(taken.path), "measurements": rows}
+    from worklog.runs.frames import rows
+
+    return {"label": taken.label, "path": str(taken.path), "measurements": rows(taken)}
 
 
 def print_run(taken: Run, *, with_details: bool = False, kinds: Mapping[Shape, str] | None = None) -> None:
@@ -258,13 +259,13 @@ def progress_bar() -> Iterator[Progress]:
         bar.stop()
 
 
-def live_wanted(harness: Harness, out: Path | None = None) -> bool:
-    """Whether to measure; otherwise the recording is shown, and --out and --set raise BadSetting."""
+def live_wanted(harness: Harness, out: Path | None = None, *, against: bool = False) -> bool:
+    """Whether to measure; otherwise the recording is shown, and --out, --set and --against raise BadSetting."""
     from worklog.runner import measure as bench
 
     if bench.live_wanted():
         return True
-    for option, given in (("--out", out is not None), ("--set", harness != Harness())):
+    for option, given in (("--out", out is not None), ("--set", harness != Harness()), ("--against", against)):
         if given:
             raise BadSetting(f"{option} needs a live measurement, and there is no GPU here: omit it")
     return False

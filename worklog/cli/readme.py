@@ -13,7 +13,8 @@ from statistics import geometric_mean
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.accuracy import error_of
-from worklog.plots.ladder import leaders
+from worklog.plots.ladder import class_of, leaders
+from worklog.plots.selection import rate
 from worklog.problem import Shape
 from worklog.runs import (
     CHAPTERS,
@@ -86,12 +87,17 @@ def pictures(run: Run) -> str:
     found = {m.kernel: m for m in run.measurements}
     plain, tensor = leaders(run.measurements)
     assert plain is not None and tensor is not None and CUBLAS in found, "the recordings hold both ladders"
+    libraries = {m.kernel: m for m in Run.load(recordings(CHAPTERS)["h200_libraries"]).select(shape=plain.problem)}
+    tf32, bf16x6 = libraries["cublas_tf32"], libraries["triton_bf16x6"]
     error, theirs = (error_of(found[name]) for name in (tensor.kernel, CUBLAS))
     assert error is not None and theirs is not None, "the gate measures each rung's error"
     first = (
         f"At 4096, the kernel `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times as fast as "
-        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its root-mean-square (rms) error. On FP32's own units, "
-        f"`{plain.kernel}` is {plain.ratio:.2f} times as fast. Source: {_sources([tensor, plain])}."
+        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its root-mean-square (rms) error. This compares tensor cores, "
+        f"{rate(tensor.tflops)} TFLOP/s, with the FP32 cores that cuBLAS uses for FP32. Also on tensor cores, cuBLAS "
+        f"in TF32 reaches {rate(tf32.tflops)} TFLOP/s in the less precise class {class_of(tf32)}, and Triton's bf16x6 "
+        f"{rate(bf16x6.tflops)} in the class {class_of(bf16x6)}. On FP32 cores, `{plain.kernel}` is {plain.ratio:.2f} "
+        f"times as fast as cuBLAS. Source: {_sources([tensor, plain, tf32, bf16x6])}."
     )
     return f"{picture('ladders')}\n\n{_filled(first)}"
 
@@ -113,7 +119,7 @@ def chapters(run: Run) -> str:
     words = (
         f"Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and reach {shares(FP32)} of cuBLAS "
         f"at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). `best` takes any shape, by a table that `worklog "
-        f"sweep best` measures: over {len(drawn)} drawn ones, {100 * geometric_mean(drawn):.1f} % (geometric "
+        f"sweep best` measures on a GPU: over {len(drawn)} drawn ones, {100 * geometric_mean(drawn):.1f} % (geometric "
         f"mean; lowest {100 * min(drawn):.1f} %). Rungs {TENSOR[0].number} to {TENSOR[-1].number} use "
         f"tensor cores; those with FP32's error reach {shares(TENSOR)} ([notebook "
         f"13](notebooks/13_fp32_on_tensor_cores.ipynb)). "

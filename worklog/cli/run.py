@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.cli import output
-from worklog.errors import BadSetting, NoGpu
+from worklog.errors import BadSetting
 from worklog.gpu import device
 from worklog.settings import Harness
 
@@ -99,20 +99,13 @@ def run(
         return
     rungs = [kernel for kernel in chosen or () if isinstance(kernel, str)]
     of_the_user = len(rungs) < len(chosen or ())
-    if baselines and not bench.live_wanted():
-        raise NoGpu(f"--against needs a live measurement, and there is no GPU here ({device.gpu_reason()}): omit it")
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    try:
-        if of_the_user or output.live_wanted(harness.but(**{name: getattr(Harness(), name) for name in biased}), out):
-            with output.progress_bar() as progress:
-                measured = bench.measure(chosen, sizes, harness=harness, against=baselines, progress=progress, out=out)
-        else:
-            measured = bench.results(rungs or None, sizes, **biased)
-    except NoGpu as error:
-        if not of_the_user:
-            raise
-        advice = "`worklog check` checks a user kernel on the emulator"
-        raise NoGpu(f"no GPU to measure on: {device.gpu_reason()}; {advice}") from error
+    unrecorded = harness.but(**{name: getattr(Harness(), name) for name in biased})
+    if of_the_user or output.live_wanted(unrecorded, out, against=bool(baselines)):
+        with output.progress_bar() as progress:
+            measured = bench.measure(chosen, sizes, harness=harness, against=baselines, progress=progress, out=out)
+    else:
+        measured = bench.results(rungs or None, sizes, **biased)
     said = [f"{count} shapes drawn: --shapes {count} --seed {seed}"] if count else []
     if "best" in rungs:
         said += filter(None, [table().stale(measured.device.get("name", ""), measured.device.get("driver", ""))])
@@ -175,8 +168,7 @@ def bench(
         points = {one.name: [{**p.values, "skipped": p.skipped} for p in one.points()] for one in chosen}
         output.show(points, "\n".join(one.table().text(output.terminal_width()) for one in chosen))
         return
-    if why := device.gpu_reason():
-        raise NoGpu(f"no GPU to measure on: {why}; --list shows the benchmarks and their points")
+    device.require_gpu("--list shows the benchmarks and their points")
     with output.progress_bar() as progress:
         measured = measure(chosen, baselines, harness=harness, progress=progress, out=out)
     output.finish(measured, with_details=details)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.cli.output import progress_bar, show, typed
-from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
+from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, meant
 from worklog.gpu import device
 from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Space
@@ -166,8 +166,6 @@ def run_solutions(
         raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
     named, how = typed("problem"), {"cases": typed("case"), "harness": harness, "out": out}
     solutions = [solution_of(file, launch, others) for file in files]
-    if why := device.gpu_reason():
-        advice = f"`worklog check FILE --problem {shlex.quote(named)}` checks a .cu file on the emulator"
-        raise NoGpu(f"no GPU to measure on: {why}; {advice}")
+    device.require_gpu(f"`worklog check FILE --problem {shlex.quote(named)}` checks a .cu file on the emulator")
     with progress_bar() as progress:
         return solved.measure(solutions, named, typed("dtype"), progress=progress, **how)

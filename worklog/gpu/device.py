@@ -102,12 +102,10 @@ def gpu_reason() -> str | None:
     return None if count else "the NVIDIA driver finds no GPU"
 
 
-def require_gpu() -> None:
-    """Raise NoGpu, with the reason and a way out, where there is no CUDA GPU."""
+def require_gpu(advice: str = "without one, open a recording: worklog.open_run() or `worklog article`") -> None:
+    """Raise NoGpu, with the reason and a way out (advice), where there is no CUDA GPU."""
     if reason := gpu_reason():
-        raise NoGpu(
-            f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
-        )
+        raise NoGpu(f"no GPU to measure on: {reason}; {advice}")
 
 
 def visible_to_a_child() -> str:

@@ -123,7 +123,7 @@ def with_constants(source: str, values: Sequence[str], file: str) -> str:
     the order of memory. Raises BadSetting.
     """
     for given in values:
-        name, equals, value = (part.strip() for part in given.partition("="))
+        name, equals, value = (part.strip() for part in str(given).partition("="))
         if not (name.isidentifier() and equals and all(parts(value))):
             raise BadSetting(f"cannot read --constant {given!r}: write NAME=VALUE, or NAME=VALUE,VALUE for an array")
         declared = rf"__constant__[^;{{}}()]*?\b{name}\b\s*(?P<array>(?:\[[^\]]*\]\s*)*)(?=[;,=])"

@@ -10,12 +10,13 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, OutsideDomain
+from worklog.errors import BadSetting, OutsideDomain, listed
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.device_code import device_code, prepared, with_constants
@@ -78,14 +79,15 @@ class Kernel:
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
-        """The kernel of a .cu file. name: default, the file's name without .cu. words: as for from_source.
+        """The kernel of a .cu file. name: default, the file's name without .cu. words: as for from_source. Example:
+        `Kernel.from_file("mine.cu", domain="M % 64 == 0", grid="(N + 63) / 64, M / 64", block=256)`.
 
         Raises WorklogError for a file that can't be read, and what from_source raises.
         """
         path = Path(path)
         source = read_source(path)
         if re.search(r'^[ \t]*#[ \t]*include[ \t]*"', device_code(source, [str(path.parent)]), re.MULTILINE):
-            words["include"] = (*words.get("include", ()), path.parent)
+            words["include"] = (*listed("include", words.get("include", ())), path.parent)
         return cls.from_source(source, file=path.name, name=name or path.stem, **words)
 
     @classmethod
@@ -93,8 +95,8 @@ class Kernel:
         cls,
         source: str,
         *,
-        block: str | int = "",
-        grid: str = "",
+        block: str | int | Sequence[str | int] = "",
+        grid: str | int | Sequence[str | int] = "",
         entry: str | None = None,
         template: Mapping[str, int] | None = None,
         domain: str = "any",
@@ -102,10 +104,10 @@ class Kernel:
         name: str = "",
         file: str = "source",
         args: str = "",
-        include: Sequence[str | Path] = (),
-        define: Sequence[str] = (),
+        include: Sequence[str | Path] | str | Path = (),
+        define: Sequence[str] | str = (),
         shared: int = 0,
-        constant: Sequence[str] = (),
+        constant: Sequence[str] | str = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -113,14 +115,24 @@ class Kernel:
         file: the name of the source in messages. args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C"
         (default: from the parameters' names). Without alpha or beta, the kernel computes with alpha = 1 or beta = 0;
         with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
-        can be compiled and not launched. include: folders of headers. define: macros, as "NAME=VALUE". shared: bytes of
-        dynamic shared memory. constant: values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
+        can be compiled and not launched. domain: the shapes that it takes, as "M % 64 == 0, K % 8 == 0".
+        include: folders of headers. define: macros, as "NAME=VALUE". shared: bytes of dynamic shared memory. constant:
+        values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
         """
+        texts: dict[str, Any] = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args)
+        for argument, value in texts.items():
+            if not isinstance(value, str | None):
+                raise BadSetting(f"{argument}: give text, not {value!r:.60}")
+        if source.strip().endswith(".cu") and "{" not in source:
+            raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
+        grid, block = launch_text("grid", grid), launch_text("block", block)
+        include, define, constant = listed("include", include), listed("define", define), listed("constant", constant)
         if "\0" in source:
             line = source[: source.index("\0")].count("\n") + 1
             raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
-        if wrong := next((macro for macro in define if not re.match(r"[A-Za-z_]\w*(?:=|$)", macro)), None):
-            raise BadSetting(f"cannot read -D {wrong!r}: write NAME or NAME=VALUE")
+        for macro in define:
+            if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
+                raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
@@ -146,7 +158,7 @@ class Kernel:
             file=file,
             function=function if instance else function + stated.template,
             grid=grid or stated.grid,
-            block=str(block) or stated.block,
+            block=block or stated.block,
             template=dict(template or {}),
             rules=rules if grid else stated.within(rules),
             claimed=claimed,
@@ -354,6 +366,14 @@ class Kernel:
         launch |= {"arguments": [] if self.arguments == signature.LADDER else list(self.arguments)}
         stated = {name: value for name, value in launch.items() if value}
         return {"file": self.file, "sha256": program.code_sha256, **entry, **stated, **common, **own, **resources}
+
+
+def launch_text(argument: str, sizes: Any) -> str:
+    """A grid or a block as one text: "N / 8, M", 256, or ("N / 8", "M"). Raises BadSetting."""
+    parts = listed(argument, sizes)
+    if not all(isinstance(part, str | Integral) for part in parts):
+        raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {sizes!r:.60}")
+    return ", ".join(map(str, parts))
 
 
 def _only_kernel(file: str, source: str) -> str:

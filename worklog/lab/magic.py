@@ -5,6 +5,7 @@ Everything that launches a kernel runs in a child process.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import time
@@ -21,10 +22,11 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError
+from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
 from worklog.gate import Stage, Verdict
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
+from worklog.kernel.kernel import launch_text
 from worklog.lab.time_magic import MagicFailed, TimeMagics
 from worklog.plots import Chart, ladder, tile_map
 from worklog.problem import Shape
@@ -105,8 +107,8 @@ def try_kernel(
     source: str,
     name: str = "",
     *,
-    grid: str | None = None,
-    block: str | int | Sequence[int] | None = None,
+    grid: str | int | Sequence[str | int] | None = None,
+    block: str | int | Sequence[str | int] | None = None,
     sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
     time: bool = True,
     beside: Iterable[str] | None = None,
@@ -131,6 +133,11 @@ def try_kernel(
     check is a result, not an error.
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
+    arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
+    if wrong := next((word for word in words if word not in arguments), None):
+        raise BadSetting(f"try_kernel has no argument {wrong!r}{meant(wrong, arguments)}")
+    if on not in (None, "gpu", "emulated"):
+        raise BadSetting(f"on: give gpu or emulated, not {on!r}")
     if grid is not None or block is not None:
         words["grid"], words["block"] = launch(grid, block)
     kernel = Kernel.from_source(source, file=file, name=name, **words)
@@ -141,8 +148,9 @@ def try_kernel(
     kernel.require_launch()
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
-    shapes = [Shape.of(size) for size in sizes] if sizes is not None else [kernel.domain.padded(Shape.of(SIZE))]
-    rungs = None if beside is None else [rung(one).name for one in beside]
+    default = kernel.domain.padded(Shape.of(SIZE))
+    shapes = [Shape.of(size) for size in listed("sizes", default if sizes is None else sizes)]
+    rungs = None if beside is None else [rung(one).name for one in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
     live = bench.live_wanted() if on is None else on == "gpu"
@@ -168,15 +176,15 @@ def try_kernel(
     return Trial(kernel, checked, shapes[0], run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
-def launch(grid: str | None, block: str | int | Sequence[int] | None) -> tuple[str, str]:
+def launch(grid: Any, block: Any) -> tuple[str, str]:
     """Grid and block as expressions; by default one thread per element of C. Raises BadSetting."""
     if block is None:
         if grid is not None:
             raise BadSetting(f"a grid needs a block: give the threads along x and y too, such as {BLOCK}")
         block = BLOCK
-    words = block if isinstance(block, str) else ",".join(map(str, [block] if isinstance(block, int) else block))
+    words = launch_text("block", block)
     if grid is not None:
-        return grid, words
+        return launch_text("grid", grid), words
     sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", words)
     if sides is None:
         raise BadSetting(f"a block of {words} threads needs a grid: give the blocks along x and y, from M, N and K")

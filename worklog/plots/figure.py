@@ -26,6 +26,7 @@ import matplotlib
 import matplotlib.style
 import numpy as np
 import resvg_py
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font
 from matplotlib.ft2font import FT2Font, LoadFlags
@@ -193,8 +194,8 @@ class Drawing:
         """HTML that follows the notebook's theme, PNG in the light palette, twice as large as on screen, and alt text.
 
         GitHub prefers HTML and SVG to PNG, but drops styles and does not draw every SVG
-        (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML
-        (worklog.lab.notebooks): the PNG has a ground of its own and can be read on both themes.
+        (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML: the
+        PNG has a ground of its own and can be read on both themes.
         """
         svg = self.svg()
         png = self.encoded(svg)
@@ -264,11 +265,17 @@ def writing(what: str) -> Iterator[None]:
 
 def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
-    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises WorklogError if it cannot.
+    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. A path that ends in .svg or .png is
+    written alone, for a light page. Raises WorklogError if it cannot, and for another format.
     """
     stem, drawn = Path(path_stem), figure.svg()
     written: dict[Path, bytes] = {}
-    for name, svg in ((stem.name, drawn), (f"{stem.name}_dark", in_the_dark(drawn))):
+    names = {stem.name: drawn, f"{stem.name}_dark": in_the_dark(drawn)}
+    if stem.suffix in (".svg", ".png"):
+        names, written = {}, {stem: drawn.encode() if stem.suffix == ".svg" else figure.encoded(drawn)}
+    elif stem.suffix[1:] in FigureCanvasBase.filetypes:
+        raise WorklogError(f"cannot write {stem}: give a name that ends in .svg or .png, or one without a suffix")
+    for name, svg in names.items():
         written |= {stem.with_name(f"{name}.svg"): svg.encode(), stem.with_name(f"{name}.png"): figure.encoded(svg)}
     with writing(f"the figure {stem}"):
         stem.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import TENSOR
+from worklog.kernel import rung as known_rung
 from worklog.plots import figure, selection
 from worklog.plots.bars import BEHIND, RATES_RIGHT, rate_axes, rate_bar, reference_line
 from worklog.plots.figure import ACCENT, BASELINE, BODY_PT, DEFLATES, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
@@ -44,8 +45,10 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
 
     A failed or skipped rung has a row with the reason. A user's kernels stand below the rungs, which are then drawn in
     a lighter colour. rung: the one that the title is about, in the accent instead of the user's kernels. Raises
-    NothingToDraw where nothing was measured at the size, BadShape.
+    NothingToDraw where nothing was measured at the size, UnknownRung, BadShape.
     """
+    if rung is not None and rung not in {m.kernel for m in run.measurements}:
+        known_rung(rung)
     shape = selection.shape_to_draw(run, size)
     kernels = rows(run, shape)
     mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
@@ -169,28 +172,29 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     axes = rate_axes(new, right_of(said), BELOW, height, most, [*said], places)
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", FIRST / 2)
     for y, m in zip(places, kernels, strict=True):
-        colour, full = ACCENT if m.kernel in SECOND else DEFLATES, _class(m) == "fp32"
+        colour, full = ACCENT if m.kernel in SECOND else DEFLATES, class_of(m) == "fp32"
         rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour if full else PAPER)
         if not full:
             axes.barh(y, m.tflops or 0.0, TIGHT_BAR, color="none", edgecolor=colour, linewidth=1.0)
     return new.figure
 
 
-def _class(m: Measurement) -> str:
+def class_of(m: Measurement) -> str:
+    """The precision class that the gate found."""
     return str((m.verdict or {}).get("precision") or "fp32")
 
 
 def _words(m: Measurement, clock: float) -> str:
     """Its rate and share of cuBLAS, its precision class where that isn't FP32's, and an SM clock below the GPU's."""
     words = [rate(m.tflops), share(m, 0 if (m.ratio or 0.0) >= 2 else 1)]
-    words += [f"class {_class(m)}"] if _class(m) != "fp32" else []
+    words += [f"class {class_of(m)}"] if class_of(m) != "fp32" else []
     words += [f"{m.sm_mhz:.0f} MHz"] if m.sm_mhz is not None and m.sm_mhz < SLOWED * clock else []
     return " · ".join(words)
 
 
 def leaders(found: Iterable[Measurement]) -> list[Measurement | None]:
     """The fastest measured kernel with FP32's class on FP32 cores, and on tensor cores; None where there isn't one."""
-    rungs = [m for m in found if m.kernel != CUBLAS and measured(m) and _class(m) == "fp32"]
+    rungs = [m for m in found if m.kernel != CUBLAS and measured(m) and class_of(m) == "fp32"]
     parts = ([m for m in rungs if (m.kernel in SECOND) is second] for second in LADDERS)
     return [max(part, key=lambda m: m.ratio or 0.0, default=None) for part in parts]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from worklog.errors import BadRunFile, BadSetting, meant
+from worklog.errors import BadRunFile, BadSetting, listed, meant
 from worklog.gpu import Gpu
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
@@ -144,7 +144,7 @@ class Benchmark:
         doesn't have is ignored. Raises BadSetting.
         """
         axes = {axis.name: axis for axis in self.space.axes}
-        for text in texts:
+        for text in listed("axes", texts):
             left, equals, right = text.partition("=")
             name, bracket, _ = (part.strip() for part in left.partition("["))
             declared = axes.get(name)
@@ -245,6 +245,11 @@ def bench(
             return lambda: torch.softmax(x, 1)
     """
 
+    if any(map(callable, axes)):
+        raise BadSetting("@worklog.bench needs parentheses: write @worklog.bench() above a function without axes")
+    if any(type(axis) not in (str, Axis) for axis in axes) or isinstance(together, str) or isinstance(skip, str):
+        raise BadSetting("worklog.bench: give axes as texts, together as a list of names, skip as a function of values")
+
     def declare(function: Function) -> Benchmark:
         called = name or function.__name__
         every = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
@@ -303,7 +308,7 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
         raise BadSetting(f"{path} isn't a Python file: give one that declares benchmarks with @worklog.bench")
     every = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
     if not every:
-        raise BadSetting(f"{path} declares no benchmark: write @worklog.bench above a function of a state")
+        raise BadSetting(f"{path} declares no benchmark: write @worklog.bench() above a function of a state")
     for pattern in filters:
         if not fnmatch.filter(every, pattern):
             raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, every)}: it has {', '.join(every)}")
@@ -315,7 +320,7 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
 def at(axes: Sequence[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
     """Benchmarks with other values of some axes, as Benchmark.at takes them. Raises BadSetting for an axis of none."""
     names = {axis.name for one in benchmarks for axis in one.space.axes}
-    for text in axes:
+    for text in listed("axes", axes):
         if (name := text.partition("=")[0].partition("[")[0].strip()) not in names:
             raise BadSetting(f"--axis {text}: no benchmark has an axis {name}{meant(name, names)}")
     return [one.at(axes) for one in benchmarks]
@@ -334,7 +339,9 @@ def measure(
 
     Raises what worklog.measure raises, and BadSetting for a baseline that lacks an axis.
     """
-    baselines = [against] if isinstance(against, Benchmark) else [*(against or ())]
+    baselines = [] if against is None else listed("against", against)
+    if wrong := [one for one in baselines if not isinstance(one, Benchmark)]:
+        raise BadSetting(f"against: give benchmarks, as @worklog.bench declares them, not {wrong[0]!r:.60}")
     names = [one.name for one in baselines]
     others = [one for one in benchmarks if one.name not in names]
     if not others:

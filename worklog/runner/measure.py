@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
+from worklog.errors import BadRunFile, BadSetting, Interrupted
 from worklog.gate import Verdict
 from worklog.gpu import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
@@ -22,6 +22,7 @@ from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
 CHANGED = "source changed since"  # in the label of a recorded time
+CHECK_ONLY = "`worklog check FILE.cu` checks a .cu file on the emulator"
 GATE_S_PER_BYTE = 4e-8  # of A, B and C: ten times what the gate takes on the host
 
 
@@ -139,10 +140,8 @@ def live_wanted() -> bool:
     without one.
     """
     source = forced_source()
-    if source == "live" and gpu_reason() is not None:
-        raise NoGpu(
-            f"WORKLOG_SOURCE=live, but there is no GPU to measure on: {gpu_reason()}; unset it to take the recording"
-        )
+    if source == "live":
+        require_gpu("unset WORKLOG_SOURCE=live to take the recording")
     return source != "recorded" and gpu_reason() is None
 
 
@@ -169,7 +168,7 @@ def carry_out(
     """
     own = require_measurable(tasks, harness, user_kernels)
     if command is None:
-        require_gpu()
+        require_gpu(*([CHECK_ONLY] if own else []))
     budget_s = max(harness.but(**dict(task.changed)).budget_s for task in tasks)
     timeout_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes if task.shape else 0 for task in tasks)
     growing = _Growing(tasks, harness, own, out)

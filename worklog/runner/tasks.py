@@ -8,17 +8,16 @@ from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting, BadShape, listed
 from worklog.gate import Verdict
 from worklog.gpu import Peaks
 from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading, off_the_lock
-from worklog.kernel import LADDER
+from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
 from worklog.runs import AGAINST, Estimate, Measurement, event_overhead_us, recorded_run, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:
-    from worklog.kernel import Kernel
     from worklog.runner.session import Session
 
 
@@ -101,10 +100,12 @@ def tasks_of(
     that differ from the run's harness. against: further baselines in each task's loop, but for the kernel itself.
     Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
     """
-    others = [*against]
-    chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else _listed(kernels)
+    chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
+    others = listed("against", against)
+    if (wrong := next((one for one in [*chosen, *others] if not isinstance(one, str | Kernel)), None)) is not None:
+        raise BadSetting(f"{wrong!r:.60} isn't a kernel: give a rung's name, Kernel.from_file(…) or from_function(…)")
     names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
-    sides = dict.fromkeys(Shape.of(size) for size in _listed(shapes))
+    sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
     beside = dict.fromkeys(one if isinstance(one, str) else one.name for one in others)
     if len(names) * len(sides) > MOST_VALUES:
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
@@ -118,11 +119,6 @@ def tasks_of(
     return tasks, [*own]
 
 
-def _listed(words: Any) -> list[Any]:
-    alone = isinstance(words, str | Shape) or not isinstance(words, Iterable)
-    return [words] if alone else list(words)
-
-
 def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()) -> list[Task]:
     """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken. What only
     changes the arithmetic on samples (statistic, offset, roof) is computed from the unbiased ones. unknown: settings
@@ -132,7 +128,7 @@ def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size, unknown: Collecti
     biased: list[Changes] = [((g.setting, g.biased[0]),) for g in known if g.resampled]
     biased.append(tuple((g.setting, g.biased[0]) for g in known if g.article))
     biased.append(tuple((g.setting, g.biased[0]) for g in known if g.setting in HOW_ONE_MEASURES))
-    at = [Shape.of(size) for size in _listed(shapes)]
+    at = [Shape.of(size) for size in listed("shapes", shapes)]
     unbiased = [Task(kernel, shape) for shape in at]
     return unbiased + [Task(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
 

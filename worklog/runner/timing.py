@@ -5,6 +5,7 @@ The harness doesn't know what the callable computes, so its result isn't checked
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ WAITS = (
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
 WORK = {"flops": "flops", "elements": "elements", "reads": "bytes_read", "writes": "bytes_written"}
+RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 CROSS_CHECKS = (WALL_CLOCK, "all", "none")
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
@@ -66,6 +68,10 @@ class Call:
         for what, call in (("fn", self.fn), *(("against", one) for one in self.baselines)):
             if not callable(call):
                 raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
+            if any(is_kind(function) for is_kind in RUN_NOTHING for function in (call, type(call).__call__)):
+                raise BadSetting(f"worklog.time: {what} is a coroutine or generator: calling it runs nothing")
+        if not isinstance(self.grad_to_none, list | tuple):  # a tensor alone would be taken apart into its rows
+            raise BadSetting(f"worklog.time: grad_to_none: give a list, not {type(self.grad_to_none).__name__}")
         for what in WORK:
             if (amount := getattr(self, what)) is not None and not _positive(amount):
                 raise BadSetting(

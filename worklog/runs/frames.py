@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
-from worklog.runs.documents import write_text
+from worklog.runs.documents import without_nan, write_text
 from worklog.runs.estimates import over_shapes
 from worklog.runs.tables import Bar, Cell, Table, duration, footnotes, of_baseline, tables
 
@@ -37,7 +37,12 @@ def measurements(run: Run) -> pandas.DataFrame:
     """
     import pandas
 
-    rows = []
+    return pandas.DataFrame(rows(run))
+
+
+def rows(run: Run) -> list[dict[str, Any]]:
+    """The rows of measurements(), each with all columns; NaN is None."""
+    found = []
     for m in run.measurements:
         rest = {name: value for name, value in asdict(m).items() if name not in NESTED} | {
             "samples": m.n,
@@ -47,8 +52,9 @@ def measurements(run: Run) -> pandas.DataFrame:
             "degradations": "; ".join(m.degradations),
             "clock_off": run.clock_off(m),
         }
-        rows.append({"kernel": m.kernel, **_place(m, rest), **rest})
-    return pandas.DataFrame(rows)
+        found.append({"kernel": m.kernel, **_place(m, rest), **rest})
+    columns = dict.fromkeys(name for row in found for name in row)
+    return [{name: without_nan(row.get(name)) for name in columns} for row in found]
 
 
 def samples(run: Run) -> pandas.DataFrame:

@@ -1,7 +1,7 @@
 """Run a notebook's source, a `.py` in notebooks/source/, from top to bottom, and store it with its outputs as
 `notebooks/*.ipynb`, in one canonical form.
 
-`python -m worklog.lab.notebooks` runs all of them, `python -m worklog.lab.notebooks 02 06_roofline` only these two.
+`python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 02 06_roofline` only these two.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def install_cell(address: str) -> nbformat.NotebookNode:
     first = "# Install worklog where it is missing, as in Colab"
     code = f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
-    cell: nbformat.NotebookNode = nbformat.v4.new_code_cell(code, metadata=metadata)  # type: ignore[no-untyped-call]
+    cell: nbformat.NotebookNode = nbformat.v4.new_code_cell(code, metadata=metadata)
     return cell
 
 
@@ -81,7 +81,7 @@ def folded(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
     if cell.execution_count and not shown.startswith("right: "):
         raise SystemExit(f"this solution is not right ({shown}):\n{cell.source}")
     code = f"<details><summary>Solution</summary>\n\n```python\n{cell.source}\n```\n\n</details>"
-    hidden: nbformat.NotebookNode = nbformat.v4.new_markdown_cell(code, id=cell.id)  # type: ignore[no-untyped-call]
+    hidden: nbformat.NotebookNode = nbformat.v4.new_markdown_cell(code, id=cell.id)
     return hidden
 
 
@@ -110,7 +110,7 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
 
 def text(notebook: nbformat.NotebookNode) -> str:
     """The notebook as the text of its .ipynb file."""
-    written: str = nbformat.writes(notebook, indent=1, sort_keys=True)  # type: ignore[no-untyped-call]
+    written: str = nbformat.writes(notebook, indent=1, sort_keys=True)
     return written + "\n"
 
 
