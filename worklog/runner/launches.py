@@ -181,9 +181,9 @@ class Loop:
                 for enqueue in launch.launches:
                     enqueue()
                 self.checker.device.synchronize()
+        of_checker = self.checker.buffers
         for kernel in self.relocated:
-            buffers = self.checker.buffers
-            kernel.enqueue(self.checker.shape, 1.0, *buffers.abc[:2], 0.0, buffers.spare)
+            kernel.enqueue(self.checker.shape, 1.0, *of_checker.abc[:2], 0.0, of_checker.spare)
 
     def leave_pool(self) -> None:
         """Let go of the pool: a subject whose workspace is in it would keep all of its memory."""
