@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
+from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
 from worklog.gate import Checker
+from worklog.kernel import Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, elements
 
-SHAPE, SETS = Shape(32, 48, 16), 6
+SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
     "witnessed": {"classes": ("fp32", "fp32")},
     "alternating": {},
@@ -175,3 +176,42 @@ def test_a_gpu_without_room_has_no_pool() -> None:
     assert Pool.to_hold(device, 1000) is None
     found = Pool.to_hold(device, 500)
     assert found is not None and np.isclose(found.elements, 1000, atol=128)
+
+
+class CodeInPlaces(NumpyDevice):
+    """Notes which loaded code each launch of a rung runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded, self.ran = list[weakref.ref[NumpyKernel]](), list[int]()
+
+    def compile(self, program: Program) -> NumpyKernel:
+        if "naive" not in program.entry:
+            return super().compile(program)
+        number = len(self.loaded)
+
+        def function(p: Problem) -> None:
+            self.ran.append(number)
+            correct(p)
+
+        kernel = NumpyKernel(function)
+        self.loaded.append(weakref.ref(kernel))
+        return kernel
+
+
+@pytest.mark.parametrize(("warm", "codes"), [(True, 4), (False, 1)])
+def test_a_short_kernel_is_loaded_again_in_each_placement_and_launched_before_its_time(warm: bool, codes: int) -> None:
+    device: Any = CodeInPlaces()
+    checker = Checker(device, SHAPE, 0)
+    subject = rung("naive").load(device)
+    loop = Loop(checker, [subject], in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
+    for _ in range(3):
+        loop.move()
+        loop.launches[0]()
+        device.synchronize()
+        assert device.ran[-1] == len(device.loaded) - 1
+        assert not warm or device.ran.count(device.ran[-1]) == 2, "a first launch may load a module"
+    assert len(device.loaded) == codes and all(kernel() for kernel in device.loaded)
+    loop.leave_pool()
+    gc.collect()
+    assert sum(kernel() is not None for kernel in device.loaded) <= 2, "the first, which describes it, and the last"

@@ -34,7 +34,8 @@ def measurements(run: Run) -> pandas.DataFrame:
     """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column "axis
     us" for an axis that is called as another column), and all its numbers. clock_off: see Run.clock_off.
 
-    Example, of the run's own harness: `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
+    Example, of the run's own harness:
+    `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
     """
     import pandas
 
