@@ -195,7 +195,7 @@ def test_what_was_recorded_is_computed_from_the_run() -> None:
     assert facts["three or more of these"] == (
         "every combination of clocks, timer, l2, warmup, queue; and all of these settings together"
     )
-    assert facts["all of these but one"].startswith("all but clocks, timer, l2, warmup")
+    assert facts["all of these but one"].startswith("restored: clocks, timer, l2, warmup")
     assert "l2 = rotate" in facts["not recorded"] and "l2 = warm" not in facts["not recorded"]
     fewer = dict(lab.recorded(small_grid(without=({"l2": "warm", "queue": False}, {"inputs": "zeros"}))).rows)
     pairs = comb(len(LAUNCHES) - 1, 2)

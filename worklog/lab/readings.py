@@ -235,7 +235,7 @@ def contents(run: Run) -> Table:
         ("one setting changed", _listed(alone)),
         ("two of these", f"{sum(there(*pair) for pair in pairs)} of {len(pairs)} pairs"),
         ("three or more of these", more),
-        ("all of these but one", f"all but {_names(restored)}" if restored else "none"),
+        ("all of these but one", f"restored: {_names(restored)}" if restored else "none"),
         ("any value of", f"{_names(COMPUTED)}: these need no other launches"),
         ("not recorded", _listed([change for change in values if change not in alone])),
     ]
