@@ -181,6 +181,8 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, p
             assert cell(page, number).locator(".worklog").evaluate(CLIPPED) == []
         for theme in ("JupyterLab Dark", "JupyterLab Light"):
             page.evaluate(THEME, theme)
+            expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+            expect(page.locator("#jupyterlab-splash")).to_have_count(0)
             assert axe_findings(page, ".worklog") == []
         for title in panel.get_by_text("L2 stays warm"), panel.get_by_text("the launch is asynchronous"):
             inner, outer = title.bounding_box(), panel.locator(".worklog").bounding_box()

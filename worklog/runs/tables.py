@@ -87,7 +87,10 @@ class Table:
 
     def html(self) -> str:
         """For a notebook; the title is the caption that screen readers announce."""
-        head = "".join(self._heading(*item) for item in enumerate(self.columns))
+        head = "".join(
+            f'<th scope="col"{self._style(place)}>{escape(c)}</th>' if c else "<td></td>"  # no heading without a word
+            for place, c in enumerate(self.columns)
+        )
         body = "".join(f"<tr>{''.join(self._cell(*item) for item in enumerate(row))}</tr>" for row in self.rows)
         top = f"<thead><tr>{head}</tr></thead>" if self.columns else ""
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
@@ -95,11 +98,6 @@ class Table:
         return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
 
     __repr__, _repr_html_ = text, html
-
-    def _heading(self, place: int, word: str) -> str:
-        if not word:
-            return "<td></td>"  # a screen reader announces an empty heading
-        return f'<th scope="col"{self._style(place)}>{escape(word)}</th>'
 
     def _cell(self, place: int, cell: Cell) -> str:
         inner = cell.html() if isinstance(cell, Bar) else escape(cell)
