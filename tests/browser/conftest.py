@@ -25,6 +25,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -214,9 +215,24 @@ def cell(page: Page, number: int) -> Locator:
     return page.locator(".jp-CodeCell").nth(number).locator(".jp-Cell-outputWrapper")
 
 
+def axe_findings(page: Page, part: str | None = None) -> list[str]:
+    """What axe-core finds on the page, or in the parts that a selector names: rule, first place and its message."""
+    # JupyterLab's body has no height and hides what is outside it, where axe takes no text for visible.
+    page.add_style_tag(content="body { min-height: 100vh; }")
+    found = Axe().run(page, part, {"resultTypes": ["violations", "passes"]}).response
+    contrasts = [node["any"] for rule in found["passes"] if rule["id"] == "color-contrast" for node in rule["nodes"]]
+    assert any(check["data"] and check["data"].get("contrastRatio") for checks in contrasts for check in checks)
+    return [f"{v['id']} at {v['nodes'][0]['target']}: {v['nodes'][0]['failureSummary']}" for v in found["violations"]]
+
+
 def reading(panel: Locator) -> Locator:
     """The words of the panel's answer."""
     return panel.get_by_role("status").filter(has_text="→")
+
+
+def rgb(colour: str) -> str:
+    """A colour as a browser writes it."""
+    return "rgb({}, {}, {})".format(*bytes.fromhex(colour[1:]))
 
 
 def tab_to(page: Page, control: Locator, most: int = 10) -> None:

@@ -11,10 +11,23 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import OTHERS, RESTART, UNNAMED, Lab, Opened, cell, of_cells, reading, tab_to
+from tests.browser.conftest import (
+    OTHERS,
+    RESTART,
+    UNNAMED,
+    Lab,
+    Opened,
+    axe_findings,
+    cell,
+    of_cells,
+    reading,
+    rgb,
+    tab_to,
+)
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
+from worklog.plots.figure import DARK, LIGHT
 from worklog.settings import PITFALLS
 
 LOAD = """
@@ -49,6 +62,10 @@ CUT_OFF = """panel => { const pen = document.createElement('canvas').getContext(
         const wide = [...list.options].map(one => pen.measureText(one.text.replace(/.not.recorded.$/, '')).width);
         return list.checkVisibility() && Math.max(...wide) > place;
     }).map(list => list.value); }"""
+# Everything that is wider than its box, but for what may be: tables, pictures and source scroll.
+CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVisibility() && part.clientWidth > 0
+    && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible'
+    && !part.matches('.worklog-scrolls, pre')).map(part => part.outerHTML)"""
 # Until the kernel has handled every click: its messages may overtake each other.
 SETTLED = """async () => {
     const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -151,6 +168,30 @@ def test_where_the_cell_is_narrow_the_reading_stands_above_the_controls_and_no_w
     until(lambda: (words.bounding_box() or {"x": 0})["x"] > (controls.bounding_box() or {"x": 1e9})["x"])
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, page: Page, width: int) -> None:
+    before = page.viewport_size
+    page.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
+    panel.get_by_role("button", name="all naive").click()
+    expect(reading(panel)).to_contain_text("the gate is off")
+    box(panel, "gate").check()
+    try:
+        page.set_viewport_size({"width": width, "height": 1000})
+        for number in (1, 3, 4):
+            assert cell(page, number).locator(".worklog").evaluate(CLIPPED) == []
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            page.evaluate(THEME, theme)
+            expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+            expect(page.locator("#jupyterlab-splash")).to_have_count(0)
+            assert axe_findings(page, ".worklog") == []
+        for title in panel.get_by_text("L2 stays warm"), panel.get_by_text("the launch is asynchronous"):
+            inner, outer = title.bounding_box(), panel.locator(".worklog").bounding_box()
+            assert inner and outer and inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    finally:
+        page.set_viewport_size(before or {"width": 1400, "height": 1000})
+        page.evaluate("() => jupyterapp.shell.expandLeft()")
+
+
 def test_the_stored_picture_is_hidden_where_the_page_is_drawn(page: Page) -> None:
     for number in (1, 3, 4):
         stored = cell(page, number).locator(".jp-RenderedImage img")
@@ -213,14 +254,14 @@ def test_controls_have_names_and_pictures_and_words_follow_a_dark_page(page: Pag
     assert page.locator(".worklog").evaluate_all(UNNAMED) == []
     box(panel, "l2").uncheck()
     comparison, picture = panel.get_by_text("% lower"), panel.get_by_role("img")
-    expect(comparison).to_have_css("color", "rgb(213, 94, 0)")
+    expect(comparison).to_have_css("color", rgb(LIGHT["alert"]))
     expect(picture).to_have_css("opacity", "1")
     page.evaluate(THEME, "JupyterLab Dark")
-    expect(comparison).to_have_css("color", "rgb(242, 138, 75)")
+    expect(comparison).to_have_css("color", rgb(DARK["alert"]))
     expect(picture).to_have_css("opacity", "0")
     expect(picture.locator("xpath=..")).to_have_css("background-image", re.compile(r'^url\("data:image/svg'))
     page.evaluate(THEME, "JupyterLab Light")
-    expect(comparison).to_have_css("color", "rgb(213, 94, 0)")
+    expect(comparison).to_have_css("color", rgb(LIGHT["alert"]))
     expect(picture).to_have_css("opacity", "1")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import OTHERS, PAGES, UNNAMED, tab_to
+from tests.browser.conftest import OTHERS, PAGES, UNNAMED, axe_findings, rgb, tab_to
 from tests.helpers import small_run
 from worklog.errors import WorklogError
 from worklog.lab.choice import grid_runs, ladder_runs
@@ -112,6 +112,8 @@ def shows(page: Page, answer: Answer) -> None:
 def test_the_page_is_one_small_file_that_fetches_nothing(html: str) -> None:
     panel = re.findall(r'id="data">([^<]*)<', html)[0]
     assert len(html.encode()) + 2 * len(panel) < MOST_BYTES, "the whole grid holds 9 parts like the 4 of this test"
+    ids = re.findall(r'\sid="([^"]*)"', html)
+    assert len(set(ids)) == len(ids), "two charts' ids must not clash"
     assert not re.findall(r'(?:src|href|action)="(?!#|data:,)[^"]*"|url\((?!#)|@import|\bfetch\(|https?://', html)
 
 
@@ -175,7 +177,7 @@ def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
 
 
 def test_what_was_not_recorded_is_marked_before_and_after_it_is_chosen(page: Page, grid: Run) -> None:
-    choice = PanelChoice([grid], size=grid.measurements[-1].problem, **FOUR)
+    choice = PanelChoice([grid], size=grid.measurements[-1].problem, order="sequential", baseline="tf32")
     answer = choice.answer()
     page.get_by_text(OTHERS).click()
     choose(page, choice)
@@ -192,7 +194,8 @@ def test_what_was_not_recorded_is_marked_before_and_after_it_is_chosen(page: Pag
         choice.answer()
     expect(page.locator("#gap-words")).to_have_text(str(said.value))
     shows(page, answer)
-    expect(page.locator(".answer").first).to_have_css("opacity", "0.35")
+    expect(page.locator("#rate")).to_have_css("color", rgb(LIGHT["muted"]))
+    expect(page.locator("#strip svg")).to_have_css("opacity", "0.35")
     differ = [g.setting for g in PITFALLS if nearest.settings[g.setting] != choice.settings[g.setting]]
     marked = page.locator(".pitfall", has_text="differs from the nearest")
     expect(marked.get_by_role("checkbox")).to_have_count(len(differ))
@@ -201,7 +204,23 @@ def test_what_was_not_recorded_is_marked_before_and_after_it_is_chosen(page: Pag
     choice.take(nearest)
     shows(page, choice.answer())
     expect(page.locator("#gap")).to_be_hidden()
-    expect(page.locator(".answer").first).to_have_css("opacity", "1")
+    expect(page.locator("#strip svg")).to_have_css("opacity", "1")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_nothing_with_a_reading_and_without_one(page: Page, width: int, scheme: Any) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme=scheme)
+    page.get_by_role("button", name="all naive").click()
+    page.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
+    assert axe_findings(page) == []
+    page.get_by_role("button", name="all unbiased").click()
+    for setting in UNRECORDED:
+        box(page, setting).uncheck()
+    expect(page.locator("#gap")).to_be_visible()
+    assert axe_findings(page) == []
+    page.emulate_media(color_scheme="light")
 
 
 def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
@@ -284,8 +303,3 @@ def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page: Page) ->
     assert reading and control
     page.get_by_role("button", name="all naive").click()
     assert page.evaluate(OVERFLOW) <= 0
-
-
-def rgb(colour: str) -> str:
-    """A colour as a browser writes it."""
-    return "rgb({}, {}, {})".format(*bytes.fromhex(colour[1:]))

@@ -86,7 +86,7 @@ class Page(Generic[Chosen]):
     ) -> None:
         """Put the controls on the page, side by side where there is room, and show the result. layout: of the left."""
         column = widgets.VBox(left, layout=widgets.Layout(**layout))
-        right.layout = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
+        right.layout = widgets.Layout(min_width="min(34em, 100% - 4px)", max_width="46em", flex="1 1 24em")
         beside = widgets.HBox([column, right])
         beside.add_class("worklog-beside")
         style = widgets.HTML(f"<style>{SHEET}</style>", layout=widgets.Layout(display="none"))
@@ -116,8 +116,9 @@ class Page(Generic[Chosen]):
         for widget in (self.picture, self.details):
             (widget.add_class if shown.dimmed else widget.remove_class)("worklog-dimmed")
         self.words.value = _words(shown.sentences, shown.colour, large=not shown.dimmed)
-        self.table.value = "".join(table.html() for table in shown.tables)
-        self.picture.value, self.details.value = shown.picture.html() if shown.picture else "", shown.details
+        self.table.value = "".join(_scrolling(table.html(), table.title) for table in shown.tables)
+        picture = shown.picture and _scrolling(shown.picture.html(), shown.picture.headline)
+        self.picture.value, self.details.value = picture or "", shown.details
 
     def set_controls(self) -> None:
         """Set every control to what is chosen, and mark the options that have no result."""
@@ -150,6 +151,11 @@ def _words(sentences: Sequence[str], second: str = "inherit", large: bool = True
         f'<div style="line-height:1.5;{style}">{escape(sentence).replace(" %", "&nbsp;%")}</div>'
         for sentence, style in zip(sentences, styles, strict=False)
     )
+
+
+def _scrolling(html: str, name: str) -> str:
+    """HTML in a box that scrolls where the page is narrower, by keyboard too."""
+    return f'<div class="worklog-scrolls" tabindex="0" role="region" aria-label="{escape(name)}">{html}</div>'
 
 
 def marked(word: str, available: bool) -> str:

@@ -38,9 +38,9 @@ class Row:
         self.value = widgets.Dropdown(
             description=f"value of {pitfall.setting}",
             style={"description_width": "0px"},  # invisible, but read out: a tooltip is not a name
-            layout=widgets.Layout(width="12em", flex="0 0 auto"),
+            layout=widgets.Layout(min_width="0", max_width="12.5em", flex="1 1 10.5em"),
         )
-        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 0"))
+        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 9em"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
         panel.on(self.box, "value", self.fix)
         panel.on(self.value, "value", lambda value: panel.choice.choose(pitfall.setting, value))

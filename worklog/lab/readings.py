@@ -229,6 +229,7 @@ def contents(run: Run) -> Table:
     more = f"every combination of {_names(g for g, _ in complete)}" if complete else "none"
     if there(*first) and first != complete:
         more += "; and all of these settings together"
+    restored = [g for g, _ in first if there(*(change for change in first if change[0] is not g))]
     most = max((len(m.samples.get("us", ())) for m in run.measurements), default=0)
     rows = [
         ("rungs", ", ".join(dict.fromkeys(kernel for kernel, _ in places))),
@@ -236,6 +237,7 @@ def contents(run: Run) -> Table:
         ("one setting changed", _listed(alone)),
         ("two of these", f"{sum(there(*pair) for pair in pairs)} of {len(pairs)} pairs"),
         ("three or more of these", more),
+        ("all of these but one", f"restored: {_names(restored)}" if restored else "none"),
         ("any value of", f"{_names(COMPUTED)}: these need no other launches"),
         ("not recorded", _listed([change for change in values if change not in alone])),
     ]

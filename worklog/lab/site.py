@@ -67,7 +67,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
 
 def _chart(draw: Callable[[], Chart], name: str = "") -> str:
     """A chart in a box that scrolls where the page is narrower, in colours that follow the page, and its alt text; or
-    why there is none.
+    why there is none. Its ids are the chart's own, and an id that nothing refers to is left out.
     """
     try:
         chart = draw()
@@ -75,8 +75,11 @@ def _chart(draw: Callable[[], Chart], name: str = "") -> str:
         return f'<p class="words">{escape(str(nothing))}</p>'
     svg = re.sub(r"<metadata>.*?</metadata>", "", chart.svg(), flags=re.DOTALL)
     opening, end, drawing = svg[svg.index("<svg ") :].partition(">")
-    opening = re.sub(r' (xmlns(:xlink)?|version|width|height)="[^"]*"', "", opening)
+    opening = re.sub(r' (xmlns(:xlink)?|version|width|height|aria-labelledby)="[^"]*"', "", opening)
     svg = re.sub("#[0-9a-f]{6}\\b", lambda found: ROLES.get(found[0], found[0]), opening + end + drawing)
+    used, own = set(re.findall(r'(?:href="|url\()#([^")]+)', svg)), name or chart.name
+    svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{own}-{found[1]}"' if found[1] in used else "", svg)
+    svg = re.sub(r'(href="|url\()#', rf"\1#{own}-", svg)
     identity = f' id="{name}"' if name else ""
     words = f"<details class=words><summary>in words</summary><p>{escape(chart.alt)}</p></details>"
     box = f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{svg}</div>'

@@ -148,13 +148,17 @@ def article_tasks() -> list[Task]:
 
 def grid_tasks() -> list[Task]:
     """The measurements that the panel answers from, for each rung at each size: each pitfall that needs launches alone,
-    each two of them together, every combination of the article's four fixes and the blocking kernel, and all together.
-    What only changes the arithmetic on samples is computed, and the gate doesn't change the launches.
+    each two of them together, every combination of the article's four fixes and the blocking kernel, and all together;
+    and from all together and from the article's four, each setting changed alone. What only changes the arithmetic on
+    samples is computed, and the gate doesn't change the launches.
     """
     every = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
     fixes = [g for g in every if g.article or g.setting == "queue"]
     chosen = [both for count in range(3) for both in combinations(every, count)]
     chosen += [several for count in range(3, len(fixes) + 1) for several in combinations(fixes, count)]
+    for changed in every:
+        chosen.append(tuple(g for g in every if g is not changed))
+        chosen.append(tuple(g for g in every if (g.article is not None) != (g is changed)))
     changes = [{g.setting: g.biased[0] for g in pitfalls} for pitfalls in [*chosen, every]]
     for biased in changes:
         if biased.get("timer") == "host":  # which needs no blocking kernel

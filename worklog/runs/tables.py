@@ -87,7 +87,10 @@ class Table:
 
     def html(self) -> str:
         """For a notebook; the title is the caption that screen readers announce."""
-        head = "".join(f'<th scope="col"{self._style(place)}>{escape(c)}</th>' for place, c in enumerate(self.columns))
+        head = "".join(
+            f'<th scope="col"{self._style(place)}>{escape(c)}</th>' if c else "<td></td>"  # no heading without a word
+            for place, c in enumerate(self.columns)
+        )
         body = "".join(f"<tr>{''.join(self._cell(*item) for item in enumerate(row))}</tr>" for row in self.rows)
         top = f"<thead><tr>{head}</tr></thead>" if self.columns else ""
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
