@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, OutsideDomain
+from worklog.errors import BadSetting, LaunchFailed, OutsideDomain
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.device_code import device_code, prepared, with_constants
@@ -47,8 +47,8 @@ class Kernel:
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. before, after: launches in
-    front of it and behind it, on the same stream and with the same arguments. workspace: bytes of memory for
+    for the user. warnings: what its source leaves open. shared: bytes of dynamic shared memory per block. headers: as
+    in Program. before, after: launches in front of it and behind it, on the same stream and with the same arguments. workspace: bytes of memory for
     intermediate results, an expression as for grid, whose address is the argument "workspace"; before a launch it may
     hold anything. choose: gives the kernel that is launched at a shape.
     """
@@ -69,6 +69,7 @@ class Kernel:
     skipped: str = ""
     arguments: tuple[str, ...] = signature.LADDER
     adapted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     shared: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     before: tuple[Pass, ...] = ()
@@ -97,7 +98,7 @@ class Kernel:
         grid: str = "",
         entry: str | None = None,
         template: Mapping[str, int] | None = None,
-        domain: str = "any",
+        domain: str = "",
         claimed: str = "fp32",
         name: str = "",
         file: str = "source",
@@ -113,8 +114,9 @@ class Kernel:
         file: the name of the source in messages. args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C"
         (default: from the parameters' names). Without alpha or beta, the kernel computes with alpha = 1 or beta = 0;
         with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
-        can be compiled and not launched. include: folders of headers. define: macros, as "NAME=VALUE". shared: bytes of
-        dynamic shared memory. constant: values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
+        can be compiled and not launched. domain: default, what a comment states; a grid that rounds down is then taken
+        to cover whole blocks only, which `warnings` states. include: folders of headers. define: macros, as
+        "NAME=VALUE". shared: bytes of dynamic shared memory. constant: values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
         """
         if "\0" in source:
             line = source[: source.index("\0")].count("\n") + 1
@@ -137,7 +139,7 @@ class Kernel:
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
         text, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
-        rules = signature.domain(source) if domain == "any" else domain
+        rules = domain or signature.domain(source)
         stated = signature.Launch()
         if not ((grid and block) or unclear):
             stated = signature.launch(source, plain, found, arguments, instance)
@@ -148,7 +150,7 @@ class Kernel:
             grid=grid or stated.grid,
             block=str(block) or stated.block,
             template=dict(template or {}),
-            rules=rules if grid else stated.within(rules),
+            rules=rules,
             claimed=claimed,
             text=text,
             options=options,
@@ -158,13 +160,22 @@ class Kernel:
         )
         kernel._require_readable()
         adapted = (unclear,) if unclear else signature.described(found, arguments)
-        if rules != domain:
+        if not domain and rules != "any":
             adapted += (f"domain: {rules}; from a comment",)
         if stated.origin:
             adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
-        if kernel.domain != replace(kernel, rules=rules).domain:
-            adapted += (f"domain: {kernel.domain}, as the grid rounds down",)
-        return replace(kernel, adapted=adapted)
+        warnings: tuple[str, ...] = ()
+        launch = signature.Launch(kernel.grid, kernel.block)
+        narrowed = replace(kernel, rules=", ".join([rules, *launch.covered])).domain
+        if not domain and narrowed != kernel.domain:
+            advice = f"round up, as in (N + 31) / 32, or state it: --domain '{narrowed}'"
+            if launch.is_uneven:
+                warnings = (f"one rounded axis of two: the grid {kernel.grid} rounds one axis down only; {advice}",)
+            elif not grid:
+                kernel = replace(kernel, rules=str(narrowed))
+                adapted += (f"domain: {narrowed}, as the grid rounds down",)
+                warnings = (f"{signature.INFERRED}: {narrowed}; other shapes are not checked: {advice}",)
+        return replace(kernel, adapted=adapted, warnings=warnings)
 
     @classmethod
     def from_function(
@@ -260,12 +271,12 @@ class Kernel:
         return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
 
     def blocks(self, shape: Shape) -> tuple[int, ...]:
-        """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises BadSetting for a
-        grid without blocks.
+        """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises LaunchFailed for
+        a grid without blocks.
         """
         sizes = self._grid(shape)
         if min(sizes) < 1:
-            raise BadSetting(
+            raise LaunchFailed(
                 f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}: round up, as in "
                 "(N + 31) / 32, or state a domain"
             )
@@ -328,7 +339,7 @@ class Kernel:
         if self.host is not None:
             return (REMARK,)
         fixed = signature.fixed(self.arguments)
-        return (f"computes with {fixed} only",) if fixed else ()
+        return (*((f"computes with {fixed} only",) if fixed else ()), *self.warnings)
 
     def bind(
         self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None

@@ -20,6 +20,7 @@ from worklog.problem import SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
+INFERRED = "the domain is inferred from the grid"  # a warning of a kernel
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
@@ -126,11 +127,16 @@ class Launch:
     origin: str = ""
     template: str = ""
 
-    def within(self, domain: str) -> str:
-        """The shapes of a domain that the grid covers: where it rounds down, multiples such as N % 32 == 0."""
+    @property
+    def covered(self) -> list[str]:
+        """Of each axis that the grid rounds down, the sizes that it covers, such as N % 32 == 0."""
         floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(self.grid)]
-        rules = [f"{found[1]} % {found[2]} == 0" for found in floors if found]
-        return ", ".join([*([] if domain.startswith("any") and rules else [domain]), *rules])
+        return [f"{found[1]} % {found[2]} == 0" for found in floors if found]
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether it rounds one axis down and another one up: most likely, one was forgotten."""
+        return bool(self.covered) and any("+" in part and "/" in part for part in parts(self.grid))
 
 
 def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Launch:

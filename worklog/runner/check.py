@@ -52,7 +52,7 @@ class Checked:
     shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
     or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
     the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.mix). warnings:
-    where the code contradicts the claimed class.
+    the kernel's, and where the code contradicts the claimed class.
     """
 
     kernel: Kernel
@@ -87,7 +87,7 @@ class Checked:
             "printed": list(self.printed),
             "adapted": list(self.kernel.adapted),
             "notes": [*self.verdict.notes, *self.notes],
-            "warnings": list(self.warnings),
+            "warnings": [*self.kernel.warnings, *self.warnings],
             **self.verdict.as_dict(),
         }
 
@@ -114,14 +114,17 @@ class Checked:
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
-        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.warnings]
+        warnings = (*self.kernel.warnings, *self.warnings)
+        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
+        result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
         return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
-        notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes, *self.warnings]
+        notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes]
+        notes += [*self.kernel.warnings, *self.warnings]
         return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
 
 
