@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.cli.output import progress_bar, show, typed
-from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
+from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of
+from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of, meant_kernel
 from worklog.problem import SIZES, TEMPLATES, Axis, Space
 from worklog.runner.tasks import BASELINE, Task, estimate
 from worklog.settings import OPTIONS, Harness
@@ -42,11 +42,12 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
     user kernels. Raises what worklog.kernel.ladder and compilable() raise, and BadSetting for a launch option that no
     kernel takes.
     """
-    named = {BASELINE, *(record.name for record in RUNGS)}
+    named = {record.name: record.name for record in RUNGS} | {BASELINE.lower(): BASELINE}
+    listed = [part.strip() for word in words for part in ([word] if Path(word).exists() else word.split(","))]
     found: list[str | Kernel] = []
-    for word in words:
-        if word in named:
-            found.append(word)
+    for word in listed:
+        if word.lower() in named:
+            found.append(named[word.lower()])
         else:
             found += compilable(instances(word, axes, launch) if axes else [kernel_of(word, launch)])
     if any(isinstance(kernel, Kernel) for kernel in found):
@@ -75,7 +76,7 @@ def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
             found.append(cutlass_simt())
             continue
         if word not in (*known, *rungs) and not Path(word.partition(":")[0]).exists():
-            choices, near = ", ".join((BASELINE, *known, CUTLASS)), meant(word, [*known, CUTLASS, *rungs])
+            choices, near = ", ".join((BASELINE, *known, CUTLASS)), meant_kernel(word, [*known, CUTLASS, *rungs])
             raise BadSetting(f"--against {word}: there is no such kernel{near}: name {choices}, a rung or a file")
         found.append(known.get(word) or (word if word in rungs else kernel_of(word, launch)))
     return found

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from worklog.problem import Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
+TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} run together"
 Block = int | tuple[int, ...]  # threads per block: along x, and along y and z
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, OutsideDomain
+from worklog.errors import BadSetting, LaunchFailed, OutsideDomain, meant
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.device_code import device_code, prepared, with_constants
@@ -28,6 +28,7 @@ from worklog.kernel.source import (
     kernel_names,
     kernels_dir,
     needs_sm_90a,
+    only_kernel,
     parts,
     read_source,
 )
@@ -48,9 +49,9 @@ class Kernel:
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
     for the user. warnings: what its source leaves open. shared: bytes of dynamic shared memory per block. headers: as
-    in Program. before, after: launches in front of it and behind it, on the same stream and with the same arguments. workspace: bytes of memory for
-    intermediate results, an expression as for grid, whose address is the argument "workspace"; before a launch it may
-    hold anything. choose: gives the kernel that is launched at a shape.
+    in Program. before, after: launches in front of it and behind it, on the same stream and with the same arguments.
+    workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
+    "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape.
     """
 
     name: str
@@ -116,7 +117,8 @@ class Kernel:
         with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
         can be compiled and not launched. domain: default, what a comment states; a grid that rounds down is then taken
         to cover whole blocks only, which `warnings` states. include: folders of headers. define: macros, as
-        "NAME=VALUE". shared: bytes of dynamic shared memory. constant: values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
+        "NAME=VALUE". shared: bytes of dynamic shared memory. constant: values of __constant__ variables, as
+        "NAME=1,2,3". Raises BadSetting.
         """
         if "\0" in source:
             line = source[: source.index("\0")].count("\n") + 1
@@ -126,7 +128,7 @@ class Kernel:
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
-        function = entry or _only_kernel(file, source)
+        function = entry or only_kernel(file, source)
         plain, _, instance = function.partition("<")
         plain, instance = plain.strip(), instance.rpartition(">")[0] or ", ".join(map(str, (template or {}).values()))
         found = definition(source, plain)
@@ -165,16 +167,11 @@ class Kernel:
         if stated.origin:
             adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
         warnings: tuple[str, ...] = ()
-        launch = signature.Launch(kernel.grid, kernel.block)
-        narrowed = replace(kernel, rules=", ".join([rules, *launch.covered])).domain
-        if not domain and narrowed != kernel.domain:
-            advice = f"round up, as in (N + 31) / 32, or state it: --domain '{narrowed}'"
-            if launch.is_uneven:
-                warnings = (f"one rounded axis of two: the grid {kernel.grid} rounds one axis down only; {advice}",)
-            elif not grid:
-                kernel = replace(kernel, rules=str(narrowed))
-                adapted += (f"domain: {narrowed}, as the grid rounds down",)
-                warnings = (f"{signature.INFERRED}: {narrowed}; other shapes are not checked: {advice}",)
+        uneven = signature.is_uneven(kernel.grid)
+        narrowed = replace(kernel, rules=", ".join([rules, *signature.covered(kernel.grid)])).domain
+        if not domain and (uneven or not grid) and narrowed != kernel.domain:
+            warnings = (signature.warning(kernel.grid, narrowed),)
+            kernel = kernel if uneven else replace(kernel, rules=str(narrowed))
         return replace(kernel, adapted=adapted, warnings=warnings)
 
     @classmethod
@@ -328,6 +325,10 @@ class Kernel:
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
         if self.host is None and not (self.grid and self.block):
+            names = kernel_names(self.source)
+            if self.function.partition("<")[0] not in names:
+                has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
+                raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
             raise BadSetting(
                 f"{self.name} needs a launch, and {self.file} doesn't state one: give --grid {EXAMPLE_GRID} "
                 "--block 32,32, or others"
@@ -365,15 +366,6 @@ class Kernel:
         launch |= {"arguments": [] if self.arguments == signature.LADDER else list(self.arguments)}
         stated = {name: value for name, value in launch.items() if value}
         return {"file": self.file, "sha256": program.sha256, **entry, **stated, **common, **own, **resources}
-
-
-def _only_kernel(file: str, source: str) -> str:
-    names = kernel_names(source)
-    if not names:
-        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
-    if len(names) > 1:
-        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
-    return names[0]
 
 
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice

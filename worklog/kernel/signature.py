@@ -20,7 +20,6 @@ from worklog.problem import SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
-INFERRED = "the domain is inferred from the grid"  # a warning of a kernel
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
@@ -127,16 +126,24 @@ class Launch:
     origin: str = ""
     template: str = ""
 
-    @property
-    def covered(self) -> list[str]:
-        """Of each axis that the grid rounds down, the sizes that it covers, such as N % 32 == 0."""
-        floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(self.grid)]
-        return [f"{found[1]} % {found[2]} == 0" for found in floors if found]
 
-    @property
-    def is_uneven(self) -> bool:
-        """Whether it rounds one axis down and another one up: most likely, one was forgotten."""
-        return bool(self.covered) and any("+" in part and "/" in part for part in parts(self.grid))
+def covered(grid: str) -> list[str]:
+    """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0."""
+    floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(grid)]
+    return [f"{found[1]} % {found[2]} == 0" for found in floors if found]
+
+
+def is_uneven(grid: str) -> bool:
+    """Whether a grid rounds one axis down and another one up: most likely, one was forgotten."""
+    return bool(covered(grid)) and any("+" in part and "/" in part for part in parts(grid))
+
+
+def warning(grid: str, domain: Domain) -> str:
+    """What is said of a grid that covers this domain only, where none was stated."""
+    what = f"the domain is inferred from the grid: {domain}; other shapes are not checked"
+    if is_uneven(grid):
+        what = f"one rounded axis of two: the grid {grid} rounds one axis down only"
+    return f"{what}; round up, as in (N + 31) / 32, or state the domain: --domain '{domain}'"
 
 
 def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Launch:

@@ -28,7 +28,7 @@ from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution
 from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
-from worklog.runner.emulated_time import LIMIT_S, require_time
+from worklog.runner.emulated_time import LIMIT_S, TooSlow, require_time
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import verdict_table
 
@@ -147,10 +147,10 @@ def check(
     the problem, and dtype, as worklog.runner.problems.find_problem takes them. on: "gpu" or "emulated"; None takes the
     GPU where there is one. seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a
     kernel states it). thorough_s: check a kernel on further seeds until these seconds are over. limit_s: seconds that
-    the emulator may take for one seed, as estimated before. progress: called before each launch, with a total of 0,
-    since their number isn't known before the last one; for a solution before each case. begun: called before the first
-    launch with a result without stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, BadProblem,
-    OutOfMemory, TooSlow.
+    the emulator may take for one seed, as estimated before; for a solution, after which no case starts. progress:
+    called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
+    before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
+    OutsideDomain, BadSetting, BadProblem, OutOfMemory, TooSlow.
     """
     live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
     if live and on == "emulated":
@@ -158,7 +158,7 @@ def check(
     if live:
         require_gpu()
     if isinstance(what, Solution):
-        known, run = _of_solution(what, str(at), dtype, live, seed)
+        known, run = _of_solution(what, str(at), dtype, live, seed, limit_s)
     else:
         known, run = _of_kernel(what, at, live, seed, thorough_s, limit_s)
     begun(known)
@@ -193,7 +193,7 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
     def run(device: Device, progress: Progress) -> Verdict:
         """The verdict on the first seed, or on the first of the further ones that fails."""
         subject = kernel.load(device)
-        _report_launches(subject, progress)
+        _report_launches(subject, device, progress)
         started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed, tensor)
         found, further = first, 0
         while found.accepted and time.monotonic() - started < thorough_s:
@@ -206,7 +206,7 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
     return known, run
 
 
-def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int) -> Checking:
+def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int, limit_s: float) -> Checking:
     """Raises BadProblem."""
     from worklog.gate.cases import check_cases  # here: to check a kernel needs neither
     from worklog.runner.problems import find_problem, small_cases
@@ -217,7 +217,17 @@ def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed:
     label = f"live · {gpu().name}" if live else "emulated"
 
     def run(device: Device, progress: Progress) -> Verdict:
-        return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=progress)
+        started = time.monotonic()
+
+        def within(done: int, total: int, doing: str) -> None:
+            progress(done, total, doing)
+            if not live and done and time.monotonic() - started > limit_s:
+                raise TooSlow(
+                    f"{done} of {total} cases took {time.monotonic() - started:.0f} s on the emulator, more than "
+                    f"{limit_s:g} s: allow more with --limit"
+                )
+
+        return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=within)
 
     return Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes), run
 
@@ -227,13 +237,18 @@ def drawn(seed: int | None) -> int:
     return secrets.randbits(SEED_BITS) if seed is None else seed
 
 
-def _report_launches(subject: Subject, progress: Progress) -> None:
-    """Call progress before each launch of the subject."""
+def _report_launches(subject: Subject, device: Device, progress: Progress) -> None:
+    """Call progress before each launch of the subject, and again and again during one on the emulator."""
     enqueue, numbers = subject.enqueue, count()
 
     def report(shape: Shape, *arguments: Any) -> None:
         number = next(numbers)
-        progress(number, 0, f"launch {number + 1} at {shape}")
+        doing = f"launch {number + 1} at {shape}"
+        progress(number, 0, doing)
+        if isinstance(device, EmulatedDevice):
+            device.progress = lambda steps, budget: progress(
+                number, 0, f"{doing}: {steps:,} instructions executed, of at most {budget:,}"
+            )
         enqueue(shape, *arguments)
 
     subject.enqueue = report  # type: ignore[assignment, method-assign]
