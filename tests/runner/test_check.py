@@ -139,7 +139,7 @@ def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(device, "launch", partial(device.launch, budget=20_000))  # the whole one takes seconds
     inner = "for (int i = 0; i < K + 9; ++i)\n    acc += A[row * K + i % K];"
     heard: list[str] = []
-    for body in ("acc", f"{{\n#pragma unroll 1\n  {inner}\n  C[0] = acc; }} //"):
+    for body in ("acc", f"{{\n#pragma unroll 1\n  {inner}\n  C[row * N + col] = acc; }} //"):
         source = PLAIN.replace("++k) acc", f"k += k < 3) {body}")
         kernel = Kernel.from_source(source, grid=LAUNCH[1], block=LAUNCH[3])
         found = str(check(kernel, SMALL, progress=lambda done, total, doing: heard.append(doing)))

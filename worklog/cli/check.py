@@ -92,8 +92,7 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
         default=LIMIT_S,
         show_default=True,
         metavar="SECONDS",
-        help="Longest time on the emulator; a check that is estimated to take longer doesn't start, and with "
-        "--problem no further case.",
+        help="Longest time on the emulator: a check doesn't start, with --problem no further case, that takes longer.",
     ),
     click.option(
         "--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random)."

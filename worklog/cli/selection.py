@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.cli.output import progress_bar, show, typed
-from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing
+from worklog.errors import BadSetting, CompileFailed, NoGpu, NvrtcMissing, meant
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of, meant_kernel
+from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Space
 from worklog.runner.tasks import BASELINE, Task, estimate
 from worklog.settings import OPTIONS, Harness
@@ -76,7 +76,7 @@ def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
             found.append(cutlass_simt())
             continue
         if word not in (*known, *rungs) and not Path(word.partition(":")[0]).exists():
-            choices, near = ", ".join((BASELINE, *known, CUTLASS)), meant_kernel(word, [*known, CUTLASS, *rungs])
+            choices, near = ", ".join((BASELINE, *known, CUTLASS)), meant(word, [*known, CUTLASS, *rungs])
             raise BadSetting(f"--against {word}: there is no such kernel{near}: name {choices}, a rung or a file")
         found.append(known.get(word) or (word if word in rungs else kernel_of(word, launch)))
     return found

@@ -144,7 +144,8 @@ def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -
         machine.batch.tell("deadlock", place, first, "waits forever: " + why.replace("\n", "; "))
         return Aborted()
     start, stop = _endless(machine, number) or (block.start, block.stop)
-    lines = [i.line for i in machine.program.kernel.instructions[start:stop] if i.line and not i.caller]
+    code = machine.program.kernel.instructions[start:stop]
+    lines = [i.line for i in code if i.line and not i.caller and i.parts[0] != "mov"]  # a constant's is anywhere
     at = f"near instruction {block.stop}"
     if lines:
         loop = loop_line(machine.batch.source, min(lines), max(lines))

@@ -14,7 +14,7 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, OF_A_FILE, RUNGS, instances, kernel_of, meant_kernel, rung
+from worklog.kernel.ladder import DEFAULTS, OF_A_FILE, RUNGS, instances, kernel_of, rung
 from worklog.kernel.mix import instruction_mix, tensor_operands
 from worklog.kernel.resources import LIMITS, MAX_THREADS, WARP, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
@@ -24,6 +24,6 @@ __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "RUNGS",
     "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction",
     "HostSubject", "Kernel", "NeedsWorkspace", "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes",
-    "instances", "instruction_mix", "kernel_of", "kernels_dir", "meant_kernel", "occupancy", "rung", "source_folder",
+    "instances", "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder",
     "tensor_operands", "words_of",
 ]  # fmt: skip

@@ -26,13 +26,8 @@ def rung(name: str) -> Kernel:
         if candidate.name == name:
             return candidate
     names = [record.name for record in RUNGS]
-    raise UnknownRung(f"there is no rung {name!r}{meant_kernel(name, names)}: choose from {', '.join(names)}")
-
-
-def meant_kernel(name: str, known: Sequence[str]) -> str:
-    """As worklog.errors.meant, for a word that may also be a file's name without .cu."""
-    file = f"{name}.cu"
-    return f" (did you mean {shlex.quote(file)}?)" if Path(file).is_file() else meant(name, known)
+    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, names)
+    raise UnknownRung(f"there is no rung {name!r}{near}: choose from {', '.join(names)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:

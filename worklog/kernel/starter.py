@@ -61,7 +61,7 @@ def new_rung(number: int, name: str) -> list[Path]:
     """
     kernels, records = kernels_dir(), Path(__file__).with_name("rungs.py")
     if kernels.name != "kernels":
-        raise BadSetting("--rung adds to a checkout of worklog, and this is an installed package: clone the repository")
+        raise BadSetting("--rung needs a checkout of worklog, and this is an installed package: clone the repository")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise BadSetting(f"cannot name a rung {name!r}: take lower-case letters, digits and _")
     for known in RUNGS:
