@@ -71,5 +71,5 @@ const Rung rung = {sgemm_promoted<128, 128, 16, 64, 32>, 128, 128, 16, 256};
 #include "25_wgmma.cu"
 const Rung rung = {sgemm_wgmma<128, 128, 32, 4, 2>, 128, 128, 32, 640, 193648};
 #else
-#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=17, or -DRUNG=21 to -DRUNG=25"
+#error "choose the number of a rung above, such as nvcc -DRUNG=17"
 #endif

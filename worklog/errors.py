@@ -15,8 +15,9 @@ from typing import Any
 
 def meant(word: str, known: Iterable[str]) -> str:
     """Advice such as " (did you mean naive?)"; nothing where no known name is close to the word."""
-    close = get_close_matches(word, list(known), 1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), names, 1)
+    return f" (did you mean {names[close[0]]}?)" if close else ""
 
 
 def install_command(extra: str = "") -> str:
@@ -31,7 +32,7 @@ def install_command(extra: str = "") -> str:
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
         place = Path() if Path.cwd() == checkout else checkout
-        pip = place / ".venv/bin/pip" if Path(sys.prefix) == checkout / ".venv" else "pip"
+        pip = shlex.quote(str(place / ".venv/bin/pip")) if Path(sys.prefix) == checkout / ".venv" else "pip"
         return f"{pip} install -e {shlex.quote(f'{place}{wanted}')}"
     try:
         origin = json.loads(distribution("gemm-worklog").read_text("direct_url.json") or "{}")  # PEP 610

@@ -336,7 +336,9 @@ OPTIONS = {
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
     "constant": Option(("--constant",), (), "NAME=VALUE,…",
                        "Values of a __constant__ variable that host code sets; repeat for more."),
-    "domain": Option(("--domain",), "any", "SHAPES", "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0'."),
+    "domain": Option(("--domain",), "", "SHAPES",
+                     "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0', or any (default: as a comment states, "
+                     "or as the grid covers)."),
     "claimed": Option(("--class",), "fp32", "CLASS",
                       "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
     "arrays": Option(("--arrays",), "", "cupy|torch",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,8 @@ from worklog.runner.tasks import silent, tasks_of
 from worklog.runs import run as runs
 from worklog.runs.run import CHAPTERS, Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_help_and_version() -> None:
@@ -225,6 +231,31 @@ def test_a_new_kernel_passes_as_it_is() -> None:
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
 
 
+def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
+    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+        command, env = [sys.executable, "-m", "worklog", *words], {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    for folder in ("worklog", "kernels"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    written = typed("new", "--rung", "20", "staged_rows")
+    assert written.returncode == 0 and written.stdout.count("written: ") == 3, written.stderr
+    entries = (tmp_path / "kernels" / "rungs.cuh").read_text(encoding="utf-8")
+    assert '#elif RUNG == 20\n#include "20_staged_rows.cu"\nconst Rung rung = {sgemm_staged_rows<32, 32>, ' in entries
+    (tmp_path / "staged_rows").mkdir()  # a folder of that name isn't the kernel
+    checked = typed("check", "staged_rows", "--on", "emulated", "--seed", "1")
+    assert checked.returncode == 0 and "20_staged_rows.cu: sgemm_staged_rows<32, 32> at" in checked.stdout
+    for number, name, why in (
+        ("20", "other", "20 is staged_rows"),
+        ("27", "naive", "1 is naive"),
+        ("27", "A b", "name"),
+    ):
+        refused = typed("new", "--rung", number, name)
+        assert refused.returncode == 2 and why in refused.stderr
+    (tmp_path / "kernels").rename(tmp_path / "worklog" / "_kernels")
+    assert "checkout" in typed("new", "--rung", "27", "other").stderr
+
+
 def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
     Path("mine.cu").write_text(
         "// grid: N / 8, M   block: 8\n__global__ void f(float* a, float* b, float* c, int n) { c[n] = a[n] * b[n]; }"
@@ -232,7 +263,7 @@ def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
     shown = worklog("run", "mine.cu", "--preview", "--size", "64")
     assert shown.exit_code == 0 and "2 to measure" in shown.stdout
     assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
-    assert "· mine.cu: domain: M = N = K, N % 8 == 0, as the grid rounds down" in shown.stderr
+    assert "· mine.cu: the domain is inferred from the grid: M = N = K, N % 8 == 0;" in shown.stderr
     outside = worklog("run", "mine.cu", "--preview", "--size", "64x64x32")
     assert outside.exit_code == 2 and "domain (M = N = K, N % 8 == 0): pad to 64" in outside.stderr
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernel.test_passes import TWO, mistaken
+from worklog.errors import LaunchFailed
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel.device import Program
 from worklog.problem.gemm import Shape, random_inputs
@@ -51,6 +52,9 @@ def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device: Any) -> No
     out, arrived = (device.upload(np.zeros(size, np.float32)) for size in (blocks, 4))
     device.launch(kernel, (blocks, 1), 32, (out, arrived))
     assert (device.download(out) == blocks).all()
+    for grid in ((100_000, 1), (50_000, 2)):
+        with pytest.raises(LaunchFailed, match=r"cooperative launch: 100,000, of which [\d,]+ run together"):
+            device.launch(kernel, grid, 32, (out, arrived))
 
 
 def test_passes_share_a_guarded_workspace_with_nothing_in_it(device: Any) -> None:

@@ -69,6 +69,10 @@ def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its
     slow = VirtualGpu()
     assert middle(read(slow, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
     assert slow.machine.host_now < 40e6, "a graph of slow kernels is short"
+    for us in (50.0, 500.0):
+        alone = VirtualGpu(offset_us=0.0, machine=Machine(enqueue_us=9.0))
+        found = middle(read(alone, GRAPH.but(queue=False), us=us))
+        assert us < found < us + 10, "on an idle stream, with the launch bubble"
 
 
 def test_a_graph_goes_whole_rounds() -> None:

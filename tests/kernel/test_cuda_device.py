@@ -12,7 +12,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from worklog.errors import CompileFailed
+from worklog.errors import CompileFailed, LaunchFailed
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 
@@ -38,12 +38,15 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     cupy.cuda.configure_mock(**dict.fromkeys(ERRORS, KeyError))
     found.driver = cupy.cuda.runtime.driverGetVersion
     found.driver.return_value = 12_090  # CuPy compiles
+    found.resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     for name, stand_in in (("cupy", cupy), ("cupy_backends.cuda.libs", libs)):
         monkeypatch.setitem(sys.modules, name, stand_in)
     for name in ("cupy_backends", "cupy_backends.cuda"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda", raising=False)
-    found.device = object.__new__(importlib.import_module("worklog.gpu.cuda").CudaDevice)
+    module_of_cuda = importlib.import_module("worklog.gpu.cuda")
+    monkeypatch.setattr(module_of_cuda, "gpu", lambda: SimpleNamespace(multiprocessors=132))
+    found.device = object.__new__(module_of_cuda.CudaDevice)
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
     found.device.stream, found.device.arch = nullcontext(), "sm_90"
     return found
@@ -69,10 +72,13 @@ def test_the_gpu_runs_the_code_that_the_emulator_runs_and_what_cupy_compiles_say
 
 
 def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> None:
+    cuda.resident.return_value = 2
     for source in (PLAIN, GRID):
         cuda.device.launch(cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ())
     plain, grid = call((3, 1), (64,), (), shared_mem=16), {"shared_mem": 16, "enable_cooperative_groups": True}
     assert cuda.kernel.mock_calls == [plain, call.kernel((3, 1), (64,), (), **grid)]
+    with pytest.raises(LaunchFailed, match="cooperative launch: 100,000, of which 264 run together"):
+        cuda.device.launch(cuda.device.compile(Program("k.cu", GRID, "k")), (50_000, 2), 64, ())
 
 
 @pytest.mark.parametrize(("pointer", "stream"), [(7, "external 7"), (0, "the default")])

@@ -20,7 +20,7 @@ from tests.gate.numpy_device import NumpyDevice
 from tests.helpers import typed
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.errors import BadSetting, OutsideDomain, WorklogError
+from worklog.errors import BadSetting, LaunchFailed, OutsideDomain, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
 from worklog.kernel.source import evaluate
@@ -166,7 +166,7 @@ def test_sizes_and_texts_are_taken_as_they_are_given(file: Path) -> None:
 def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched() -> None:
     with pytest.raises(BadSetting, match="needs a launch"):
         mine(grid="").load(NumpyDevice())
-    with pytest.raises(BadSetting, match="has 0 x 4 blocks at 4: round up"):
+    with pytest.raises(LaunchFailed, match="has 0 x 4 blocks at 4: round up"):
         mine().blocks(Shape.of(4))
     with pytest.raises(BadSetting, match="called cuBLAS"):
         measure([mine(name="cuBLAS")])

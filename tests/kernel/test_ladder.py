@@ -22,7 +22,7 @@ from worklog.problem.gemm import Domain, Shape
 
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
 MOST_CHANGED_LINES = 55
-IN_ORDER = (*LADDER, *FP32[:-2])  # the last two have several launches
+IN_ORDER = (*LADDER, *(record for record in FP32 if (record.number or 0) <= 17))  # the others start anew
 
 
 def of(*records: Kernel) -> pytest.MarkDecorator:
@@ -113,7 +113,7 @@ def test_a_rung_is_one_idea_away_from_the_one_before(before: Kernel, after: Kern
     assert 2 <= changed <= MOST_CHANGED_LINES
 
 
-@of(*LADDER, *FP32, *TENSOR[:-1], split(192), split(128, 8))
+@of(*LADDER, *FP32, *(record for record in TENSOR if record.choose is None), split(192), split(128, 8))
 def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(record: Kernel) -> None:
     """ptxas remarks on wgmma that it had to serialise."""
     for one in record.passes:

@@ -23,6 +23,8 @@ from worklog.gate import shapes
 from worklog.gate.shapes import drawn_shapes
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
+from worklog.kernel.source import demangled
+from worklog.lab.magic import try_kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
 from worklog.runner.check import Checked, check, check_in_child
@@ -121,7 +123,6 @@ def test_a_class_must_be_held() -> None:
             (),
             "mine.cu: mine takes dynamic sh",
         ),
-        (PLAIN, ("--grid", "N // 64"), "the grid N // 64 has 0 x 1 blocks at 1x7x2: round up"),
         (PLAIN, ("--domain", "M % 0 == 0"), "cannot read the domain"),
         (PLAIN, ("--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
         (PLAIN, ("--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
@@ -136,9 +137,41 @@ def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: s
 
 def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "launch", partial(device.launch, budget=20_000))  # the whole one takes seconds
-    found = str(checked(PLAIN.replace("++k) acc", "k += k < 3) acc")))
-    assert "✗ launch: after 20,000 instructions, thread " in found
-    assert "is still near line 5: for (int k = 0;" in found and "a loop that does not end" in found
+    inner = "for (int i = 0; i < K + 9; ++i)\n    acc += A[row * K + i % K];"
+    heard: list[str] = []
+    for body in ("acc", f"{{\n#pragma unroll 1\n  {inner}\n  C[row * N + col] = acc; }} //"):
+        source = PLAIN.replace("++k) acc", f"k += k < 3) {body}")
+        kernel = Kernel.from_source(source, grid=LAUNCH[1], block=LAUNCH[3])
+        found = str(check(kernel, SMALL, progress=lambda done, total, doing: heard.append(doing)))
+        assert "✗ launch: after 20,000 instructions, thread " in found
+        assert "is still in the loop of line 5: for (int k = 0;" in found and "a loop that does not end" in found
+    steps = [int(words[1].replace(",", "")) for said in heard if (words := re.search(r": ([\d,]+) instr", said))]
+    assert len(steps) >= 38 and all(said.endswith("of at most 20,000") for said in heard if "instructions" in said)
+
+
+def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning() -> None:
+    def of(grid: str, *words: str) -> tuple[Result, Any]:
+        source = f"// grid: {grid}   block: 16, 16\n{PLAIN}"
+        found = worklog(source, "--seed", "1", *words)
+        return found, json.loads(worklog(source, "--seed", "1", "--json", *words).stdout)
+
+    inferred, document = of("N / 16, M / 16")
+    assert inferred.exit_code == 0 and "M % 16 == 0, N % 16 == 0" in document["warnings"][0]
+    assert re.search(r"^passed as fp32 \(the domain is inferred .* N % 16 == 0\) in", inferred.stdout, re.MULTILINE)
+    trial = try_kernel(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", time=False)
+    assert "the domain is inferred" in repr(trial.checked) and "the domain is inferred" in trial.checked._repr_html_()
+    for grid, words in (("N / 16, M / 16", ("--domain", "any")), ("N / 16, (M + 15) / 16", ())):
+        failing, document = of(grid, *words)
+        assert failing.exit_code == 1 and "has 0 x" in document["reason"]
+        assert ("one rounded axis of two" in str(document["warnings"])) == (not words)
+    stated, document = of("N / 16, (M + 15) / 16", "--domain", "N % 16 == 0")
+    assert stated.exit_code == 0 and document["warnings"] == []
+
+
+def test_a_launch_that_cannot_be_has_the_sources_names() -> None:
+    found = worklog(PLAIN, *LAUNCH[:3], "64,64")
+    assert found.exit_code == 1 and "than mine allows" in found.stdout and "_Z" not in found.stdout
+    assert demangled("call _ZN3lab4gemmEPKf, _Z4mineIfEvv;") == "call lab::gemm, mine;"
 
 
 def test_every_race_is_reported_with_line_block_and_threads() -> None:

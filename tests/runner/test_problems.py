@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,11 @@ def refused(result: Result) -> str:
     """The only line of a usage error."""
     assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
     return result.stderr
+
+
+def test_no_case_starts_after_the_limit() -> None:
+    said = refused(worklog(SOFTMAX, "softmax", "--limit", "1e-9"))
+    assert re.search(r"1 of \d+ cases took .* allow more with --limit", said)
 
 
 def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed() -> None:

@@ -13,12 +13,13 @@ from worklog.runs import Bar, Table, recordings
 
 def counters(rungs: Sequence[str]) -> Table:
     """A row per rung with the percentage of each unit's peak rate over the whole launch, and the busiest unit. "L1 and
-    shared" is the pipe that serves both. Raises BadRunFile for a rung that was not recorded: `python -m
-    tests.gpu.ncu_bounds` records it.
+    shared" is the pipe that serves both. A note names those that were not recorded: `python -m tests.gpu.ncu_bounds`
+    records them. Raises BadRunFile where no rung was.
     """
     document = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))
     kernels = document["kernels"]
-    if missing := [name for name in rungs if name not in kernels]:
+    missing, rungs = [name for name in rungs if name not in kernels], [name for name in rungs if name in kernels]
+    if not rungs:
         raise BadRunFile(f"no counters of {', '.join(missing)} are recorded: choose from {', '.join(kernels)}")
     units = [*document["metrics"].values()]
     rows = []
@@ -30,4 +31,5 @@ def counters(rungs: Sequence[str]) -> Table:
     label = f"recorded · {document['device']} · {document['date']} · Nsight Compute {version}"
     stale = [name for name in rungs if source_changed(name, kernels)]
     notes = [f"source changed since: {', '.join(stale)}"] if stale else []
+    notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
     return Table.of(f"{label} · {Shape(*document['shape'])}", rows, notes=notes)

@@ -29,15 +29,26 @@ THOROUGH_S = 60.0
 
 
 @output.command(
-    click.argument("what", metavar="FILE.cu|PROBLEM"),
+    click.argument("what", metavar="FILE.cu|PROBLEM|NAME"),
     click.argument("folder", type=output.PATH, metavar="DIR", required=False),
     click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first)."),
+    click.option("--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name."),
 )
-def new(what: str, folder: Path | None, dtype: str) -> None:
+def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (softmax,
     batched_gemm, or your own file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py
-    in a folder. An existing file stays as it is.
+    in a folder. An existing file stays as it is. With --rung, add a rung to a checkout: a simple kernel in kernels/,
+    its record in worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
     """
+    if number is not None:
+        from worklog.kernel.starter import new_rung
+
+        if folder is not None or dtype:
+            raise BadSetting("--rung takes a name alone: omit the folder and --dtype")
+        for file in new_rung(number, what):
+            click.echo(f"written: {file}")
+        click.echo(f"next: worklog check {what}")
+        return
     named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
     if folder is not None:
         from worklog.kernel.starter import starters
@@ -81,7 +92,7 @@ def new(what: str, folder: Path | None, dtype: str) -> None:
         default=LIMIT_S,
         show_default=True,
         metavar="SECONDS",
-        help="Longest time on the emulator; a check that is estimated to take longer doesn't start.",
+        help="Longest time on the emulator: a check doesn't start, with --problem no further case, that takes longer.",
     ),
     click.option(
         "--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random)."
@@ -117,7 +128,7 @@ def check(
     if named is not None:
         others = {"size": shape, "racecheck": racecheck, "thorough": thorough}
         kernel: Kernel = solution_of(what, launch, others)
-        at, how = named, {"dtype": output.typed("dtype"), "seed": seed}
+        at, how = named, {"dtype": output.typed("dtype"), "seed": seed, "limit_s": limit}
     else:
         kernel = kernel_of(what, launch)
         if shape is not None:

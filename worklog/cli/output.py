@@ -219,7 +219,7 @@ def finish(taken: Run, **how: Any) -> None:
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
     """What was read from the source of user kernels: the order of their parameters, and their launch."""
-    said = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in k.adapted]
+    said = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in (*k.adapted, *k.warnings)]
     for line in dict.fromkeys(said):
         click.echo(line, err=True)
 

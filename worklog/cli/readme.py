@@ -103,28 +103,27 @@ def pictures(run: Run) -> str:
 
 
 def chapters(run: Run) -> str:
-    """The words on the rungs past the article's, and their picture. run: the recorded rungs at 4096."""
+    """The words on the timed rungs past the article's, and their picture. run: the recorded rungs at 4096."""
     found = {m.kernel: m for m in run.measurements}
-    past = [rung.name for rung in (*FP32, *TENSOR)]
-    untimed = [f"`{name}`" for name in past if name not in found]
+    fp32, tensor = ([rung for rung in rungs if rung.name in found] for rungs in (FP32, TENSOR))
 
     def shares(rungs: Iterable[Kernel]) -> str:
         """The lowest and the highest share of cuBLAS among the rungs of the class fp32."""
-        among = [m for rung in rungs if (m := found.get(rung.name)) and (m.verdict or {}).get("precision") == "fp32"]
+        timed = [found[rung.name] for rung in rungs]
+        among = [m for m in timed if (m.verdict or {}).get("precision") == "fp32"]
         ends = (pick(among, key=lambda m: m.ratio or 0.0) for pick in (min, max))
         return " to ".join(f"{cells(run, m)['of cuBLAS'].partition(' ±')[0]} (`{m.kernel}`)" for m in ends)
 
     at_shapes = Run.load(recordings(CHAPTERS)["h200_shapes"]).select("best")
     drawn = [m.ratio or 0.0 for m in at_shapes]
     words = (
-        f"Rungs {FP32[0].number} to {FP32[-1].number} go on with FP32's own units, and reach {shares(FP32)} of cuBLAS "
+        f"Rungs {fp32[0].number} to {fp32[-1].number} go on with FP32's own units, and reach {shares(fp32)} of cuBLAS "
         f"at 4096 ([notebook 12](notebooks/12_past_cublas.ipynb)). `best` takes any shape, by a table that `worklog "
         f"sweep best` measures on a GPU: over {len(drawn)} drawn ones, {100 * geometric_mean(drawn):.1f} % (geometric "
-        f"mean; lowest {100 * min(drawn):.1f} %). Rungs {TENSOR[0].number} to {TENSOR[-1].number} use "
-        f"tensor cores; those with FP32's error reach {shares(TENSOR)} ([notebook "
+        f"mean; lowest {100 * min(drawn):.1f} %). Rungs {tensor[0].number} to {tensor[-1].number} use "
+        f"tensor cores; those with FP32's error reach {shares(tensor)} ([notebook "
         f"13](notebooks/13_fp32_on_tensor_cores.ipynb)). "
-        + (f"Not timed yet: {', '.join(untimed)}. " if untimed else "")
-        + f"Source: {_sources([*(found[name] for name in past if name in found), *at_shapes[:1]])}."
+        f"Source: {_sources([*(found[rung.name] for rung in (*fp32, *tensor)), *at_shapes[:1]])}."
     )
     return f"{_filled(words)}\n\n{picture('accuracy')}"
 

@@ -42,11 +42,12 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
     user kernels. Raises what worklog.kernel.ladder and compilable() raise, and BadSetting for a launch option that no
     kernel takes.
     """
-    named = {BASELINE, *(record.name for record in RUNGS)}
+    named = {record.name: record.name for record in RUNGS} | {BASELINE.lower(): BASELINE}
+    listed = [part.strip() for word in words for part in ([word] if Path(word).exists() else word.split(","))]
     found: list[str | Kernel] = []
-    for word in words:
-        if word in named:
-            found.append(word)
+    for word in listed:
+        if word.lower() in named:
+            found.append(named[word.lower()])
         else:
             found += compilable(instances(word, axes, launch) if axes else [kernel_of(word, launch)])
     if any(isinstance(kernel, Kernel) for kernel in found):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ class EmulatedDevice:
 
     arch: to compile for. races, count: as for worklog.emulator.launch. label: the source of all results; names the
     package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed: by
-    the first launch that prints.
+    the first launch that prints. progress: of the running launch, as for worklog.emulator.launch.
     """
 
     source = "emulated"
@@ -131,6 +131,7 @@ class EmulatedDevice:
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
+        self.progress: Callable[[int, int], None] = lambda steps, budget: None
         self._launches: Counter[tuple[Kernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -144,7 +145,7 @@ class EmulatedDevice:
         self.label = max(self.label, origin, key=len)
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         with naming(program):
-            kernel = load(out.ptx, out.symbol, out.shared_accesses)
+            kernel = replace(load(out.ptx, out.symbol, out.shared_accesses), name=program.entry)
         return EmulatedKernel(program, kernel, resources, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
@@ -184,6 +185,7 @@ class EmulatedDevice:
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
             options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
+            options |= {"registers": kernel.resources.registers, "progress": self.progress}
             self._launches[kernel.kernel, grid] += 1
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
+from worklog.kernel.source import demangled
 
 if TYPE_CHECKING:
     from worklog.emulator.counts import Site, Watch
@@ -79,7 +80,8 @@ def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstructi
     hints = [hint for name, hint in HINTS.items() if op == name or op.startswith(f"{name}.")]
     hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
     where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
-    return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [UNSUPPORTED])[-1]}")
+    text = demangled(instruction.text)
+    return UnsupportedInstruction(f"{where}: {op} ({text}): {why or (hints or [UNSUPPORTED])[-1]}")
 
 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
@@ -91,7 +93,7 @@ WARNINGS = ("barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approxim
 @dataclass
 class Batch:
     """The blocks of a launch that run side by side, and what the launch did wrong. blocks: their numbers, changed for
-    each batch. source, counting, values, races, watch: as for worklog.emulator.launch.
+    each batch. source, counting, values, races, watch, progress: as for worklog.emulator.launch.
 
     A lane's number gives its block and thread. Lanes fill whole warps, so a block may have idle ones.
     """
@@ -103,6 +105,7 @@ class Batch:
     values: bool = True
     races: bool = True
     watch: Watch | None = None
+    progress: Callable[[int, int], None] = lambda steps, budget: None
     blocks: Sequence[int] = ()
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
     found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)

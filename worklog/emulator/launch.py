@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,8 +22,8 @@ from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
-from worklog.emulator.waiting import RESIDENT, SMS, may_wait
-from worklog.kernel import LIMITS, MAX_THREADS
+from worklog.emulator.waiting import SMS, may_wait
+from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
 
 LANES = 8192
@@ -82,6 +82,8 @@ def launch(
     watch: Watch | None = None,
     variables: Mapping[str, Array] | None = None,
     order: int = 0,
+    registers: int = 0,
+    progress: Callable[[int, int], None] = lambda steps, budget: None,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
@@ -93,6 +95,8 @@ def launch(
     block's (default: LANES, or as many as an H200 holds where a block may wait for another one). watch: called with
     each access to global memory, and with accesses to shared memory at new addresses; needs count. variables: the
     loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for this launch.
+    registers: per thread, which limit how many blocks run together; 0 if they aren't known.
+    progress: called again and again with the instructions that the running batch has taken, and the budget.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
@@ -101,7 +105,7 @@ def launch(
     numbers, which are also kept where a block may wait for one that started earlier.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
-    batch = Batch(*sizes, source or "", count, values, races, watch)
+    batch = Batch(*sizes, source or "", count, values, races, watch, progress)
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -119,12 +123,12 @@ def launch(
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
     waits = may_wait(kernel, program.flow)
-    if lanes is None and waits:
-        limits = LIMITS["sm_90"]
-        fitting = SMS * (limits.shared // (static + limits.reserved))
-        together = max(1, min(RESIDENT // batch.block_lanes, fitting, len(numbers)))
-    if "%envreg1" in named and len(numbers) > together:
-        raise BadLaunch(f"too many blocks in cooperative launch: {len(numbers)}, of which {together} run together")
+    cooperative = "%envreg1" in named
+    if lanes is None and (waits or cooperative):
+        resident = SMS * occupancy("sm_90", batch.threads, registers, static).blocks
+        together = max(1, min(resident, len(numbers)))
+    if cooperative and len(numbers) > together:
+        raise BadLaunch(TOO_MANY_BLOCKS.format(len(numbers), together))
     if len(numbers) > MOST_BATCHES * together:
         raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
     label = f"emulated · {kernel.arch} PTX"

@@ -29,6 +29,7 @@ from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 from worklog.emulator.wgmma import Wgmma
 
 REGISTERS = 65536  # of a multiprocessor
+REPORT = 1000  # instructions from one report of the progress to the next
 
 
 class Machine:
@@ -55,7 +56,7 @@ class Machine:
         self.live: Array = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
         self.started = self.live
         self.specials: dict[str, Array] = {}
-        self.groups, self.steps = {0: self.live}, 0
+        self.groups, self.steps, self.due, self.half = {0: self.live}, 0, REPORT, list[int]()
         if self.memory.checks is not None:
             self.memory.checks.start()
         self.shared.start(self.program)
@@ -112,6 +113,11 @@ class Machine:
         self.executed[number][1] += threads
         block = self.program.flow.blocks[number]
         self.steps += block.stop - block.start
+        if self.steps > self.due:
+            self.due += REPORT
+            self.batch.progress(self.steps, self.budget)
+        if not self.half and self.steps > self.budget / 2:
+            self.half = [executed for executed, _ in self.executed]
         if self.steps > self.budget:
             raise deadlock(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
         try:

@@ -20,6 +20,7 @@ from worklog.emulator.counts import ORDERED
 from worklog.emulator.findings import Aborted, Array, BudgetExceeded
 from worklog.emulator.flow import Flow, origins
 from worklog.emulator.ptx import Instruction, Kernel
+from worklog.kernel.source import loop_line
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Program
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 PERIOD = 8  # iterations of a loop from one comparison to the next
 MOST_COMPARED = 16  # of a loop that may wait, while others could run
 MOST_VAIN = 256  # attempts after which no loop around an mbarrier's wait does anything else, though it counts them
-# Threads that run together where blocks may wait for each other: those of the SMs of an H200.
-SMS = 132
-RESIDENT = SMS * 2048
+SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 TOO_LONG = (
     "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a larger "
     "budget"
@@ -144,9 +143,26 @@ def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -
         place = machine.program.kernel.instructions[block.stop - 1]
         machine.batch.tell("deadlock", place, first, "waits forever: " + why.replace("\n", "; "))
         return Aborted()
-    lines = [i.line for i in machine.program.kernel.instructions[block.start : block.stop] if i.line]
-    at = f"line {lines[-1]}: {machine.batch.text(lines[-1])}" if lines else f"instruction {block.stop}"
-    return BudgetExceeded(f"{what}thread {thread} of block {where} is still near {at}\n{why}")
+    start, stop = _endless(machine, number) or (block.start, block.stop)
+    code = machine.program.kernel.instructions[start:stop]
+    lines = [i.line for i in code if i.line and not i.caller and i.parts[0] != "mov"]  # a constant's is anywhere
+    at = f"near instruction {block.stop}"
+    if lines:
+        loop = loop_line(machine.batch.source, min(lines), max(lines))
+        at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {machine.batch.text(loop or lines[-1])}"
+    return BudgetExceeded(f"{what}thread {thread} of block {where} is still {at}\n{why}")
+
+
+def _endless(machine: Machine, number: int) -> tuple[int, int] | None:
+    """First and last pc, plus 1, of the smallest loop around a block of code and all that ran in the second half of the
+    budget: an inner loop that ends isn't the one that doesn't.
+    """
+    blocks = machine.program.flow.blocks
+    half = machine.half or [executed for executed, _ in machine.executed]
+    ran = [number, *(n for n, before in enumerate(half) if machine.executed[n][0] > before)]
+    first, last = blocks[min(ran)].start, blocks[max(ran)].stop
+    around = [(start, stop) for _, start, stop in _loops(machine.program.flow) if start <= first and last <= stop]
+    return min(around, key=lambda loop: loop[1] - loop[0], default=None)
 
 
 def _equal(some: dict[str, Array], others: dict[str, Array], lanes: Array) -> bool:

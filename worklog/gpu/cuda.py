@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel import UNKNOWN_KERNELS, Block, Program, Resources
+from worklog.kernel import TOO_MANY_BLOCKS, UNKNOWN_KERNELS, Block, Program, Resources
 from worklog.kernel.nvrtc import (
     ARCHITECTURES,
     compile_cuda,
@@ -58,6 +58,7 @@ class CudaKernel:
     def __init__(self, program: Program, loaded: Any) -> None:
         self.function, self.shared = loaded, program.shared
         # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
+        self.cooperative = program.cooperative
         self.launch = partial(loaded.kernel, enable_cooperative_groups=True) if program.cooperative else loaded
         if self.shared:
             loaded.max_dynamic_shared_size_bytes = self.shared
@@ -178,9 +179,16 @@ class CudaDevice:
         return buffer[start : start + size]
 
     def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
-        """Enqueue one launch."""
+        """Enqueue one launch. Raises LaunchFailed for a cooperative one of more blocks than run together, of which CuPy
+        would leave some out.
+        """
         with self.errors("launching a kernel"), self.stream:
             threads = (block,) if isinstance(block, int) else block
+            if kernel.cooperative:
+                in_each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+                most = in_each(kernel.function.kernel.ptr, math.prod(threads), kernel.shared) * gpu().multiprocessors
+                if math.prod(grid) > most:
+                    raise LaunchFailed(TOO_MANY_BLOCKS.format(math.prod(grid), most))
             kernel.launch(grid, threads, tuple(arguments), shared_mem=kernel.shared)
 
     def synchronize(self) -> None:

@@ -202,7 +202,7 @@ def _take_unqueued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, 
     timeline.stamp_clock(1)
     sample.after()
     timeline.synchronize()
-    if harness.timer == "events":
+    if harness.timer in ("events", "graph"):
         us = timeline.elapsed_us(0, 1)
     return us, timeline.clock_mhz(0, 1), float("nan")
 

@@ -2,6 +2,7 @@
 
 from worklog.kernel.device import (
     COMPILE_OPTIONS,
+    TOO_MANY_BLOCKS,
     UNKNOWN_KERNELS,
     Block,
     Buffer,
@@ -21,8 +22,8 @@ from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "RUNGS",
-    "TEMPLATE", "TENSOR", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction", "HostSubject",
-    "Kernel", "NeedsWorkspace", "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes", "instances",
-    "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder", "tensor_operands",
-    "words_of",
+    "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction",
+    "HostSubject", "Kernel", "NeedsWorkspace", "Occupancy", "Program", "Resources", "Subject", "block_traffic_bytes",
+    "instances", "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder",
+    "tensor_operands", "words_of",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from worklog.kernel.source import code_lines
 from worklog.problem import Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
+TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} run together"
 Block = int | tuple[int, ...]  # threads per block: along x, and along y and z
 
 

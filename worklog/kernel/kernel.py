@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, OutsideDomain, listed
+from worklog.errors import BadSetting, LaunchFailed, OutsideDomain, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.device_code import device_code, prepared, with_constants
@@ -29,6 +29,7 @@ from worklog.kernel.source import (
     kernel_names,
     kernels_dir,
     needs_sm_90a,
+    only_kernel,
     parts,
     read_source,
 )
@@ -48,10 +49,10 @@ class Kernel:
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. before, after: launches in
-    front of it and behind it, on the same stream and with the same arguments. workspace: bytes of memory for
-    intermediate results, an expression as for grid, whose address is the argument "workspace"; before a launch it may
-    hold anything. choose: gives the kernel that is launched at a shape.
+    for the user. warnings: what its source leaves open. shared: bytes of dynamic shared memory per block. headers: as
+    in Program. before, after: launches in front of it and behind it, on the same stream and with the same arguments.
+    workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
+    "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Kernel:
     skipped: str = ""
     arguments: tuple[str, ...] = signature.LADDER
     adapted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     shared: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     before: tuple[Pass, ...] = ()
@@ -99,7 +101,7 @@ class Kernel:
         grid: str | int | Sequence[str | int] = "",
         entry: str | None = None,
         template: Mapping[str, int] | None = None,
-        domain: str = "any",
+        domain: str = "",
         claimed: str = "fp32",
         name: str = "",
         file: str = "source",
@@ -115,9 +117,10 @@ class Kernel:
         file: the name of the source in messages. args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C"
         (default: from the parameters' names). Without alpha or beta, the kernel computes with alpha = 1 or beta = 0;
         with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
-        can be compiled and not launched. domain: the shapes that it takes, as "M % 64 == 0, K % 8 == 0".
-        include: folders of headers. define: macros, as "NAME=VALUE". shared: bytes of dynamic shared memory. constant:
-        values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
+        can be compiled and not launched. domain: default, what a comment states; a grid that rounds down is then taken
+        to cover whole blocks only, which `warnings` states. include: folders of headers. define: macros, as
+        "NAME=VALUE". shared: bytes of dynamic shared memory. constant: values of __constant__ variables, as
+        "NAME=1,2,3". Raises BadSetting.
         """
         texts: dict[str, Any] = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args)
         for argument, value in texts.items():
@@ -136,7 +139,7 @@ class Kernel:
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
-        function = entry or _only_kernel(file, source)
+        function = entry or only_kernel(file, source)
         plain, _, instance = function.partition("<")
         plain, instance = plain.strip(), instance.rpartition(">")[0] or ", ".join(map(str, (template or {}).values()))
         found = definition(source, plain)
@@ -149,7 +152,7 @@ class Kernel:
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
         text, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
-        rules = signature.domain(source) if domain == "any" else domain
+        rules = domain or signature.domain(source)
         stated = signature.Launch()
         if not ((grid and block) or unclear):
             stated = signature.launch(source, plain, found, arguments, instance)
@@ -160,7 +163,7 @@ class Kernel:
             grid=grid or stated.grid,
             block=block or stated.block,
             template=dict(template or {}),
-            rules=rules if grid else stated.within(rules),
+            rules=rules,
             claimed=claimed,
             text=text,
             options=options,
@@ -170,13 +173,17 @@ class Kernel:
         )
         kernel._require_readable()
         adapted = (unclear,) if unclear else signature.described(found, arguments)
-        if rules != domain:
+        if not domain and rules != "any":
             adapted += (f"domain: {rules}; from a comment",)
         if stated.origin:
             adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
-        if kernel.domain != replace(kernel, rules=rules).domain:
-            adapted += (f"domain: {kernel.domain}, as the grid rounds down",)
-        return replace(kernel, adapted=adapted)
+        warnings: tuple[str, ...] = ()
+        uneven = signature.is_uneven(kernel.grid)
+        narrowed = replace(kernel, rules=", ".join([rules, *signature.covered(kernel.grid)])).domain
+        if not domain and (uneven or not grid) and narrowed != kernel.domain:
+            warnings = (signature.warning(kernel.grid, narrowed),)
+            kernel = kernel if uneven else replace(kernel, rules=str(narrowed))
+        return replace(kernel, adapted=adapted, warnings=warnings)
 
     @classmethod
     def from_function(
@@ -272,12 +279,12 @@ class Kernel:
         return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
 
     def blocks(self, shape: Shape) -> tuple[int, ...]:
-        """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises BadSetting for a
-        grid without blocks.
+        """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises LaunchFailed for
+        a grid without blocks.
         """
         sizes = self._grid(shape)
         if min(sizes) < 1:
-            raise BadSetting(
+            raise LaunchFailed(
                 f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}: round up, as in "
                 "(N + 31) / 32, or state a domain"
             )
@@ -329,6 +336,10 @@ class Kernel:
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
         if self.host is None and not (self.grid and self.block):
+            names = kernel_names(self.source)
+            if self.function.partition("<")[0] not in names:
+                has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
+                raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
             raise BadSetting(
                 f"{self.name} needs a launch, and {self.file} doesn't state one: give --grid {EXAMPLE_GRID} "
                 "--block 32,32, or others"
@@ -340,7 +351,7 @@ class Kernel:
         if self.host is not None:
             return (REMARK,)
         fixed = signature.fixed(self.arguments)
-        return (f"computes with {fixed} only",) if fixed else ()
+        return (*((f"computes with {fixed} only",) if fixed else ()), *self.warnings)
 
     def bind(
         self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
@@ -374,15 +385,6 @@ def launch_text(argument: str, sizes: Any) -> str:
     if not all(isinstance(part, str | Integral) for part in parts):
         raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {sizes!r:.60}")
     return ", ".join(map(str, parts))
-
-
-def _only_kernel(file: str, source: str) -> str:
-    names = kernel_names(source)
-    if not names:
-        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
-    if len(names) > 1:
-        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
-    return names[0]
 
 
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,8 @@ def rung(name: str) -> Kernel:
         if candidate.name == name:
             return candidate
     names = [record.name for record in RUNGS]
-    raise UnknownRung(f"there is no rung {name!r}{meant(name, names)}: choose from {', '.join(names)}")
+    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, names)
+    raise UnknownRung(f"there is no rung {name!r}{near}: choose from {', '.join(names)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -48,13 +50,13 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     given: dict[str, Any] = {
         name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]
     }
-    is_file = what.endswith(".cu") or Path(what).exists()
+    is_file = what.endswith(".cu") or (Path(what).exists() and all(what != record.name for record in RUNGS))
     if ":" in what and not is_file:
         _require_no(given, OF_A_FILE, "a .cu file: a host function launches itself")
         return Kernel.from_function(what, **given)
     _require_no(given, ("arrays",), "a host function, such as file.py:function: a kernel takes pointers")
     if Path(what).suffix in (".py", ".so"):
-        raise BadSetting(f"cannot run {what}: name its function too, as {what}:function")
+        raise BadSetting(f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}")
     if not is_file:
         _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
         return rung(what)

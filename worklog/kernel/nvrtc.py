@@ -23,7 +23,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Widths, shared_widths
-from worklog.kernel.source import kernel_names, needs_sm_90a
+from worklog.kernel.source import demangled, kernel_names, needs_sm_90a
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
@@ -183,7 +183,7 @@ def compile_error(program: Program, log: str, *, file: str | None = None) -> Com
     file: the source's name in the log (default: any, since CuPy compiles a copy under another name). NVRTC compiles the
     entry's name on an extra line after the source; an error there is about the entry.
     """
-    name, source, entry = program.name, program.source, program.entry
+    name, source, entry, log = program.name, program.source, program.entry, demangled(log)
     error = re.search(
         r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
     )
@@ -226,6 +226,6 @@ def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
         re.DOTALL,
     )
     if found is None:
-        raise CompileFailed(f"ptxas' report does not describe {symbol}:\n{log.strip()}")
+        raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
     stack, stores, loads, registers, shared = (int(number or 0) for number in found.groups())
     return registers, stack, stores, loads, shared

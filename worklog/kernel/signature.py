@@ -126,11 +126,24 @@ class Launch:
     origin: str = ""
     template: str = ""
 
-    def within(self, domain: str) -> str:
-        """The shapes of a domain that the grid covers: where it rounds down, multiples such as N % 32 == 0."""
-        floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(self.grid)]
-        rules = [f"{found[1]} % {found[2]} == 0" for found in floors if found]
-        return ", ".join([*([] if domain.startswith("any") and rules else [domain]), *rules])
+
+def covered(grid: str) -> list[str]:
+    """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0."""
+    floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(grid)]
+    return [f"{found[1]} % {found[2]} == 0" for found in floors if found]
+
+
+def is_uneven(grid: str) -> bool:
+    """Whether a grid rounds one axis down and another one up: most likely, one was forgotten."""
+    return bool(covered(grid)) and any("+" in part and "/" in part for part in parts(grid))
+
+
+def warning(grid: str, domain: Domain) -> str:
+    """What is said of a grid that covers this domain only, where none was stated."""
+    what = f"the domain is inferred from the grid: {domain}; other shapes are not checked"
+    if is_uneven(grid):
+        what = f"one rounded axis of two: the grid {grid} rounds one axis down only"
+    return f"{what}; round up, as in (N + 31) / 32, or state the domain: --domain '{domain}'"
 
 
 def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Launch:

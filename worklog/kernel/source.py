@@ -206,6 +206,43 @@ def kernel_names(source: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
 
 
+def only_kernel(file: str, source: str) -> str:
+    """The name of the only __global__ function. Raises BadSetting."""
+    names = kernel_names(source)
+    if not names:
+        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
+    if len(names) > 1:
+        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
+    return names[0]
+
+
+def loop_line(source: str, first: int, last: int) -> int:
+    """The line where the innermost loop around these lines begins; 0 where there is none."""
+    bare, found = code(source), 0
+    for word in re.finditer(r"\b(?:for|while|do)\b", bare):
+        begin, end = bare.count("\n", 0, word.start()) + 1, word.end()
+        if word[0] != "do" and "(" in bare[end:]:
+            end = closing(bare, bare.index("(", end))
+        braces = re.compile(r"\s*(?=\{)").match(bare, end)
+        end = closing(bare, braces.end()) if braces else bare.find(";", end)
+        if begin <= first and last <= bare.count("\n", 0, end) + 1:
+            found = begin
+    return found
+
+
+def demangled(text: str) -> str:
+    """A text with functions' names in place of the compiler's symbols: lab::gemm of _ZN3lab4gemmEPf."""
+
+    def name(symbol: re.Match[str]) -> str:
+        names, rest = list[str](), symbol[1]
+        while length := re.match(r"\d+", rest):
+            names.append(rest[length.end() :][: int(length[0])])
+            rest = rest[length.end() + int(length[0]) :]
+        return "::".join(names)
+
+    return re.sub(r"\b_ZN?K?(\d[\w$]*)", name, text)
+
+
 @dataclass(frozen=True)
 class Definition:
     """A kernel's definition. template: names of its template parameters. bounds: threads of __launch_bounds__, "" if

@@ -1,4 +1,4 @@
-"""Starter code for a problem, from its signature: CUDA source that compiles, and a Python function."""
+"""Starter code: for a problem, from its signature, CUDA source that compiles and a Python function; and a rung."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import shlex
 import textwrap
 from pathlib import Path
 
+from worklog.errors import BadSetting
+from worklog.kernel.ladder import RUNGS
+from worklog.kernel.source import kernels_dir
 from worklog.problem import Problem
 
 STARTERS = {
@@ -41,6 +44,39 @@ def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
         filled = "".join(of_file.get(word, word) for word in re.split(rf"({'|'.join(of_file)})", text))
         found[folder / name] = "".join(map(_wrapped, filled.splitlines(keepends=True)))
     return found
+
+
+RUNG = Path(__file__).with_name("rung.cu")  # a copy of coalesced
+RECORD = '    numbered({number}, "{name}", dict(BM=32, BN=32), ELEMENTS, "the idea in a few words", COVERING),\n'
+ENTRY = """\
+#elif RUNG == {number}
+#include "{number}_{name}.cu"
+const Rung rung = {{sgemm_{name}<32, 32>, 32, 32, 1, 1024}};
+"""
+
+
+def new_rung(number: int, name: str) -> list[Path]:
+    """Add a rung to a checkout, as a copy of coalesced with another name: its source, its record and its entry for
+    main.cu. Returns these files. Raises BadSetting in an installed package, and for a number or a name that is taken.
+    """
+    kernels, records = kernels_dir(), Path(__file__).with_name("rungs.py")
+    if kernels.name != "kernels":
+        raise BadSetting("--rung needs a checkout of worklog, and this is an installed package: clone the repository")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise BadSetting(f"cannot name a rung {name!r}: take lower-case letters, digits and _")
+    for known in RUNGS:
+        if known.number == number or known.name == name:
+            raise BadSetting(f"rung {known.number} is {known.name} already: take another number and name")
+    source, entries, code = kernels / f"{number}_{name}.cu", kernels / "rungs.cuh", RUNG.read_text(encoding="utf-8")
+    for word, meant in (("NUMBER", str(number)), ("TITLE", name.replace("_", " ").capitalize()), ("NAME", name)):
+        code = code.replace(word, meant)
+    record, entry = (text.format(number=number, name=name) for text in (RECORD, ENTRY))
+    ladder = "FP32" if number <= 20 else "TENSOR"
+    changed = re.sub(rf"(?ms)^({ladder} = \(.*?)^\)$", rf"\g<1>{record})", records.read_text(encoding="utf-8"))
+    source.write_text(code, encoding="utf-8")
+    records.write_text(changed, encoding="utf-8")
+    entries.write_text(entries.read_text(encoding="utf-8").replace("#else\n", f"{entry}#else\n"), encoding="utf-8")
+    return [source, records, entries]
 
 
 def _wrapped(line: str) -> str:

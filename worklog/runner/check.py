@@ -28,7 +28,7 @@ from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution
 from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
-from worklog.runner.emulated_time import LIMIT_S, require_time
+from worklog.runner.emulated_time import LIMIT_S, TooSlow, require_time
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import verdict_table
 
@@ -52,7 +52,7 @@ class Checked:
     shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
     or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
     the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.mix). warnings:
-    where the code contradicts the claimed class.
+    the kernel's, and where the code contradicts the claimed class.
     """
 
     kernel: Kernel
@@ -87,7 +87,7 @@ class Checked:
             "printed": list(self.printed),
             "adapted": list(self.kernel.adapted),
             "notes": [*self.verdict.notes, *self.notes],
-            "warnings": list(self.warnings),
+            "warnings": [*self.kernel.warnings, *self.warnings],
             **self.verdict.as_dict(),
         }
 
@@ -114,14 +114,17 @@ class Checked:
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
-        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.warnings]
+        warnings = (*self.kernel.warnings, *self.warnings)
+        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
+        result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
         return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
-        notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes, *self.warnings]
+        notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes]
+        notes += [*self.kernel.warnings, *self.warnings]
         return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
 
 
@@ -144,10 +147,10 @@ def check(
     the problem, and dtype, as worklog.runner.problems.find_problem takes them. on: "gpu" or "emulated"; None takes the
     GPU where there is one. seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a
     kernel states it). thorough_s: check a kernel on further seeds until these seconds are over. limit_s: seconds that
-    the emulator may take for one seed, as estimated before. progress: called before each launch, with a total of 0,
-    since their number isn't known before the last one; for a solution before each case. begun: called before the first
-    launch with a result without stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, BadProblem,
-    OutOfMemory, TooSlow.
+    the emulator may take for one seed, as estimated before; for a solution, after which no case starts. progress:
+    called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
+    before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
+    OutsideDomain, BadSetting, BadProblem, OutOfMemory, TooSlow.
     """
     live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
     if live and on == "emulated":
@@ -155,7 +158,7 @@ def check(
     if live:
         require_gpu()
     if isinstance(what, Solution):
-        known, run = _of_solution(what, str(at), dtype, live, seed)
+        known, run = _of_solution(what, str(at), dtype, live, seed, limit_s)
     else:
         known, run = _of_kernel(what, at, live, seed, thorough_s, limit_s)
     begun(known)
@@ -190,7 +193,7 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
     def run(device: Device, progress: Progress) -> Verdict:
         """The verdict on the first seed, or on the first of the further ones that fails."""
         subject = kernel.load(device)
-        _report_launches(subject, progress)
+        _report_launches(subject, device, progress)
         started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed, tensor)
         found, further = first, 0
         while found.accepted and time.monotonic() - started < thorough_s:
@@ -203,7 +206,7 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
     return known, run
 
 
-def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int) -> Checking:
+def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int, limit_s: float) -> Checking:
     """Raises BadProblem."""
     from worklog.gate.cases import check_cases  # here: to check a kernel needs neither
     from worklog.runner.problems import find_problem, small_cases
@@ -214,7 +217,14 @@ def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed:
     label = f"live · {gpu().name}" if live else "emulated"
 
     def run(device: Device, progress: Progress) -> Verdict:
-        return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=progress)
+        started = time.monotonic()
+
+        def within(done: int, total: int, doing: str) -> None:
+            progress(done, total, doing)
+            if not live and done and time.monotonic() - started > limit_s:
+                raise TooSlow(f"{done} of {total} cases took more than {limit_s:g} s: allow more with --limit")
+
+        return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=within)
 
     return Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes), run
 
@@ -224,13 +234,18 @@ def drawn(seed: int | None) -> int:
     return secrets.randbits(SEED_BITS) if seed is None else seed
 
 
-def _report_launches(subject: Subject, progress: Progress) -> None:
-    """Call progress before each launch of the subject."""
+def _report_launches(subject: Subject, device: Device, progress: Progress) -> None:
+    """Call progress before each launch of the subject, and again and again during one on the emulator."""
     enqueue, numbers = subject.enqueue, count()
 
     def report(shape: Shape, *arguments: Any) -> None:
         number = next(numbers)
-        progress(number, 0, f"launch {number + 1} at {shape}")
+        doing = f"launch {number + 1} at {shape}"
+        progress(number, 0, doing)
+        if isinstance(device, EmulatedDevice):
+            device.progress = lambda steps, budget: progress(
+                number, 0, f"{doing}: {steps:,} instructions executed, of at most {budget:,}"
+            )
         enqueue(shape, *arguments)
 
     subject.enqueue = report  # type: ignore[assignment, method-assign]

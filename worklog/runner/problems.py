@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from worklog.errors import BadProblem, meant
 from worklog.kernel import HostFunction
 from worklog.problem import PROBLEMS, Problem, Words, called, each, is_array, nbytes
@@ -26,8 +28,9 @@ def find_problem(what: str, dtype: str = "") -> Problem:
         (name,) = own
     found = getattr(module, name, None) if name else None
     if not _is_problem(found):
+        named = shlex.quote(where)
         has = f"{where} has {', '.join(own) or 'no problem: derive a class from worklog.Problem'}"
-        raise BadProblem(f"{what} names no problem: {has}" + (f"; name one, as {where}:Class" if own else ""))
+        raise BadProblem(f"{what} names no problem: {has}" + (f"; name one, as {named}:Class" if own else ""))
     try:
         made: Problem = found()  # type: ignore[misc]
     except Exception as error:
