@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Option = Callable[[Any], Any]  # click's decorator
-LINE_S = 10.0  # seconds between two lines of progress where there is no terminal
+LINE_S = 5.0  # seconds between two lines of progress where there is no terminal
 
 
 def command(*chosen: Option) -> Option:
