@@ -20,7 +20,6 @@ from worklog.cli import output
 from worklog.errors import WorklogError, install_command
 from worklog.gpu import device
 from worklog.kernel import disk_cache, kernels_dir, source_folder
-from worklog.runner import sanitizer
 from worklog.runs import Run, forced_source, live_runs, not_writable, recordings, require_writable, runs_dir
 
 # What the absence of a package costs, and the extra that brings it.
@@ -93,9 +92,6 @@ def _packages() -> Iterator[Finding]:
         here = all(find_spec(module) is not None for module in MODULES.get(name, (name,)))
         advice = "" if here else f"{cost}: {install_command(extra)}"
         yield Finding(name, here, "installed" if here else "missing", advice)
-    tool = sanitizer.find()
-    cost = "`worklog check --racecheck` needs it: it is in the CUDA toolkit; --emulate finds races without it"
-    yield Finding("compute-sanitizer", tool is not None, str(tool or "missing"), "" if tool else cost)
 
 
 def _kernels() -> Finding:
