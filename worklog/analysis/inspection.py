@@ -97,8 +97,11 @@ class Inspection:
 
 
 def architectures(words: str) -> tuple[str, ...]:
-    """Read "sm_90,sm_120" or "all"."""
+    """Read "sm_90,sm_120" or "all". Raises BadSetting."""
     names = ARCHITECTURES if words.strip() == "all" else tuple(word.strip() for word in words.split(","))
+    for name in names:
+        if name not in ARCHITECTURES:
+            raise BadSetting(f"cannot compile for {name!r}: choose from {', '.join(ARCHITECTURES)}, or all")
     return tuple(dict.fromkeys(names))
 
 

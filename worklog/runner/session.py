@@ -220,7 +220,6 @@ def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
     stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
     if task.kernel != BASELINE:
         stated += session.kernel(task.kernel).remarks
-        stated += () if session.is_host_function(task.kernel) else session.device.remarks
     if session.is_host_function(task.kernel) and not _checks_each(used):
         stated.append(LAST_ONLY)
     if used.gate is not True:
