@@ -129,7 +129,7 @@ def try_kernel(
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
-    Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
+    Raises CompileFailed, BadSetting, BadShape, NoGpu.
     """
     if grid is not None or block is not None:
         words["grid"], words["block"] = launch(grid, block)

@@ -146,8 +146,8 @@ def check(
     kernel states it). thorough_s: check a kernel on further seeds until these seconds are over. limit_s: seconds that
     the emulator may take for one seed, as estimated before. progress: called before each launch, with a total of 0,
     since their number isn't known before the last one; for a solution before each case. begun: called before the first
-    launch with a result without stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, BadProblem,
-    OutOfMemory, TooSlow.
+    launch with a result without stages. Raises NoGpu, CompileFailed, BadShape, BadSetting, BadProblem,
+    OutOfMemory.
     """
     live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
     if live and on == "emulated":

@@ -66,11 +66,11 @@ class Session:
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def kernel(self, name: str) -> Kernel:
-        """The record of that name. Raises UnknownRung."""
+        """The record of that name. Raises BadSetting."""
         return self.user_kernels.get(name) or rung(name)
 
     def subject(self, name: str) -> Subject:
-        """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
+        """The kernel of that name, compiled once. Raises BadSetting or CompileFailed."""
         if name not in self._subjects:
             self._subjects[name] = self.kernel(name).load(self.device)
         return self._subjects[name]
