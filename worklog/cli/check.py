@@ -105,8 +105,8 @@ def check(
     state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, or one kernel,
     and file.py:function takes the problem's parameters; worklog new writes both to start from.
 
-    On a GPU, NVIDIA's tool runs the check too, and names the line of a race in shared memory:
-    compute-sanitizer --tool racecheck --target-processes all worklog check FILE.cu --size 128
+    On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
+    compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: omit one")
