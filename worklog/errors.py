@@ -63,20 +63,12 @@ class NoGpu(WorklogError):
     """A live measurement needs a usable CUDA GPU, and there is none."""
 
 
-class UnknownRung(WorklogError):
-    """The ladder has no rung of that name."""
-
-
 class BadShape(WorklogError):
-    """M, N or K is not a positive integer, or cannot be read as one."""
-
-
-class OutsideDomain(WorklogError):
-    """The kernel does not take this shape."""
+    """M, N or K is not a positive integer, cannot be read as one, or is outside the kernel's domain."""
 
 
 class BadSetting(WorklogError):
-    """A harness setting, or its value, does not exist."""
+    """A setting, an option or a name does not exist, or its value can't be used."""
 
 
 class BadProblem(WorklogError):

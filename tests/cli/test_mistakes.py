@@ -73,7 +73,6 @@ def files(tmp_path: Path) -> dict[str, str]:
         ),
         ("bench mine.py --problem softmax", f"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax`"),
         ("run warptiled --against torch", "--against needs a live measurement"),
-        ("check naive --racecheck", r"--racecheck needs a GPU \("),
         ("sweep tiles_2d --axis BM=64 --set l2=warm", "--set needs a live measurement"),
         ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
         # Names, sizes, settings and launches
@@ -111,7 +110,6 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("check mine.cu --grid 'N +' --block 1", r"cannot read 'N \+': use integers, M, N, K and \+ - \*"),
         # Options that contradict each other, or need another one
         ("check naive --on gpu --emulate", "--emulate and --on gpu contradict each other"),
-        ("check naive --racecheck --emulate", "--racecheck needs a GPU: omit it, since the emulator finds races"),
         ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
         ("check mine.cu --problem softmax --domain 'M % 2 == 0'", "--domain is for the ladder's SGEMM"),
         ("check solution.cu --problem softmax --grid 1", "--grid and --block are for a single kernel"),

@@ -21,7 +21,7 @@ from tests.lab.waiting import gone, until
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import try_kernel
-from worklog.errors import BadSetting, CompileFailed, NothingToDraw, UnknownRung
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw
 from worklog.gate import Stage, Verdict
 from worklog.gpu import device
 from worklog.kernel import Kernel
@@ -328,7 +328,7 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, g
     assert [m.kernel for m in other.shown.measurements] == [*LADDER_NAMES, "other", "cuBLAS"], "mine is not shown"
     run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
-    with pytest.raises(UnknownRung):
+    with pytest.raises(BadSetting, match="nonsense"):
         try_kernel(PLAIN, beside=["nonsense"])
     assert len(gpu) == 4, "an unknown rung is an error before anything is measured"
 

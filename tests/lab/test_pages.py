@@ -18,7 +18,7 @@ from tests.plots.conftest import full_run, ladder_run
 from tests.plots.test_charts import collisions, said
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import BadShape, NothingToDraw, UnknownRung
+from worklog.errors import BadSetting, BadShape, NothingToDraw
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.ablation_page import AblationChoice, cells
 from worklog.lab.controls import Page, SizeSlider
@@ -60,7 +60,7 @@ def test_a_page_has_named_controls_shares_nothing_and_can_be_read_without_a_kern
 @pytest.mark.parametrize(
     ("kernel", "size", "error", "words"),
     [
-        ("wraptiled", 512, UnknownRung, "wraptiled"),
+        ("wraptiled", 512, BadSetting, "wraptiled"),
         ("naive", 0, BadShape, "0"),
         ("tiles_2d", 512, NotRecorded, r"tiles_2d at 512 .*naive at 256, .*4096"),
         ("warptiled", 100, NotRecorded, "warptiled at 100"),
@@ -163,7 +163,7 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() 
     found = diff("naive", "coalesced")
     assert [line[0] for line in repr(found).splitlines()] == ["-", "-", "+", "+"] and found.counts == "+2 −2 lines"
     assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"
-    with pytest.raises(UnknownRung, match="nave"):
+    with pytest.raises(BadSetting, match="nave"):
         diff("nave", "coalesced")
     for record in LADDER:
         text = repr(source(record.name))

@@ -12,7 +12,7 @@ from pytest import approx
 
 from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from worklog import lab
-from worklog.errors import BadRunFile, BadSetting, BadShape, UnknownRung, WorklogError
+from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
 from worklog.lab import choice
 from worklog.lab.panel_answer import Answer, PanelChoice, amount
 from worklog.lab.panel_picture import picture
@@ -215,7 +215,7 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> No
 @pytest.mark.parametrize(
     ("kernel", "size", "biased", "error", "words"),
     [
-        ("wraptiled", 1024, {}, UnknownRung, "wraptiled"),
+        ("wraptiled", 1024, {}, BadSetting, "wraptiled"),
         ("naive", 0, {}, BadShape, "0"),
         ("naive", 1024, {"l2": "lukewarm"}, BadSetting, "l2"),
         ("naive", 1024, {"luck": True}, BadSetting, "luck"),

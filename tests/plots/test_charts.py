@@ -23,7 +23,7 @@ from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import BadShape, NothingToDraw, UnknownRung
+from worklog.errors import BadSetting, BadShape, NothingToDraw
 from worklog.gate.verdict import ErrorMap
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
@@ -393,7 +393,7 @@ def test_what_cannot_be_drawn_has_a_reason(draw: Callable[[], Any], message: str
 
 
 def test_a_rung_that_is_none_is_an_error() -> None:
-    with pytest.raises(UnknownRung, match="did you mean warptiled"):
+    with pytest.raises(BadSetting, match="did you mean warptiled"):
         plots.ladder(full_run(), rung="warptyled")
 
 

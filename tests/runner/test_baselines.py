@@ -18,7 +18,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession, measure
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.libraries import libraries
+from worklog.kernel.pytorch import PRODUCT
 from worklog.problem.gemm import Shape
 from worklog.runner.job import attempt
 from worklog.runner.launches import Loop
@@ -107,34 +107,22 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
 
 
 def test_the_command_names_baselines() -> None:
-    assert {one.host.function for one in libraries().values() if one.host} == {"torch", "cublaslt"}
     shown = typed("run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json")
     assert shown.exit_code == 0
     assert [row["against"] for row in json.loads(shown.stdout)["measurements"]] == [["cuBLAS", "torch", "naive"]]
 
 
-def test_without_cutlass_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("worklog.kernel.libraries.find_spec", lambda name: None)
-    header = tmp_path / "include/cutlass/gemm/device/gemm.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
-    monkeypatch.setenv("PATH", "")
-    for where, why in (("", "pip install nvidia-cutlass, or set CUTLASS_PATH"), (str(tmp_path), "needs nvcc")):
-        monkeypatch.setenv("CUTLASS_PATH", where)
-        found = typed("run", "naive", "--against", "cutlass_simt")
-        assert found.exit_code == 2 and why in found.stderr
-
-
-def test_the_libraries_are_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True), preferred_blas_library=asked.append)
+    cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
     product = SimpleNamespace(backends=SimpleNamespace(cuda=cuda), addmm=lambda *x, **named: asked.append((x, named)))
     monkeypatch.setitem(sys.modules, "torch", product)  # type: ignore[arg-type]
-    for kernel in libraries().values():
-        assert kernel.host is not None and kernel.host.loaded()[1] == "torch"
-        kernel.host.loaded()[0](-1.0, "a", "b", 0.0, "c")
-    written = (("c", "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": "c"})
-    assert asked == ["default", written, "cublaslt", written] and not cuda.matmul.allow_tf32
+    kernel = Kernel.from_function(PRODUCT)
+    assert kernel.name == "torch" and kernel.host is not None
+    function, arrays = kernel.host.loaded()
+    function(-1.0, "a", "b", 0.0, "c")
+    assert arrays == "torch" and asked == [(("c", "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": "c"})]
+    assert not cuda.matmul.allow_tf32
 
 
 def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why() -> None:

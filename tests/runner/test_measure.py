@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
 from tests.runner.conftest import FOREIGN, JOB, mine
-from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownEntry, UnknownRung
+from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownEntry
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -182,8 +182,8 @@ def test_a_process_that_is_never_ready_is_an_error() -> None:
 
 
 def test_a_mistake_is_found_before_a_process_starts() -> None:
-    for tasks, error in (([], BadSetting), ([Task("nonsense", SHAPE)], UnknownRung)):
-        with pytest.raises(error):
+    for tasks, why in (([], "nothing to measure"), ([Task("nonsense", SHAPE)], "no rung 'nonsense'")):
+        with pytest.raises(BadSetting, match=why):
             carry_out(tasks, Harness(), command=("/nonexistent",))
 
 

@@ -16,8 +16,6 @@ from worklog.problem.gemm import Domain, Shape
 class VirtualDevice(NumpyDevice):
     """A NumpyDevice whose queue is a stream of a machine."""
 
-    remarks: tuple[str, ...] = ()
-
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine, self.emptied = machine, 0

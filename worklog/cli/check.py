@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from worklog.gpu import device
 from worklog.kernel import TEMPLATE, Kernel, best, kernel_of, rung
 from worklog.problem import TILES, Axis, Shape
 from worklog.runner import check as checks
-from worklog.runner import sanitizer, tuned
 from worklog.runner import sweep as tiles
+from worklog.runner import tuned
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runs import Run, recorded_run
 from worklog.settings import Harness
@@ -98,7 +97,6 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
         "--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random)."
     ),
     output.flag("--thorough", about="Spend a minute on further seeds."),
-    output.flag("--racecheck", about="Also run compute-sanitizer's racecheck and memcheck; needs a GPU."),
     output.JSON,
 )
 def check(
@@ -109,7 +107,6 @@ def check(
     limit: float,
     seed: int | None,
     thorough: bool,
-    racecheck: bool,
     **launch: Any,
 ) -> None:
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
@@ -118,15 +115,18 @@ def check(
     A kernel's parameters and launch are read from its file where they are clear, and shown; --args, --grid and --block
     state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, or one kernel,
     and file.py:function takes the problem's parameters; worklog new writes both to start from.
+
+    On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
+    compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: omit one")
-    on, tool = "emulated" if emulate else on, None
+    on = "emulated" if emulate else on
     at: Shape | str | None = shape
     how: dict[str, Any] = {"thorough_s": THOROUGH_S if thorough else 0.0, "limit_s": limit, "seed": seed}
     named = problem()
     if named is not None:
-        others = {"size": shape, "racecheck": racecheck, "thorough": thorough}
+        others = {"size": shape, "thorough": thorough}
         kernel: Kernel = solution_of(what, launch, others)
         at, how = named, {"dtype": output.typed("dtype"), "seed": seed, "limit_s": limit}
     else:
@@ -135,12 +135,9 @@ def check(
             kernel.check(shape)
         if kernel.host is not None and (reason := device.gpu_reason()) is not None:
             raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
-        tool = sanitizer.ready(kernel, on) if racecheck else None
     in_child = kernel.host is not None or checks.wants_gpu(on)  # the emulator survives every kernel
     with output.progress_bar() as progress:
         checked = (checks.check_in_child if in_child else checks.check)(kernel, at, on=on, progress=progress, **how)
-        for stage in sanitizer.sanitize(tool, kernel) if tool else ():
-            checked = replace(checked, verdict=checked.verdict.and_then(stage))
     prediction = predicted(kernel, shape) if named is None and checked.verdict.accepted else None
     document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
     output.show(document, f"{checked}\n\n{prediction}" if prediction else checked)

@@ -17,10 +17,10 @@ from pathlib import Path
 import click
 
 from worklog.cli import output
-from worklog.errors import WorklogError, install_command
+from worklog.errors import NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.kernel import disk_cache, kernels_dir, source_folder
-from worklog.runner import sanitizer
+from worklog.kernel.nvrtc import newer_than_the_driver, nvrtc_version
 from worklog.runs import Run, forced_source, live_runs, not_writable, recordings, require_writable, runs_dir
 
 # What the absence of a package costs, and the extra that brings it.
@@ -30,9 +30,7 @@ PACKAGES = {
     "ipywidgets": ("no widgets in notebooks", ""),
     "anywidget": ("no size slider in the notebooks' panels", ""),
     "matplotlib": ("no figures", ""),
-    "nvrtc": ("without a GPU only the rungs run, from the PTX in the package", ""),
 }
-MODULES = {"nvrtc": ("nvidia", "cuda")}  # of what isn't called as its module
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Finding:
 def doctor() -> None:
     """Show what is installed, what is missing, what that costs, and how to get it."""
     python = Finding("python", True, platform.python_version())
-    findings = [python, *_gpu(), *_source(), *_packages(), _kernels(), _recordings(), _runs(), _cache()]
+    findings = [python, *_gpu(), *_source(), *_packages(), _nvrtc(), _kernels(), _recordings(), _runs(), _cache()]
     output.show([asdict(finding) for finding in findings], "\n".join(map(str, findings)))
 
 
@@ -90,12 +88,18 @@ def _source() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     for name, (cost, extra) in PACKAGES.items():
-        here = all(find_spec(module) is not None for module in MODULES.get(name, (name,)))
+        here = find_spec(name) is not None
         advice = "" if here else f"{cost}: {install_command(extra)}"
         yield Finding(name, here, "installed" if here else "missing", advice)
-    tool = sanitizer.find()
-    cost = "`worklog check --racecheck` needs it: it is in the CUDA toolkit; --emulate finds races without it"
-    yield Finding("compute-sanitizer", tool is not None, str(tool or "missing"), "" if tool else cost)
+
+
+def _nvrtc() -> Finding:
+    """NVRTC, and whether the driver can load what it compiles."""
+    try:
+        state, why = "CUDA {}.{}".format(*nvrtc_version()), newer_than_the_driver()
+    except NvrtcMissing as error:
+        return Finding("nvrtc", False, "missing", f"without it only the rungs run, from the package's PTX: {error}")
+    return Finding("nvrtc", why is None, state, why or "")
 
 
 def _kernels() -> Finding:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         "--against",
         default="",
         metavar="NAME[,NAME…]",
-        help="Baselines beside cuBLAS: torch, cublaslt, cutlass_simt, rungs, or your kernels' files. They take "
-        "turns with each kernel in one loop.",
+        help="Baselines beside cuBLAS: torch, rungs, or your kernels' files. They take turns with each kernel in one "
+        "loop.",
     ),
     output.HARNESS,
     *output.PROBLEM,

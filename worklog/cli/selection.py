@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
     from worklog.runs import Run
 
+TORCH = "torch"  # the baseline that isn't a rung
 TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that a solution takes
 
 
@@ -62,23 +63,26 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
 
 
 def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
-    """The baselines beside cuBLAS: libraries and rungs by name, and user kernels by their files. Raises what
+    """The baselines beside cuBLAS: torch and rungs by name, and user kernels by their files. Raises what
     worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
     """
-    from worklog.kernel.libraries import CUTLASS, cutlass_simt, libraries
+    from worklog.kernel.pytorch import PRODUCT
 
-    found, known = list[str | Kernel](), libraries()
-    rungs = [record.name for record in RUNGS]
+    found, rungs = list[str | Kernel](), [record.name for record in RUNGS]
     for word in filter(None, (word.strip() for word in words.split(","))):
         if word.lower() == BASELINE.lower():
             continue
-        if word == CUTLASS:
-            found.append(cutlass_simt())
-            continue
-        if word not in (*known, *rungs) and not Path(word.partition(":")[0]).exists():
-            choices, near = ", ".join((BASELINE, *known, CUTLASS)), meant(word, [*known, CUTLASS, *rungs])
-            raise BadSetting(f"--against {word}: there is no such kernel{near}: name {choices}, a rung or a file")
-        found.append(known.get(word) or (word if word in rungs else kernel_of(word, launch)))
+        if word == TORCH:
+            found.append(Kernel.from_function(PRODUCT))
+        elif word in rungs:
+            found.append(word)
+        elif Path(word.partition(":")[0]).exists():
+            found.append(kernel_of(word, launch))
+        else:
+            near = meant(word, [TORCH, *rungs])
+            raise BadSetting(
+                f"--against {word}: there is no such kernel{near}: name {BASELINE}, {TORCH}, a rung or a file"
+            )
     return found
 
 

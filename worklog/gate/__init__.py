@@ -7,12 +7,11 @@ emulator.
 
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
 from worklog.gate.checker import SEED_BITS, Checker
-from worklog.gate.exact import family
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
 from worklog.gate.shapes import edge_shapes
 from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed, timed
 
 __all__ = [
     "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "ErrorMap", "Guarded",
-    "LaunchProbe", "Memory", "Stage", "Verdict", "edge_shapes", "failed", "family", "passed", "timed",
+    "LaunchProbe", "Memory", "Stage", "Verdict", "edge_shapes", "failed", "passed", "timed",
 ]  # fmt: skip

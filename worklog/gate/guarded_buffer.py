@@ -6,7 +6,7 @@ not written nor the result of the launch before passes for a result. It is finit
 0, but alpha * acc + 0 * C is right for every finite C, and NaN would fail such a kernel.
 
 Guards catch what was left in them or used from them. A read that is discarded, a write that is undone and an access
-beyond the guard leave no trace: compute-sanitizer (`worklog check --racecheck`) and the emulator report those.
+beyond the guard leave no trace: the emulator (`worklog check --emulate`) and compute-sanitizer report those.
 """
 
 from __future__ import annotations

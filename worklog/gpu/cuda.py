@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,29 +22,16 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
-from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
+from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import TOO_MANY_BLOCKS, UNKNOWN_KERNELS, Block, Program, Resources
-from worklog.kernel.nvrtc import (
-    ARCHITECTURES,
-    compile_cuda,
-    compile_error,
-    needs_own_features,
-    nvidia_library,
-    nvrtc_version,
-    of_nvidia,
-)
-from worklog.kernel.source import code
+from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
 from worklog.problem import Domain, Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}
 
 CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, cublas.CUBLASError)
-
-
-VARIABLES = re.compile(r"__(?:device|constant|managed)__(?:[^;{}()]|\b(?:alignas|__align__)\s*\([^()]*\))*[;={]")
-_LOADED: defaultdict[str, Iterator[int]] = defaultdict(count)  # modules with variables, by their programs
 
 
 class CudaKernel:
@@ -65,28 +49,12 @@ class CudaKernel:
         self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
 
     @classmethod
-    def by_cupy(cls, program: Program) -> CudaKernel:
-        """Compiled by CuPy with its own NVRTC, where by_nvrtc() can't be loaded. CuPy adds -ftz=true, so that subnormal
-        numbers are zeros, and knows no sm_90a.
-        """
-        with TemporaryDirectory() as folder:  # CuPy takes headers as files only
-            for name, text in program.headers:
-                path = Path(folder, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            options = (f"-I{folder}",) * bool(program.headers) + (*program.options, *of_nvidia(program))
-            source = program.source
-            if VARIABLES.search(code(program.whole)):  # CuPy would give the module that it has, with what launches left
-                source += f"\n// loaded {next(_LOADED[program.sha256])}\n"
-            module = cupy.RawModule(code=source, options=options, name_expressions=[program.entry])
-            try:
-                return cls(program, module.get_function(program.entry))
-            except cupy.cuda.compiler.CompileException as error:
-                raise compile_error(program, error.get_message()) from error
-
-    @classmethod
     def by_nvrtc(cls, program: Program, arch: str) -> CudaKernel:
-        """The code that the emulator runs and `worklog inspect` shows, with line numbers."""
+        """The code that the emulator runs and `worklog inspect` shows, with line numbers. Raises as compile_cuda(), and
+        NvrtcMissing where the driver can't load the code.
+        """
+        if why := newer_than_the_driver():
+            raise NvrtcMissing(why)
         out = compile_cuda(program, arch)
         return cls.of_image(program, out.symbol, out.cubin)
 
@@ -124,23 +92,10 @@ class CudaDevice:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.arch = f"sm_{cupy.cuda.Device().compute_capability}"
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What must be shown with measurements of kernels that it compiles. A driver loads no code of a CUDA newer than
-        its own; then CuPy compiles.
-        """
-        if self.arch in ARCHITECTURES and cupy.cuda.runtime.driverGetVersion() // 1000 >= nvrtc_version()[0]:
-            return ()
-        return ("compiled by CuPy with -ftz=true: subnormal numbers are zeros, and the code isn't what inspect shows",)
-
     def compile(self, program: Program) -> CudaKernel:
-        """Compile for this GPU. Raises CompileFailed with the source line."""
+        """Compile for this GPU. Raises CompileFailed with the source line, and NvrtcMissing."""
         with self.errors(f"loading {program.entry}"):
-            if not self.remarks:
-                return CudaKernel.by_nvrtc(program, self.arch)
-            if needs_own_features(program, self.arch):
-                raise CompileFailed(f"{program.name} needs a driver for CUDA {nvrtc_version()[0]}: update the driver")
-            return CudaKernel.by_cupy(program)
+            return CudaKernel.by_nvrtc(program, self.arch)
 
     def upload(self, host: NDArray[np.float32]) -> Any:
         """A flat device array with the elements of `host`. Raises OutOfMemory."""

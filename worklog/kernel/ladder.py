@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import BadSetting, UnknownRung, meant
+from worklog.errors import BadSetting, meant
 from worklog.kernel.best import BEST
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
@@ -21,13 +21,13 @@ RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 
 
 def rung(name: str) -> Kernel:
-    """The rung of that name. Raises UnknownRung with the names that exist."""
+    """The rung of that name. Raises BadSetting with the names that exist."""
     for candidate in RUNGS:
         if candidate.name == name:
             return candidate
     names = [record.name for record in RUNGS]
     near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, names)
-    raise UnknownRung(f"there is no rung {name!r}{near}: choose from {', '.join(names)}")
+    raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(names)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -44,8 +44,8 @@ AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
-    lib.so:function. launched: a file needs a grid and a block. Raises BadSetting for an option that the kernel does not
-    take, UnknownRung, and WorklogError for a file that cannot be read.
+    lib.so:function. launched: a file needs a grid and a block. Raises BadSetting for an unknown rung and an option that
+    the kernel does not take, and WorklogError for a file that cannot be read.
     """
     given: dict[str, Any] = {
         name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]

@@ -16,9 +16,10 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
-from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, UnknownEntry, install_command
+from worklog.errors import CompileFailed, NvrtcMissing, UnknownEntry, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
@@ -26,8 +27,8 @@ from worklog.kernel.resources import Widths, shared_widths
 from worklog.kernel.source import demangled, kernel_names, needs_sm_90a
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-# Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
-FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
+FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
+CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 # An option that makes NVRTC read no file.
@@ -76,13 +77,13 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     source that needs sm_90's own features is compiled for sm_90a.
 
     Raises CompileFailed with NVRTC's message, file, line and the source line, or after LIMIT_S seconds; UnknownEntry if
-    the source has no such kernel; BadSetting for an unknown architecture; NvrtcMissing.
+    the source has no such kernel; NvrtcMissing.
     """
-    if arch not in ARCHITECTURES:
-        raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
     library = Path(_nvrtc()._name)
-    own = "a" if needs_own_features(program, arch) else ""
-    options = (f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program))
+    own = "a" if arch == "sm_90" and needs_sm_90a(program.whole) else ""
+    # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
+    uncached = ("--no-cache",) if nvrtc_version() >= CACHES_SINCE else ()
+    options = (f"-arch={arch}{own}", *FIXED_OPTIONS, *uncached, *program.options, *of_nvidia(program))
     given = library, program.name, program.source, program.entry, options, dict(program.headers)
     order = json.dumps(given, default=str).encode()
 
@@ -117,7 +118,7 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
         )
     found = json.loads(made)
     if found["failed"]:
-        raise compile_error(program, found["log"] or found["failed"], file=program.name)
+        raise compile_error(program, found["log"] or found["failed"])
     if not found["symbol"]:
         raise _no_entry(program)
     return made
@@ -129,11 +130,6 @@ def _reads_files(program: Program) -> bool:
     known = sum(name in own for name in included(program.whole))
     options = (one for one in program.options if one.removeprefix("-include=") not in own)
     return program.whole.count("include") > known or not all(map(READS_NOTHING.match, options))
-
-
-def needs_own_features(program: Program, arch: str) -> bool:
-    """Whether its text names what is compiled for this very architecture only, as for sm_90a."""
-    return arch == "sm_90" and needs_sm_90a(program.whole)
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:
@@ -156,6 +152,30 @@ def nvrtc_version() -> tuple[int, int]:
     return major.value, minor.value
 
 
+def newer_than_the_driver() -> str | None:
+    """Why the driver can't load what NVRTC compiles, and what to do; None where it can, and without a driver: a driver
+    loads no code of a CUDA newer than its own major version. Raises NvrtcMissing.
+    """
+    driver, compiler = _driver_major(), nvrtc_version()[0]
+    if driver is None or compiler <= driver:
+        return None
+    install = f"pip install nvidia-cuda-nvrtc-cu{driver}"
+    return (
+        f"the driver runs CUDA {driver} and can't load what NVRTC {compiler} compiles: {install}, or update the driver"
+    )
+
+
+@cache
+def _driver_major() -> int | None:
+    """CUDA's major version of the driver; None without a driver."""
+    version = ctypes.c_int()
+    try:
+        nvidia_library("cuda").cuDriverGetVersion(ctypes.byref(version))
+    except (ImportError, RuntimeError):
+        return None
+    return version.value // 1000
+
+
 @cache
 def nvidia_library(name: str) -> ctypes.CDLL:
     """A library of NVIDIA's wheels, of a toolkit or, as "cuda", of the driver. Raises ImportError or RuntimeError where
@@ -167,7 +187,11 @@ def nvidia_library(name: str) -> ctypes.CDLL:
 
 
 def _nvrtc() -> ctypes.CDLL:
-    """Raises NvrtcMissing."""
+    """Of the driver's major version where its wheel is installed, else the newest. Raises NvrtcMissing."""
+    wheels = find_spec("nvidia")
+    for folder in wheels.submodule_search_locations or () if wheels else ():
+        for path in Path(folder).glob(f"*/lib/libnvrtc.so.{_driver_major()}"):
+            return ctypes.CDLL(str(path))
     try:
         return nvidia_library("nvrtc")
     except ImportError as error:
@@ -177,11 +201,10 @@ def _nvrtc() -> ctypes.CDLL:
         raise NvrtcMissing(f"cannot load NVRTC: {first_line}; install it with: {install_command()}") from error
 
 
-def compile_error(program: Program, log: str, *, file: str | None = None) -> CompileFailed:
+def compile_error(program: Program, log: str) -> CompileFailed:
     """The compiler's first error with the caller's file name, line and source text, then the whole log.
 
-    file: the source's name in the log (default: any, since CuPy compiles a copy under another name). NVRTC compiles the
-    entry's name on an extra line after the source; an error there is about the entry.
+    NVRTC compiles the entry's name on an extra line after the source; an error there is about the entry.
     """
     name, source, entry, log = program.name, program.source, program.entry, demangled(log)
     error = re.search(
@@ -202,7 +225,7 @@ def compile_error(program: Program, log: str, *, file: str | None = None) -> Com
                 f"{header[1]} is missing: it is in the wheels nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             )
             text += f"; install them with: {install_command('headers')}"
-    if file not in (None, error["file"]) or not 0 < number <= len(lines):
+    if error["file"] != name or not 0 < number <= len(lines):
         return CompileFailed(f"{error['file']}:{number}: {text}\n{log.strip()}")
     return CompileFailed(f"{name}:{number}: {text}\n    {lines[number - 1].strip()}\n{log.strip()}")
 

@@ -286,17 +286,12 @@ def compiled_library(solution: Solution, folder: Path, arch: str = "native") -> 
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(on_the_stream(solution.source), encoding="utf-8")
     options = [*(f"-I{one}" for one in solution.folders), *(f"-D{one}" for one in solution.define)]
-    nvcc(file, library, f"-arch={arch}", *options)
-    return library
-
-
-def nvcc(source: Path, library: Path, *options: str) -> None:
-    """Compile a file to a shared library. Raises CompileFailed with nvcc's message."""
-    shared = [*COMPILE_OPTIONS, "-O3", "-shared", "-Xcompiler", "-fPIC", *options, "-o", str(library), str(source)]
-    done = subprocess.run(["nvcc", *shared], capture_output=True, text=True, check=False)
+    command = ["nvcc", *COMPILE_OPTIONS, "-O3", "-shared", "-Xcompiler", "-fPIC", f"-arch={arch}", *options]
+    done = subprocess.run([*command, "-o", str(library), str(file)], capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).replace(f"{source.parent}/", "").strip()
-        raise CompileFailed(f"{source.name} does not compile with nvcc:\n{said}")
+        said = (done.stderr or done.stdout).replace(f"{folder}/", "").strip()
+        raise CompileFailed(f"{file.name} does not compile with nvcc:\n{said}")
+    return library
 
 
 class _Python(Ready):

@@ -36,7 +36,7 @@ class Shown:
 
 
 class Choice:
-    """The chosen kernel and shape, and the runs, the most trusted one first. Raises UnknownRung or BadShape."""
+    """The chosen kernel and shape, and the runs, the most trusted one first. Raises BadSetting or BadShape."""
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:
         self.runs = list(runs)
@@ -87,7 +87,7 @@ class Choice:
         return sorted(self.known_shapes() | {self.shape}, key=_by_work)
 
     def choose_kernel(self, kernel: str) -> None:
-        """Choose another kernel. Raises UnknownRung where it is neither known nor a rung."""
+        """Choose another kernel. Raises BadSetting where it is neither known nor a rung."""
         self.kernel = kernel if kernel in self.known_kernels() else rung(kernel).name
 
 

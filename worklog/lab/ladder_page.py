@@ -56,7 +56,7 @@ class Code:
 
 def source(name: str, *, comments: bool = False) -> Code:
     """A rung's body without comments, signature, assertions and final brace; with comments, the whole file. Raises
-    UnknownRung.
+    BadSetting.
     """
     text = rung(name).source
     if comments:
@@ -68,7 +68,7 @@ def source(name: str, *, comments: bool = False) -> Code:
 
 def diff(before: str | None, after: str, *, comments: bool = False, around: int = 0) -> Code:
     """The lines in which two rungs differ, with `around` unchanged lines above and below each change; "..." stands for
-    the lines in between. before: None compares with an empty file. Raises UnknownRung.
+    the lines in between. before: None compares with an empty file. Raises BadSetting.
     """
     earlier = () if before is None else source(before, comments=comments).lines
     later = source(after, comments=comments).lines

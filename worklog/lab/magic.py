@@ -131,7 +131,7 @@ def try_kernel(
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
-    Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
+    Raises CompileFailed, BadSetting, BadShape, NoGpu.
     """
     arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
     if wrong := next((word for word in words if word not in arguments), None):

@@ -45,7 +45,7 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
 
     A failed or skipped rung has a row with the reason. A user's kernels stand below the rungs, which are then drawn in
     a lighter colour. rung: the one that the title is about, in the accent instead of the user's kernels. Raises
-    NothingToDraw where nothing was measured at the size, UnknownRung, BadShape.
+    NothingToDraw where nothing was measured at the size, BadSetting, BadShape.
     """
     if rung is not None and rung not in {m.kernel for m in run.measurements}:
         known_rung(rung)

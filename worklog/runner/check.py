@@ -28,7 +28,7 @@ from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution
 from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
-from worklog.runner.emulated_time import LIMIT_S, TooSlow, require_time
+from worklog.runner.emulated_time import LIMIT_S, require_time
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import verdict_table
 
@@ -150,7 +150,7 @@ def check(
     the emulator may take for one seed, as estimated before; for a solution, after which no case starts. progress:
     called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
     before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    OutsideDomain, BadSetting, BadProblem, OutOfMemory, TooSlow.
+    BadShape, BadSetting, BadProblem, OutOfMemory.
     """
     live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
     if live and on == "emulated":
@@ -222,7 +222,7 @@ def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed:
         def within(done: int, total: int, doing: str) -> None:
             progress(done, total, doing)
             if not live and done and time.monotonic() - started > limit_s:
-                raise TooSlow(f"{done} of {total} cases took more than {limit_s:g} s: allow more with --limit")
+                raise BadSetting(f"{done} of {total} cases took more than {limit_s:g} s: allow more with --limit")
 
         return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=within)
 

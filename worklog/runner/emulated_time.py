@@ -14,7 +14,7 @@ import numpy as np
 
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.launch import LANES
-from worklog.errors import LaunchFailed, WorklogError
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel import Kernel, Subject
 from worklog.problem import Shape, spoken
 from worklog.runner.tasks import GATE_LAUNCHES
@@ -24,12 +24,8 @@ QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't 
 SHORT = 32  # K of the shorter launch
 
 
-class TooSlow(WorklogError):
-    """A check on the emulator would take longer than the user allows."""
-
-
 def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
-    """Raise TooSlow, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
+    """Raise BadSetting, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
     if math.isinf(limit_s) or (limit_s >= LIMIT_S and shape.flops <= QUICK.flops):
         return
     try:
@@ -37,7 +33,7 @@ def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
     except LaunchFailed:  # which the gate reports
         return
     if seconds > limit_s:
-        raise TooSlow(
+        raise BadSetting(
             f"the check of {kernel.name} at {shape} takes about {spoken(seconds)} on the emulator, more than "
             f"{spoken(limit_s)}: take a smaller size, or allow it with --limit {math.ceil(1.5 * seconds)}"
         )

@@ -42,7 +42,7 @@ def measure(
     against: further baselines beside cuBLAS: rungs or kernels, which take turns with each kernel in the same loop.
     A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
     one among this machine's runs).
-    Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape, BadSetting, OutOfMemory, and
+    Raises NoGpu where there is no CUDA device, BadSetting, BadShape, OutOfMemory, and
     BadRunFile for an `out` that exists or a folder that cannot be written, before anything is measured.
     """
     tasks, user_kernels = tasks_of(kernels, shapes, against=against)
@@ -273,8 +273,8 @@ def _after(found: Measurement, failure: Measurement) -> Measurement:
 def require_measurable(
     tasks: Sequence[Task], harness: Harness, user_kernels: Iterable[Kernel] = ()
 ) -> dict[str, Kernel]:
-    """Find every mistake in the tasks before anything is measured. Returns the user kernels by name. Raises BadSetting,
-    UnknownRung, OutsideDomain.
+    """Find every mistake in the tasks before anything is measured. Returns the user kernels by name. Raises BadSetting
+    and BadShape.
     """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")

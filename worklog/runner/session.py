@@ -66,11 +66,11 @@ class Session:
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def kernel(self, name: str) -> Kernel:
-        """The record of that name. Raises UnknownRung."""
+        """The record of that name. Raises BadSetting."""
         return self.user_kernels.get(name) or rung(name)
 
     def subject(self, name: str) -> Subject:
-        """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
+        """The kernel of that name, compiled once. Raises BadSetting or CompileFailed."""
         if name not in self._subjects:
             self._subjects[name] = self.kernel(name).load(self.device)
         return self._subjects[name]
@@ -220,7 +220,6 @@ def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
     stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
     if task.kernel != BASELINE:
         stated += session.kernel(task.kernel).remarks
-        stated += () if session.is_host_function(task.kernel) else session.device.remarks
     if session.is_host_function(task.kernel) and not _checks_each(used):
         stated.append(LAST_ONLY)
     if used.gate is not True:

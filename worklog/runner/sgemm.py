@@ -59,7 +59,7 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     of best was made on another GPU or driver. A process reads and compiles a rung's file once: restart it after
     editing the file.
 
-    Raises BadSetting and BadShape for arrays that it doesn't take, OutsideDomain, NoGpu, OutOfMemory, LaunchFailed.
+    Raises BadSetting and BadShape for arrays that the mode's kernel doesn't take, NoGpu, OutOfMemory, LaunchFailed.
     """
     if type(alpha) is not float or type(beta) is not float:
         alpha, beta = _number("alpha", alpha), _number("beta", beta)
