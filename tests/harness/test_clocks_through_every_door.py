@@ -42,7 +42,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for name in ("runner.measure", "gpu.device", "runner.timing"):
-        monkeypatch.setattr(f"worklog.{name}.require_gpu", lambda: None, raising=False)
+        monkeypatch.setattr(f"worklog.{name}.require_gpu", lambda *_: None, raising=False)
     for name in ("runner.session", "runner.check", "runner.sweep", "gpu.device"):
         monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
     for name, pretended in {

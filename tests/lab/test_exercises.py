@@ -11,11 +11,11 @@ import pytest
 
 import worklog
 from tests.helpers import PLAIN
+from tests.record.notebooks import sources
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
 from worklog.lab.exercises import EXERCISES
-from worklog.lab.notebooks import sources
 from worklog.runs.comparison import KNOWN, open_comparison
 
 FACTOR_2 = PLAIN.replace("alpha * acc :", "2.0f * alpha * acc :")

@@ -18,7 +18,7 @@ from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
 from worklog.runner import measure
-from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
+from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, at_one_clock, open_comparison
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us
@@ -37,7 +37,7 @@ def h200() -> Run:
 
 
 def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason(h200: Run) -> None:
-    for size in ARTICLE_SIZES:
+    for size in (*ABLATION_SIZES, 8192):
         for name in [rung.name for rung in LADDER] + [BASELINE]:
             (m,) = h200.select(name, Shape.of(size))
             if m.status == "skipped":
@@ -102,7 +102,7 @@ def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
 
 def test_cublas_against_itself_is_one_within_the_interval(h200: Run) -> None:
     """The A/A test of the whole path: a bias between the two sides of a pair would show here."""
-    for size in ARTICLE_SIZES:
+    for size in (*ABLATION_SIZES, 8192):
         (m,) = h200.select(BASELINE, Shape.of(size))
         assert m.ratio_low is not None and m.ratio_high is not None
         margin = 0.005  # the precision that sampling stops at

@@ -4,6 +4,7 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tests.virtual.device import VirtualBaseline
@@ -63,6 +64,9 @@ class VirtualSession(Session):
         """Measure on this GPU."""
         self.timeline, self.device = timeline, timeline.device  # type: ignore[assignment]
         self.gpu, self.calibration = card, calibration
+
+    def compile_ahead(self, tasks: Sequence[Task]) -> None:
+        """Nothing is compiled."""
 
     def require_memory(self, shape: Shape) -> None:
         """There is enough."""

@@ -111,6 +111,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
         for shape in {task.shape for task in tasks if task.shape}:
             session.require_memory(shape)
         say("ready", head=session.head(harness, notes))
+        session.compile_ahead(tasks)
         finished: list[Measurement] = []
         for done, task in enumerate(tasks):
             say("progress", done=done, doing=str(task))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from worklog.gate import timed as timed_stage
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_in_turn
 from worklog.harness.launch import blocked
-from worklog.kernel import Kernel, Subject, rung, tensor_operands
+from worklog.kernel import RUNGS, Kernel, Subject, rung, tensor_operands
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Loop, Pool, elements
@@ -74,6 +75,16 @@ class Session:
         if name not in self._subjects:
             self._subjects[name] = self.kernel(name).load(self.device)
         return self._subjects[name]
+
+    def compile_ahead(self, tasks: Sequence[Task]) -> None:
+        """Compile the tasks' rungs at once, each in a process of its own. One that doesn't compile is reported where it
+        is measured.
+        """
+        named = [(rung(task.kernel), task.problem) for task in tasks if task.kernel in (known.name for known in RUNGS)]
+        programs = {one.program for kernel, shape in named for one in kernel.at(shape, self.gpu.arch).passes}
+        with ThreadPoolExecutor() as pool:
+            for program in programs:
+                pool.submit(compile_cuda, program, self.gpu.arch)
 
     _pool: Pool | None = None
 

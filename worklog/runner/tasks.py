@@ -27,8 +27,7 @@ Changes = tuple[tuple[str, Any], ...]
 # what is being done. It may raise KeyboardInterrupt to stop the work.
 Progress = Callable[[int, int, str], None]
 BASELINE = "cuBLAS"
-ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
-ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
+ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
 GRID_SIZES = (256, 1024, 4096)
@@ -133,14 +132,13 @@ def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size, unknown: Collecti
     return unbiased + [Task(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
 
 
-def article_tasks() -> list[Task]:
-    """What the article's figures show: the ladder and cuBLAS, at the largest size only the last rung and cuBLAS, and
-    the ablation of three rungs. Hot times are in none of them.
+def article_tasks(unknown: Collection[str] = ()) -> list[Task]:
+    """What the article's figures show: the ladder and cuBLAS, and the ablation of three rungs. Hot times are in none of
+    them. unknown: as for ablation_tasks().
     """
-    (*sizes, largest), cold = ARTICLE_SIZES, (("hot_ms", 0.0),)
-    tasks = tasks_of(None, sizes, cold)[0] + tasks_of([LADDER[-1].name, BASELINE], largest, cold)[0]
+    tasks, _ = tasks_of(None, ARTICLE_SIZES, (("hot_ms", 0.0),))
     for name, of_ablation in ARTICLE_ABLATIONS.items():
-        tasks += [task for task in ablation_tasks(name, of_ablation) if task.pitfalls]
+        tasks += [task for task in ablation_tasks(name, of_ablation, unknown) if task.pitfalls]
     cancel = (("l2", "warm"), ("queue", False))  # in the README's first picture
     tasks.append(Task("vectorized", Shape.of(1024), cancel + ABLATION_SAMPLING))
     return sorted(tasks, key=lambda task: task.problem.flops)
