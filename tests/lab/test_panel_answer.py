@@ -136,7 +136,7 @@ def test_a_combination_that_failed_is_never_the_nearest() -> None:
 
 def test_the_shipped_grid_answers_every_combination_of_what_the_panel_promises_as_its_harness_read_it() -> None:
     """The article's four fixes, timer, queue, offset, statistic and gate, at three sizes and for three rungs."""
-    run = Run.load(recordings()["h200_grid"], origin="recorded")
+    run = Run.load(recordings("grid")["h100"], origin="recorded")
     held = Held(run)
     for m in run.measurements:
         found = held.read(m.kernel, m.problem, held.unbiased | m.changed)
@@ -181,7 +181,7 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choice.why_not_live() == "WORKLOG_SOURCE=recorded"
     monkeypatch.delenv("WORKLOG_SOURCE")
     assert choice.why_not_live() is None
-    monkeypatch.setattr(choice, "recordings", dict)
+    monkeypatch.setattr(choice, "recordings", lambda part: {})
     with pytest.raises(BadRunFile, match="worklog grid --out"):
         lab.panel_static()
 

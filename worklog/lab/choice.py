@@ -15,7 +15,7 @@ from worklog.plots import Chart
 from worklog.problem import Shape
 from worklog.runs import Run, Table, forced_source, new_path, open_run, recordings
 
-GRID = "h200_grid"
+GRID = "grid"
 Size = Shape | int | None
 
 
@@ -102,12 +102,12 @@ def grid_runs(given: Run | Path | None = None) -> list[Run]:
 
 def grid_run(given: Run | Path | None = None) -> Run:
     """The given run, else the recorded grid. Raises BadRunFile."""
-    if given is None and GRID not in recordings():
+    if given is None and not recordings(GRID):
         raise BadRunFile(
-            f"this installation has no recording {GRID}: reinstall gemm-worklog, or make one on a GPU with "
-            f"`worklog grid --out {GRID}.json` and pass it as run="
+            "this installation has no recording for the panel: reinstall gemm-worklog, or make one on a GPU with "
+            "`worklog grid --out grid.json` and pass it as run="
         )
-    return given if isinstance(given, Run) else open_run(given or recordings()[GRID])
+    return given if isinstance(given, Run) else open_run(given or [*recordings(GRID).values()][-1])
 
 
 def ladder_runs(given: Run | Path | None = None) -> list[Run]:

@@ -19,8 +19,8 @@ PRECISION = 0.005  # two readings of the same thing may differ by this much: sam
 SLOPE, SLOPE_HALF = -0.8, 0.2
 CLOCK_OFF = PRECISION / -SLOPE  # a clock this far off moves a time by PRECISION
 # Standard deviation of the logarithm of what a host clock reads, between measurements of one kernel at one size, in the
-# recording `h200_grid`: with a new recording it must be found again.
-HOST_SD = 0.26
+# recording `grid/h100`: with a new recording it must be found again.
+HOST_SD = 0.20
 
 
 class Timed(NamedTuple):
