@@ -18,8 +18,8 @@
 #
 # **New concepts:** the ladder, the gate, the harness, a run and its label.
 #
-# Every cell runs with and without a GPU. With a GPU, it measures. Without one, it takes the recording of an NVIDIA H200
-# that ships with the package. The label under each table and chart says which.
+# Every cell runs with and without a GPU. With a GPU, it measures. Without one, it takes recordings of an NVIDIA H200
+# and an H100 that ship with the package. The label under each table and chart says which.
 
 # %%
 import worklog
@@ -114,8 +114,8 @@ for pitfall in worklog.Harness.fixes():
 # ## 7. All pitfalls, two sizes
 #
 # The effect of a pitfall depends on the size, so a test of the harness at one size is not enough. `0` means that the
-# effect is smaller than the noise of the two measurements. The numbered rows are the article's. Under each name is the
-# result that the pitfall changes. The next notebook explains them one by one.
+# effect at one clock is smaller than the noise of the two measurements. The numbered rows are the article's. Under each
+# name is the result that the pitfall changes. The next notebook explains them one by one.
 
 # %%
 plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")

@@ -305,9 +305,9 @@ for kernels in (1, 2):
 # %% [markdown]
 # ### Where the code is, and what ran before
 #
-# In a loop with cuBLAS, we measured copies of one rung that differ in a comment. They should read the same. At 256, the
-# subject read 1 % faster than a copy among its baselines, in every process. **What we believed:** the place in the turn
-# decides, by what ran just before. Then we swapped the roles.
+# In one loop with cuBLAS, we measured copies of a rung that differ only in a comment. They should read the same. At
+# 256, one copy of `best` (5 µs) read up to 1 % faster than another. **What we believed:** the place in the turn
+# decides, by what ran just before. Then we swapped the roles: the subject became the baseline.
 #
 # **Predict:** if the role decides, which copy is faster after the swap? And if the copy decides?
 
@@ -337,10 +337,10 @@ def roles(placement):
 roles("fixed")
 
 # %% [markdown]
-# **What came:** the same copy is faster in both roles. So it isn't the order. It is where the code lies in memory, which
-# is decided when it is loaded. That effect is constant within a process, and an interval over launches can't see it. So
-# the harness loads short kernels again whenever it moves the buffers: the code lies elsewhere in each placement, and
-# the interval includes what that changes.
+# **What came:** the same copy of `best` is slower in both roles. So it isn't the order. It is where the code lies in
+# memory, which is decided when it is loaded. That effect is constant within a process, and an interval over launches
+# can't see it. So the harness loads short kernels again whenever it moves the buffers: the code lies elsewhere in each
+# placement, and the interval includes what that changes.
 
 # %%
 roles("varied")
@@ -391,8 +391,8 @@ def show(*settings):
 show("queue", "offset", "placement", "inputs")
 
 # %% [markdown]
-# The first two are larger for shorter kernels. `0` means that the effect is smaller than the noise of both
-# measurements. That holds for this machine only.
+# The first two are larger for shorter kernels. `0` means that the effect, at one clock, is smaller than the noise of
+# both measurements. That holds for this machine only.
 #
 # ## 9. Pitfalls that the article does not name: the comparison
 #

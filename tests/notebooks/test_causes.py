@@ -41,6 +41,34 @@ def cublas_us(m: Measurement) -> float:
     return float(np.median(m.samples["baseline_us"])) - RUN.calibration["offset_us"]
 
 
+def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role() -> None:
+    """A copy of `best` at 256 in either role, in each process; then with code that moves, all copies and roles."""
+    rows = json.loads(recordings("turns")["h100"].read_text(encoding="utf-8"))["roles"]
+    for process in range(3):
+        key = {"rung": "best", "size": 256, "placement": "fixed", "process": process}
+        of_process = [row for row in rows if key.items() <= row.items()]
+        for role, other, slower in (("subject", "baseline", min), ("baseline", "subject", max)):
+            pair = [row["ratio"] for row in of_process if (row[role], row[other]) == ("second", "first")]
+            assert slower(float(np.mean(pair)), 1.0) != 1.0, "the second copy is slower"
+    moved = [row for row in rows if row["placement"] == "varied"]
+    assert len(moved) == 432 and 0.93 < np.mean([row["low"] <= 1 <= row["high"] for row in moved]) < 0.99
+    groups = {(row["rung"], row["size"], row["subject"], row["baseline"]) for row in moved}
+    for group in groups:
+        ratios = [r["ratio"] for r in moved if (r["rung"], r["size"], r["subject"], r["baseline"]) == group]
+        assert abs(np.mean(ratios) - 1) < 0.0025, group
+
+
+def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the_code_back() -> None:
+    rows = json.loads(recordings("turns")["h100"].read_text(encoding="utf-8"))["after"]
+    slower = {(row["rung"], row["state"]): row["us"]["cuBLAS"] - row["us"]["its own code"] for row in rows}
+    clocks = [row["sm_mhz"]["cuBLAS"] / row["sm_mhz"]["its own code"] - 1 for row in rows]
+    assert slower["best", "as found"] > 0.25 and slower["best", "warm L2"] > 0.25, "of 5 µs; not by L2"
+    assert slower["warptiled", "as found"] > 0.1 and slower["warptiled", "warm L2"] > 0.1
+    for state in ("overwritten", "brought back"):
+        assert all(abs(slower[rung, state]) < 0.05 for rung in ("best", "shared", "warptiled"))
+    assert max(map(abs, clocks)) < 1e-3
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_from_2048_on(size: int) -> None:
     latency = RUN.calibration["cold_cycles"] - RUN.calibration["warm_cycles"]
