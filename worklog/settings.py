@@ -125,9 +125,7 @@ class Harness:
     stopping: str = "interval"
     graph_launches: int = 10
     hot_ms: float = 10.0
-    energy_s: float = 0.0
     sleep_ms: float = 0.0
-    cool_c: float = 0.0
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
@@ -238,9 +236,7 @@ SAMPLING = {
     ),
     "graph_launches": "launches in one graph (timer = graph), fewer of slow kernels",
     "hot_ms": "milliseconds of launches in a row for the hot time beside the cold one; 0 for none",
-    "energy_s": "seconds of launches in a row whose energy NVML counts; 0 for none, 1 is enough",
     "sleep_ms": "milliseconds that the host sleeps and the GPU idles before each sample",
-    "cool_c": "temperature in °C that is waited for before each measurement; 0 doesn't wait",
 }
 RANGES = {
     "precision": (1e-6, 0.999),
@@ -248,9 +244,7 @@ RANGES = {
     "budget_s": (1e-6, 1e9),
     "graph_launches": (1, 10_000),
     "hot_ms": (0, 1000),
-    "energy_s": (0, 60),
     "sleep_ms": (0, 60_000),
-    "cool_c": (0, 120),
 }
 # These change what is measured. The others change how, and the ablation sets all of them together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))

@@ -162,20 +162,6 @@ CASES = {
         placements=6,
         says=("warm-up: count:1", "placement: 6 instead of 9"),
     ),
-    # cooling and energy
-    "a GPU cools down": Case({"temperature": lambda now: 80.0 - now / 1e6}, {"cool_c": 60.0}),
-    "a GPU that stays hot": Case(
-        {"temperature": lambda now: 80.0},
-        {"cool_c": 60.0},
-        says=("cool_c: 80 °C after 120 s instead of 60 °C",),
-        device_s=130.0,
-    ),
-    "a GPU without an energy counter or a temperature": Case(
-        {"watts": None, "temperature": lambda now: None},
-        {"energy_s": 0.1, "cool_c": 50.0},
-        says=("cool_c: ", "energy: "),
-    ),
-    "which matter only where they are asked for": Case({"watts": None, "temperature": lambda now: None}),
 }
 
 

@@ -370,7 +370,7 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: plots.levels(runs.calibrated(fp32_tflops=None), COUNTED), "measured roofs"),
         (lambda: plots.levels(replace(full_run(), kernels={}), COUNTED), "rung with a tile"),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
-        (lambda: plots.energy(of(measured("naive"))), "--set energy_s=1"),
+        (lambda: plots.energy(of(measured("naive"))), "h200_power"),
         (lambda: plots.calibration(of(calibration={})), "no calibration on known lengths"),
         (lambda: plots.certificate(of(calibration={})), "no calibration on known lengths"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),

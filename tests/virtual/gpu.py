@@ -66,18 +66,12 @@ class VirtualGpu:
     event_slope: float = 1.0
     flush_evicts: bool = True
     seed: int = 0
-    watts: float | None = 400.0
-    temperature: Callable[[float], float | None] = lambda now: 40.0
 
     def __post_init__(self) -> None:
         self.device = VirtualDevice(self.machine)
         self.stream = self.device.stream
         self.cupti = VirtualCupti()
-        self.watch = SimpleNamespace(
-            reason=None,
-            energy_j=lambda: None if self.watts is None else self.watts * self.machine.host_now / 1e6,
-            celsius=lambda: self.temperature(self.machine.host_now),
-        )
+        self.watch = SimpleNamespace(reason=None)
         self.remarks: list[str] = []
         self.log: list[str] = []
         self.launches, self.moves = 0, -1

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -198,20 +198,6 @@ class ClockWatch:
     def reasons(self) -> int:
         """The mask of event reasons right now, 0 where NVML cannot be read."""
         return 0 if self.reason else int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
-
-    def energy_j(self) -> float | None:
-        """Joules since the driver was loaded; None where NVML counts none."""
-        return self._read(lambda nvml, handle: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
-
-    def celsius(self) -> float | None:
-        """Temperature of the GPU; None where NVML reads none."""
-        return self._read(lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-
-    def _read(self, reading: Callable[[Any, Any], float]) -> float | None:
-        try:
-            return None if self.reason else float(reading(self._nvml, self._handle))
-        except self._nvml.NVMLError:
-            return None
 
 
 def reason_names(mask: int) -> str:

@@ -13,10 +13,8 @@ The buffers' addresses matter too (the pitfall `placement`): they move to a new 
 so does the code of short kernels. The first launch in a placement counts like the others: the kernel that writes new
 inputs, or the copy that moves the old ones, has touched the same pages just before.
 
-Launches in a row give the hot time, as NVBench's batch measurement, and the energy of one launch. They follow each
-other without a flush, so they find in L2 what the one before left, and the end of one overlaps with the start of the
-next. NVML's energy counter advances only every few tens of milliseconds, so it is read around launches that last much
-longer.
+Launches in a row give the hot time, as NVBench's batch measurement. They follow each other without a flush, so they
+find in L2 what the one before left, and the end of one overlaps with the start of the next.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.launch import Launch, Partly, Witnessed, blocked, bracketed, launches_in, witnessed
-from worklog.runs import Energy, Sample
+from worklog.runs import Sample
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -50,8 +48,6 @@ MOST_IN_A_BATCH = 64
 # takes the host 2 µs or more; a launch of a library or of PyTorch may be hundreds, and a full queue would never drain.
 QUEUED_US = 1000.0
 LONGEST_US = 1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
-COOL_LIMIT_S, COOL_STEP_S = 120.0, 0.5
-BETWEEN_READS_US = 20_000.0
 
 Turns = list[list[Sample]]  # turn by turn, a sample of each launch
 
@@ -261,39 +257,3 @@ def host_us_of(timeline: CudaTimeline, launch: Launch) -> float:
     host_us = timeline.host_us() - started
     timeline.synchronize()
     return max(host_us, 1.0)
-
-
-def energy(timeline: CudaTimeline, launch: Launch, us: float, harness: Harness, remarks: list[str]) -> Energy | None:
-    """Launch in a row for energy_s seconds, and read the counter before and after. None if energy_s is 0, and, with a
-    remark, where NVML has no counter.
-    """
-    if not harness.energy_s:
-        return None
-    bare, count, launched = witnessed(launch).launch, max(1, round(BETWEEN_READS_US / max(us, 1.0))), 0
-    timeline.synchronize()
-    before, started = timeline.watch.energy_j(), timeline.host_us()
-    while timeline.host_us() - started < 1e6 * harness.energy_s:
-        for _ in range(count):
-            bare()
-        launched += count
-        timeline.synchronize()
-    after, seconds = timeline.watch.energy_j(), (timeline.host_us() - started) / 1e6
-    if before is None or after is None:
-        remarks.append("energy: NVML has no energy counter for this GPU")
-        return None
-    return Energy((after - before) / launched, (after - before) / seconds, timeline.watch.celsius())
-
-
-def cool_down(timeline: CudaTimeline, harness: Harness, remarks: list[str]) -> None:
-    """Wait until the GPU is as cool as the harness requires; a remark states it if the GPU didn't cool down in time."""
-    if not harness.cool_c:
-        return
-    waited = 0.0
-    while (now := timeline.watch.celsius()) is not None and now > harness.cool_c:
-        if waited >= COOL_LIMIT_S:
-            remarks.append(f"cool_c: {now:.0f} °C after {COOL_LIMIT_S:.0f} s instead of {harness.cool_c:g} °C")
-            return
-        timeline.pause(COOL_STEP_S)
-        waited += COOL_STEP_S
-    if now is None:
-        remarks.append("cool_c: NVML reads no temperature of this GPU")

@@ -21,8 +21,6 @@ from worklog.harness.batches import (
     Placements,
     Turns,
     batch_size,
-    cool_down,
-    energy,
     hot,
     take_batch,
 )
@@ -82,7 +80,6 @@ def time_in_turn(
     reading = Reading([[] for _ in launches])
     loop = _Loop(timeline, [*graphs] or launches, harness, size, offset_us, placements, reading)
     remarks, sides = reading.degradations, range(len(launches))
-    cool_down(timeline, harness, remarks)
     steady: Turns = []
     if harness.warmup != "none":
         steady = loop.warm_up()
@@ -104,8 +101,7 @@ def time_in_turn(
     rough = [float(np.median([sample.us for sample in loop.samples[side]])) for side in sides if loop.samples[side]]
     if len(rough) == len(launches):
         reading.hot = hot(timeline, loop.launches, rough, harness, offset_us)
-        reading.energy = energy(timeline, loop.launches[0], rough[0], harness, remarks)
-        if reading.hot or reading.energy:  # one more that is checked: a kernel may have stopped computing
+        if reading.hot:  # one more that is checked: a kernel may have stopped computing
             for launch in loop.launches:
                 launch()
             timeline.synchronize()

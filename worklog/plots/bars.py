@@ -70,14 +70,14 @@ def bars(
 
 
 def energy(run: Run, size: Size | None = None) -> Chart:
-    """Of each kernel at one size: the energy of a launch, the average power, and the operations for each joule, as far
-    as the run read the energy. Raises NothingToDraw, with the command, where it didn't.
+    """Of each kernel at one size: the energy of a launch, the average power, and the operations for each joule, of a
+    recording that holds the energy. Raises NothingToDraw for another run.
     """
     shape = shape_to_draw(run, size)
     watts = {m.kernel: m.watts for m in run.select(shape=shape) if m.joules and m.watts and m.us}
     joules = {m.kernel: m.joules for m in run.select(shape=shape) if m.kernel in watts and m.joules}
     if not joules:
-        raise NothingToDraw(f"the run read no energy at {shape}: `worklog run --size {shape} --set energy_s=1`")
+        raise NothingToDraw(f"the run read no energy at {shape}: the recording settings/h200_power has it")
     best = min(joules, key=joules.__getitem__)
     unit, scale = ("J", 1.0) if joules[best] > 0.1 else ("mJ", 1e3)
     columns = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -254,7 +254,6 @@ def _timed(
         **_columns(found.ratio, ratio_launches="launches", ratio_placement="placement", ratio_process="process"),
         **_columns(found.hot, hot_us="value", hot_low="low", hot_high="high"),
         **_columns(found.hot_ratio, hot_ratio="value"),
-        **({} if reading.energy is None else asdict(reading.energy)),
         overhead_us=event_overhead_us(used.as_dict(), calibration.as_dict()),
         tflops=found.tflops,
         of_ceiling=found.tflops and found.tflops / calibration.fp32_tflops,

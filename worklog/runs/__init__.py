@@ -32,12 +32,12 @@ from worklog.runs.run import (
     runs_dir,
     source_label,
 )
-from worklog.runs.samples import Energy, Reading, Sample, event_overhead_us, summarize
+from worklog.runs.samples import Reading, Sample, event_overhead_us, summarize
 from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
 
 __all__ = [
     "AGAINST", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "TOGETHER", "WIDTH", "Bar", "Cell",
-    "Comparison", "Date", "Difference", "Effect", "Energy", "Estimate", "Measurement", "Points", "Reading", "Run",
+    "Comparison", "Date", "Difference", "Effect", "Estimate", "Measurement", "Points", "Reading", "Run",
     "Sample", "Table", "Timed", "about", "bound", "cells", "claimed", "clock_in_words", "compare", "duration",
     "effect_in_words", "effects", "effects_frame", "effects_text",
     "estimate_of", "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median", "new_path",

@@ -256,7 +256,7 @@ def live_runs() -> list[Path]:
 
 
 def recordings(part: str = "") -> dict[str, Path]:
-    """Shipped runs by name, or the documents of a part: CHAPTERS, "grid", "sweeps", "peers", "intervals", "exploits"."""
+    """Shipped runs by name, or the documents of a part: CHAPTERS, "grid", "sweeps", "peers", "turns", ..."""
     folder = Path(str(resources.files("worklog"))) / "recordings" / part
     return {path.stem: path for path in sorted(folder.glob("*.json"))}
 

@@ -41,15 +41,6 @@ class Sample:
             )
 
 
-@dataclass(frozen=True)
-class Energy:
-    """Of one launch among many in a row: joules; watts, the average power; celsius, the temperature at the end."""
-
-    joules: float
-    watts: float
-    celsius: float | None
-
-
 @dataclass
 class Reading:
     """All samples, turn by turn, and what went wrong while they were taken. series: the subject's samples, then each
@@ -63,7 +54,6 @@ class Reading:
     warmup_launches: int = 0
     degradations: list[str] = field(default_factory=list)
     hot: list[list[float]] = field(default_factory=list)
-    energy: Energy | None = None
     kernels: list[int] = field(default_factory=list)
 
     @property
