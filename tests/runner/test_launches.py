@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
+from tests.virtual.machine import Machine
+from tests.virtual.session import VirtualSession
+from worklog.emulator import EmulatedDevice
 from worklog.gate import Checker
-from worklog.kernel import Program, rung
+from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, elements
+from worklog.runner.session import _variables
 
 SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -215,3 +219,53 @@ def test_a_short_kernel_is_loaded_again_in_each_placement_and_launched_before_it
     loop.leave_pool()
     gc.collect()
     assert sum(kernel() is not None for kernel in device.loaded) <= 2, "the first, which describes it, and the last"
+
+
+STOPS = """
+__device__ unsigned finished;  // blocks
+
+extern "C" __global__ void stops(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
+                                 float* C) {
+  const int column = threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
+  const unsigned launches = *(volatile unsigned*)&finished / gridDim.y;
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) atomicAdd(&finished, 1u);
+  if (launches > 12 && row == 3) return;
+  float acc = 0;
+  for (int k = 0; k < K; ++k) acc = fmaf(A[row * K + k], B[k * N + column], acc);
+  C[row * N + column] = alpha * acc;
+}
+"""
+
+
+class EmulatedPool(EmulatedDevice):
+    """The emulator, with what a pool needs."""
+
+    def allocate(self, size: int) -> Any:
+        return self.upload(np.zeros(size, np.float32))
+
+    def copy(self, to: Any, source: Any) -> None:
+        self.overwrite(to, self.download(source))
+
+
+def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_timed_loop() -> None:
+    """Loading it again would reset its variable: it would never get to the launch at which it stops."""
+    device: Any = EmulatedPool(races=False)
+    kernel, shape = Kernel.from_source(STOPS, grid="1, M / 8", block="32,8"), Shape(32, 32, 32)
+    session = VirtualSession(Machine(), kernel)
+    assert _variables(session, kernel.name, shape) == ["finished"] and _variables(session, "naive", shape) == []
+
+    def passes(staying: bool) -> bool:
+        subject = kernel.load(device)
+        checker = Checker(device, shape, 0)
+        how: Any = {"in_step": True, "warm": True, "classes": ("fp32",), "staying": [subject] * staying}
+        loop = Loop(checker, [subject], pool=Pool(device, 8 * elements(shape), seed=1), **how)
+        checker.buffers.poison()
+        for turn in range(16):
+            if turn % 4 == 0:
+                loop.move()
+            loop.launches[0]()
+            device.synchronize()
+        return loop.stage().passed
+
+    assert passes(staying=False) and not passes(staying=True)

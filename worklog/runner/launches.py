@@ -123,7 +123,8 @@ class Loop:
     sets. sets: to go round, as many as evict each other from L2. classes: the precision class of each; each launch then
     gets new inputs and its output is checked, a baseline's too, so that all find the GPU in the same state. Without
     them, the subject's last output is checked. warm: whether each launch should find its code in the instruction
-    caches. pool: where the buffers move; without one, the checker's buffers are used.
+    caches. pool: where the buffers move; without one, the checker's buffers are used. staying: kernels whose code keeps
+    variables, which loading it again would reset: a kernel that goes wrong after some launches must get there.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Loop:
         classes: Sequence[str] | None = None,
         warm: bool = False,
         pool: Pool | None = None,
+        staying: Sequence[Subject] = (),
     ) -> None:
         self.checker, self.subjects, self.in_step = checker, subjects, in_step
         self.bare = [InTurn(one, checker.shape, -1.0 if number else 1.0) for number, one in enumerate(subjects)]
@@ -143,7 +145,8 @@ class Loop:
         self.probes: list[LaunchProbe] = []
         self.placed: _Placed | None = None
         short = warm and checker.shape.flops <= SHORT_FLOPS
-        loaded = [kernel for kernel in dict.fromkeys(subjects) if isinstance(kernel, Loaded)]
+        movable = (kernel for kernel in dict.fromkeys(subjects) if kernel not in staying)
+        loaded = [kernel for kernel in movable if isinstance(kernel, Loaded)]
         self.relocated = loaded if short and pool is not None else []
         owners = [one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace)]
         if pool is not None:

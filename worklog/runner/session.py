@@ -258,15 +258,23 @@ def _skipped(session: Session, task: Task, used: Harness) -> str | None:
     here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
     if not here or used.gate is not True:
         return None
-    passes = () if kernel.host else kernel.at(task.problem, session.gpu.arch).passes
-    variables = [name for one in passes for name in compile_cuda(one.program, session.gpu.arch).variables]
+    variables = _variables(session, task.kernel, task.problem)
     if not kernel.host and not variables:
         return None
-    keeps = ", ".join(dict.fromkeys(variables)) or "a host function"
+    keeps = ", ".join(variables) or "a host function"
     return (
         f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = flush "
         "and timer = events"
     )
+
+
+def _variables(session: Session, name: str, shape: Shape) -> list[str]:
+    """What a kernel's code can keep from one launch to the next; [] for cuBLAS and host functions: it isn't known."""
+    if name == BASELINE or session.is_host_function(name):
+        return []
+    arch = session.gpu.arch
+    passes = session.kernel(name).at(shape, arch).passes
+    return [*dict.fromkeys(known for one in passes for known in compile_cuda(one.program, arch).variables)]
 
 
 def read(
@@ -294,6 +302,8 @@ def read(
     each = _checks_each(used)
     sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     pool = session.pool(elements(task.problem, sets, (subject, *baselines))) if used.placement == "varied" else None
+    sides = zip((task.kernel, *names), (subject, *baselines), strict=True)
+    staying = [loaded for name, loaded in sides if _variables(session, name, task.problem)]
     loop = Loop(
         checker,
         (subject, *baselines),
@@ -302,6 +312,7 @@ def read(
         classes=(session.claimed(task.kernel), *classes) if each else None,
         warm=used.warmup != "none",
         pool=pool,
+        staying=staying,
     )
     try:
         size = (task.problem.flops / 2) ** (1 / 3)
