@@ -7,8 +7,8 @@
 //          of a tile reads the first fragments of the next tile.
 // Why:     the latency of shared memory, about 30 clocks, is hidden by TM * TN multiply-adds, also
 //          at the barrier: at 4096, 7 to 8 % faster than autotuned with this tile, 128 x 128.
-// Costs:   registers for a second pair of fragments, TM + TN per thread, so 128 x 128 is the tile.
-//          autotuned at its own, 128 x 256, is faster. (Not by bank conflicts: 15 % in both.)
+// Costs:   registers for a second pair of fragments, up to TM + TN per thread. At 128 x 256, the
+//          tile of autotuned, it is 11 % slower; not by bank conflicts (15 % in both) or spills.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
