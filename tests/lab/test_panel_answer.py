@@ -280,6 +280,18 @@ def test_settings_that_were_measured_only_together_are_one_step() -> None:
     assert step.row[0] == "3 l2 + queue"
 
 
+def test_the_recorded_steps_have_whole_names_and_lines_from_each_to_the_next() -> None:
+    fixed = PanelChoice([choice.grid_run()])
+    for setting, joined in (("roof", 1), ("l2", 2)):  # as "placement + inputs", and with "+ gate"
+        fixed.all_naive()
+        fixed.choose(setting, unbiased_settings()[setting])
+        rows, steps = fixed.answer().rows, picture(fixed.answer()).axes[1]
+        names = [label.get_text() for label in steps.get_yticklabels()]
+        assert names == [row[0] for row in rows] and max(name.count(" + ") for name in names) == joined
+        starts = [line.get_xdata()[0] for line in steps.lines if line.get_linewidth() == 0.6]
+        assert starts == [row[3] for row in rows[:-1]]
+
+
 def test_what_moves_no_time_is_said_in_words() -> None:
     shares = answer(baseline="tf32", roof="bf16_datasheet")
     assert shares.steps == () and len(shares.changed) == 2 and not shares.whole.visible

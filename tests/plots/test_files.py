@@ -21,14 +21,16 @@ from PIL import Image, ImageColor
 from tests.plots import test_charts as charts
 from tests.plots.conftest import ablate, ladder_run, of
 from worklog.errors import WorklogError
+from worklog.lab.choice import grid_run
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
 from worklog.plots.figure import DARK, LIGHT, Drawing
+from worklog.runs.comparison import open_comparison
 from worklog.runs.run import Run
 
 NAMES = "headline", "ladder", "sizes", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS
 # These come with the package, from other sources than this run.
 SOURCES = dict.fromkeys(NAMES, "<GPU & Co>") | {"traffic": charts.EMULATED}
-SOURCES |= dict.fromkeys(("headline", "peers"), "recorded · NVIDIA H200")
+SOURCES |= {"headline": grid_run().label, "peers": open_comparison().label}
 ENDS = (".svg", ".png", "_dark.svg", "_dark.png")
 SVG = "{http://www.w3.org/2000/svg}"
 # Every SVG, and one PNG, since all of them are made in the same way.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = tuple[str, str, float, float, str]  # of the steps: name, role ("dot": one time only), from, to, and words
 # Inches: widths beside the controls, left and right of the steps; heights of the samples, a caption, a gap, a step.
-BESIDE_IN, LEFT_IN, RIGHT_IN, STRIP_IN, CAPTION_IN, GAP_IN, ROW_IN = 5.4, 1.25, 0.95, 1.15, 0.24, 0.12, 0.2
+BESIDE_IN, LEFT_IN, RIGHT_IN, STRIP_IN, CAPTION_IN, GAP_IN, ROW_IN = 5.4, 1.7, 0.95, 1.15, 0.24, 0.12, 0.2
 BAR_PT = 7
 WIDE = 3.0  # from this ratio between times on, the axis is logarithmic
 
@@ -107,7 +107,7 @@ def _steps(axes: Axes, rows: list[Row]) -> None:
     axes.minorticks_off()
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
-    for y, (_, role, before, after, words) in zip(places, rows, strict=True):
+    for y, previous, (_, role, before, after, words) in zip(places, [rows[0], *rows[:-1]], rows, strict=True):
         axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
         axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
         if role == "dot":
@@ -116,4 +116,4 @@ def _steps(axes: Axes, rows: list[Row]) -> None:
             colour = figure.LIGHT[role]
             axes.plot([before, after], [y, y], color=colour, linewidth=BAR_PT, solid_capstyle="butt", zorder=2)
         if y > places[0]:
-            axes.plot([before, before], [y - places[1] + places[0], y], color=MUTED, linewidth=0.6, zorder=1)
+            axes.plot([previous[3], before], [y - places[1] + places[0], y], color=MUTED, linewidth=0.6, zorder=1)

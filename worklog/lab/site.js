@@ -153,9 +153,9 @@ function panel(table) {
         )));
     }
 
+    // The number in large type, and the words before and after it in small type.
     function large(rate) {
-        const [number, unit] = rate.split(" ");
-        return [`${number} `, make("small", {}, unit)];
+        return rate.split(/([\d.]+)/).map((words, at) => (at % 2 ? words : make("small", {}, words)));
     }
 
     function bar(role, left, right) {
