@@ -219,6 +219,8 @@ def test_run_shows_rungs_from_the_recording() -> None:
     biased = json.loads(worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm", "--json").stdout)
     assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
     assert "1024 × 1024 × 1024, l2 = warm\n" in worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout
+    by_commas = [worklog("run", *words, "--size", "256").stdout for words in (["naive,", "CuBLAS"], ["naive, cublas,"])]
+    assert by_commas == [worklog("run", "naive", "cuBLAS", "--size", "256").stdout] * 2
 
 
 def test_a_new_kernel_passes_as_it_is() -> None:
@@ -249,6 +251,7 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
         ("20", "other", "20 is staged_rows"),
         ("27", "naive", "1 is naive"),
         ("27", "A b", "name"),
+        ("27", "2_rows", "name"),
     ):
         refused = typed("new", "--rung", number, name)
         assert refused.returncode == 2 and why in refused.stderr

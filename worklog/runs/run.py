@@ -157,7 +157,7 @@ class Run:
         """
         if m.sm_mhz is None:
             return None
-        off = m.sm_mhz / median(one.sm_mhz for one in self.measurements if one.sm_mhz) - 1
+        off = m.sm_mhz / median(other.sm_mhz for other in self.measurements if other.sm_mhz) - 1
         return off if abs(off) > CLOCK_OFF else None
 
     def _labelled(self, m: Measurement) -> Measurement:
@@ -318,8 +318,8 @@ def in_steps() -> Run:
     more samples; and of that one the kernels that they don't hold.
     """
     run, files = recorded_run(), [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    found = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
-    stepped = {kernel for kernel, _ in found}
-    own = [m for m in run.select() if (m.kernel, m.shape) in found or m.kernel not in stepped]
-    found |= {(m.kernel, m.shape): m for m in own}
-    return replace(run, measurements=sorted(found.values(), key=lambda m: m.problem))
+    chosen = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
+    stepped = {kernel for kernel, _ in chosen}
+    own = [m for m in run.select() if (m.kernel, m.shape) in chosen or m.kernel not in stepped]
+    chosen |= {(m.kernel, m.shape): m for m in own}
+    return replace(run, measurements=sorted(chosen.values(), key=lambda m: m.problem))
