@@ -255,6 +255,10 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
     ):
         refused = typed("new", "--rung", number, name)
         assert refused.returncode == 2 and why in refused.stderr
+    assert typed("new", "--rung", "27", "late").returncode == 0
+    records = (tmp_path / "worklog" / "kernel" / "rungs.py").read_text(encoding="utf-8")
+    fp32, tensor, early, late = map(records.index, ("\nFP32 = (", "\nTENSOR = (", '(20, "staged_rows"', '(27, "late"'))
+    assert fp32 < early < tensor < late, "each at the end of its ladder"
     (tmp_path / "kernels").rename(tmp_path / "worklog" / "_kernels")
     assert "checkout" in typed("new", "--rung", "27", "other").stderr
 

@@ -115,6 +115,8 @@ def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope: float, fi
     found = small_run(measurements=[first, second]).difference(first, second)
     assert found.log == approx(math.log(1.01) - fitted * math.log(1960 / 1980), abs=2e-5)
     assert found.clock == approx(1960 / 1980 - 1, abs=1e-5) and found.noise == approx(PRECISION, abs=1e-5)
+    by_host = small_run(measurements=[first, second], harness=Harness().but(timer="host").as_dict())
+    assert by_host.difference(first, second).noise > HOST_SD
 
 
 def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise() -> None:
