@@ -243,6 +243,7 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
     written = typed("new", "--rung", "20", "staged_rows")
     assert written.returncode == 0 and written.stdout.count("written: ") == 3, written.stderr
     entries = (tmp_path / "kernels" / "rungs.cuh").read_text(encoding="utf-8")
+    assert entries.index("RUNG == 20") < entries.index("#else")
     assert '#elif RUNG == 20\n#include "20_staged_rows.cu"\nconst Rung rung = {sgemm_staged_rows<32, 32>, ' in entries
     (tmp_path / "staged_rows").mkdir()  # a folder of that name isn't the kernel
     checked = typed("check", "staged_rows", "--on", "emulated", "--seed", "1")

@@ -112,7 +112,7 @@ def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
     require_measurable(tasks, Harness())
 
     runs = [run]
-    if run.origin == "recorded" and not all(held_by(run, task) for task in tasks):
+    if not all(held_by(run, task) for task in tasks):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
     known = {m.kernel for one in runs for m in one.measurements}
     if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
