@@ -273,9 +273,7 @@ def _after(found: Measurement, failure: Measurement) -> Measurement:
 def require_measurable(
     tasks: Sequence[Task], harness: Harness, user_kernels: Iterable[Kernel] = ()
 ) -> dict[str, Kernel]:
-    """Find every mistake in the tasks before anything is measured. Returns the user kernels by name. Raises BadSetting
-    and BadShape.
-    """
+    """The user kernels by name. Raises BadSetting and BadShape for each mistake, before anything is measured."""
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     own: dict[str, Kernel] = {}

@@ -77,9 +77,7 @@ class Session:
         return self._subjects[name]
 
     def compile_ahead(self, tasks: Sequence[Task]) -> None:
-        """Compile the tasks' rungs at once, each in a process of its own. One that doesn't compile is reported where it
-        is measured.
-        """
+        """Compile the tasks' rungs at once, each in its own process. An error is reported where a rung is measured."""
         named = [(rung(task.kernel), task.problem) for task in tasks if task.kernel in (known.name for known in RUNGS)]
         programs = {one.program for kernel, shape in named for one in kernel.at(shape, self.gpu.arch).passes}
         with ThreadPoolExecutor() as pool:

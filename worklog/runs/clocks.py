@@ -27,9 +27,7 @@ HOST_SD = 0.20
 
 @dataclass(frozen=True)
 class Timed:
-    """A time in microseconds, the samples that it comes from, the event overhead in them, and whether a host clock read
-    them.
-    """
+    """A time in microseconds, its samples, the event overhead in them, and whether a host clock read them."""
 
     time: Estimate
     samples: Reading

@@ -123,9 +123,7 @@ class Run:
 
     @property
     def unknown(self) -> list[str]:
-        """Settings of pitfalls that this run is older than: it was measured without their bias, and has no other
-        reading of them.
-        """
+        """Settings of pitfalls that this run is older than: it has no measurement with their bias."""
         return [g.setting for g in PITFALLS if self.harness and g.setting not in self.harness]
 
     def label_under(self, changed: Mapping[str, Any]) -> str:
@@ -152,9 +150,7 @@ class Run:
         return Timed(time, Reading.of_columns({"counts": [], **m.samples}), self.overhead_us(m), by == "host")
 
     def clock_off(self, m: Measurement) -> float | None:
-        """How far the measurement's SM clock is above the median of this run's, relative, where that is more than
-        CLOCK_OFF; else None.
-        """
+        """The measurement's SM clock over the median of this run's minus 1; None where it is within CLOCK_OFF."""
         if m.sm_mhz is None:
             return None
         off = m.sm_mhz / median(other.sm_mhz for other in self.measurements if other.sm_mhz) - 1
