@@ -4,6 +4,7 @@ what backs it.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from dataclasses import replace
@@ -30,9 +31,9 @@ from worklog.cli.readme import (
     rewrite,
 )
 from worklog.errors import WorklogError
-from worklog.kernel import RUNGS
+from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape
-from worklog.runs import CHAPTERS, Measurement, Run, recordings
+from worklog.runs import CHAPTERS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +149,16 @@ def test_what_the_first_numbers_compare_is_said_with_the_libraries_on_tensor_cor
     text = " ".join(pictures(at_4096()).split())
     assert f"TF32 reaches {tf32.tflops:.0f} TFLOP/s in the less precise class tf32" in text
     assert f"bf16x6 {bf16x6.tflops:.1f} in the class fp32" in text and "with the FP32 cores that cuBLAS uses" in text
+
+
+def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack() -> None:
+    run, text = recorded_run(), " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    shares = {m.kernel: 100 * (m.ratio or 0.0) for m in run.select(shape=Shape.of(256)) if m.kernel != "cuBLAS"}
+    blocks = {rung.name: math.prod(rung.blocks(Shape.of(256))) for rung in LADDER}
+    assert max(shares, key=shares.__getitem__) == "shared" and f"at {shares['shared']:.1f} % of cuBLAS" in text
+    assert f"with {blocks['shared']} blocks for {run.device['multiprocessors']} SMs" in text
+    later = [*blocks.values()][[*blocks].index("shared") + 1 :]
+    assert f"larger tiles, which give {min(later)} to {max(later)} blocks" in text
 
 
 def test_every_cell_links_to_what_backs_it() -> None:

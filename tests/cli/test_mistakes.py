@@ -72,7 +72,7 @@ def files(tmp_path: Path) -> dict[str, str]:
             rf"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax` checks",
         ),
         ("bench mine.py --problem softmax", f"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax`"),
-        ("run warptiled --against torch", "--against needs a live measurement"),
+        ("run warptiled --against Torch,Naive", "--against needs a live measurement"),
         ("sweep tiles_2d --axis BM=64 --set l2=warm", "--set needs a live measurement"),
         ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
         # Names, sizes, settings and launches

@@ -219,6 +219,8 @@ def test_run_shows_rungs_from_the_recording() -> None:
     biased = json.loads(worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm", "--json").stdout)
     assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
     assert "1024 × 1024 × 1024, l2 = warm\n" in worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout
+    by_commas = [worklog("run", *words, "--size", "256").stdout for words in (["naive,", "CuBLAS"], ["naive, cublas,"])]
+    assert by_commas == [worklog("run", "naive", "cuBLAS", "--size", "256").stdout] * 2
 
 
 def test_a_new_kernel_passes_as_it_is() -> None:
@@ -241,6 +243,7 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
     written = typed("new", "--rung", "20", "staged_rows")
     assert written.returncode == 0 and written.stdout.count("written: ") == 3, written.stderr
     entries = (tmp_path / "kernels" / "rungs.cuh").read_text(encoding="utf-8")
+    assert entries.index("RUNG == 20") < entries.index("#else")
     assert '#elif RUNG == 20\n#include "20_staged_rows.cu"\nconst Rung rung = {sgemm_staged_rows<32, 32>, ' in entries
     (tmp_path / "staged_rows").mkdir()  # a folder of that name isn't the kernel
     checked = typed("check", "staged_rows", "--on", "emulated", "--seed", "1")
@@ -249,9 +252,14 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
         ("20", "other", "20 is staged_rows"),
         ("27", "naive", "1 is naive"),
         ("27", "A b", "name"),
+        ("27", "2_rows", "name"),
     ):
         refused = typed("new", "--rung", number, name)
         assert refused.returncode == 2 and why in refused.stderr
+    assert typed("new", "--rung", "27", "late").returncode == 0
+    records = (tmp_path / "worklog" / "kernel" / "rungs.py").read_text(encoding="utf-8")
+    fp32, tensor, early, late = map(records.index, ("\nFP32 = (", "\nTENSOR = (", '(20, "staged_rows"', '(27, "late"'))
+    assert fp32 < early < tensor < late, "each at the end of its ladder"
     (tmp_path / "kernels").rename(tmp_path / "worklog" / "_kernels")
     assert "checkout" in typed("new", "--rung", "27", "other").stderr
 

@@ -436,6 +436,7 @@ def test_a_share_is_of_the_peak_of_the_datapath(
         ({"flops": 8 * 10**8}, ""),
         ({"reads": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds is above the memory's peak, 16:"),
         ({"reads": 64 * MIB, "writes": 64 * MIB + 7 * 10**5}, ""),
+        ({"reads": 1, "writes": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds"),
     ],
 )
 def test_a_rate_that_no_datapath_reaches_gets_a_remark(gpu: VirtualGpu, work: dict[str, int], above: str) -> None:

@@ -203,22 +203,26 @@ class CodeInPlaces(NumpyDevice):
         return kernel
 
 
-@pytest.mark.parametrize(("warm", "codes"), [(True, 4), (False, 1)])
-def test_a_short_kernel_is_loaded_again_in_each_placement_and_launched_before_its_time(warm: bool, codes: int) -> None:
+@pytest.mark.parametrize(("warm", "long", "codes"), [(True, 0, 4), (True, 1, 1), (False, 0, 1)])
+def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_their_time(
+    warm: bool, long: int, codes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worklog.runner.launches.SHORT_FLOPS", SHAPE.flops - long)
     device: Any = CodeInPlaces()
     checker = Checker(device, SHAPE, 0)
-    subject = rung("naive").load(device)
-    loop = Loop(checker, [subject], in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
+    both = [rung("naive").load(device) for _ in ("subject", "baseline")]
+    loop = Loop(checker, both, in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
     for _ in range(3):
         loop.move()
-        loop.launches[0]()
+        for launch in loop.launches:
+            launch()
         device.synchronize()
-        assert device.ran[-1] == len(device.loaded) - 1
-        assert not warm or device.ran.count(device.ran[-1]) == 2, "a first launch may load a module"
-    assert len(device.loaded) == codes and all(kernel() for kernel in device.loaded)
+        assert device.ran[-2:] == [len(device.loaded) - 2, len(device.loaded) - 1]
+        assert codes == 1 or all(device.ran.count(code) == 2 for code in device.ran[-2:]), "a first launch may load"
+    assert len(device.loaded) == 2 * codes and all(kernel() for kernel in device.loaded)
     loop.leave_pool()
     gc.collect()
-    assert sum(kernel() is not None for kernel in device.loaded) <= 2, "the first, which describes it, and the last"
+    assert sum(kernel() is not None for kernel in device.loaded) <= 4, "the first, which describes it, and the last"
 
 
 STOPS = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pytest import approx
 
@@ -12,6 +14,7 @@ from tests.virtual.session import GPU, PEAK_TFLOPS, VirtualSession, measure
 from worklog.gate.after_timing import fp32_roof
 from worklog.gpu.peaks import Peaks
 from worklog.problem import Shape
+from worklog.runs import Measurement
 
 PEAKS = Peaks(GPU, GPU.sm_clock_mhz)
 
@@ -44,6 +47,12 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, de
     assert found.status == ("refused" if "missing" in detail else "measured")
     stage = next(stage for stage in found.verdict["stages"] if stage["name"] == "plausible")  # type: ignore[index]
     assert detail in stage["detail"] and stage["passed"] == (found.status == "measured")
+
+
+def test_without_a_known_peak_of_tensor_cores_no_rate_is_called_impossible() -> None:
+    work = Measurement("mine", None, "measured", flops=10**12)
+    cards = [replace(GPU, compute_capability=version) for version in ((9, 0), (9, 9))]
+    assert [bool(Peaks(card, GPU.sm_clock_mhz).impossible(1.0, work)) for card in cards] == [True, False]
 
 
 def test_the_roof_is_the_peak_over_the_least_number_of_products() -> None:

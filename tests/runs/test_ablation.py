@@ -12,9 +12,10 @@ from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.tasks import ablation_tasks
 from worklog.runs.ablation import effect_in_words, effects, effects_text
+from worklog.runs.clocks import PRECISION
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS
+from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
 
 SIZE = Shape.of(1024)
 OFFSET = 3.0
@@ -51,8 +52,12 @@ def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
     effect = effect_of("l2", measurement(UNBIASED_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
     assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
-    other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, ratio=0.1, ratio_low=0.1, ratio_high=0.1)
-    effect = effect_of("baseline", other_baseline)
+    other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, ratio=0.1, ratio_low=0.099, ratio_high=0.101)
+    unbiased = measurement(UNBIASED_US, ratio_low=0.78, ratio_high=0.82)
+    [effect] = [
+        e for e in effects(Run({}, {}, measurements=[unbiased, other_baseline]), "warptiled") if e.setting == "baseline"
+    ]
+    assert effect.noise == approx(PRECISION + 0.025 + 0.01)
     assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))
 
 
@@ -75,6 +80,9 @@ def test_biased_settings_that_were_measured_together_have_a_row() -> None:
     assert effect_of("article", measurement(10.0, four)).factor == approx(6.0)
     every = {g.setting: g.biased[0] for g in PITFALLS if g.setting in HOW_ONE_MEASURES}
     assert effect_of("all", measurement(5.0, every)).factor == approx(12.0)
+    warm = run(measurement(10.0, {name: value for name, value in four.items() if name != "l2"}))
+    warm.harness = Harness().but(l2="warm").as_dict()
+    assert "article" in [effect.setting for effect in effects(warm, "warptiled")], "the run's own bias is in both"
 
 
 @pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %"), (1.004, "0")])

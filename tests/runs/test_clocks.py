@@ -19,7 +19,7 @@ from worklog.lab.panel_answer import PanelChoice
 from worklog.plots import headline
 from worklog.problem import Shape
 from worklog.runs.ablation import effects, effects_text
-from worklog.runs.clocks import CLOCK_OFF, HOST_SD, PRECISION, Timed, compare
+from worklog.runs.clocks import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, Timed, compare, fitted_slope
 from worklog.runs.estimates import about
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, recordings
@@ -100,10 +100,13 @@ def test_the_clocks_difference_is_a_column_of_the_effects() -> None:
 
 
 def with_clock(us: float, mhz: float, slope: float = -1.0, known: bool = True) -> Measurement:
-    """40 samples whose clock drifts by 0.5 % around `mhz`, and a time that follows it."""
+    """40 samples whose clock drifts by 0.5 % around `mhz`, and a time that follows it; 2 that don't count; and 30 µs of
+    event overhead in each.
+    """
     drift = 1 + 0.0025 * np.sin(np.arange(40))
-    samples = {"us": (us * drift**slope).tolist(), "sm_mhz": (mhz * drift).tolist() if known else [None] * 40}
-    return replace(measured("a", us=us), us_low=us, us_high=us, samples=samples | {"counts": [1] * 40}, overhead_us=0.0)
+    times, clocks = [*(30 + us * drift**slope), 9 * us, 9 * us], [*(mhz * drift), mhz / 2, mhz / 2]
+    samples = {"us": times, "sm_mhz": clocks if known else [None] * 42, "counts": [1] * 40 + [0, 0]}
+    return replace(measured("a", us=us), us_low=us, us_high=us, samples=samples, overhead_us=30.0)
 
 
 @pytest.mark.parametrize(("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)])
@@ -112,18 +115,36 @@ def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope: float, fi
     found = small_run(measurements=[first, second]).difference(first, second)
     assert found.log == approx(math.log(1.01) - fitted * math.log(1960 / 1980), abs=2e-5)
     assert found.clock == approx(1960 / 1980 - 1, abs=1e-5) and found.noise == approx(PRECISION, abs=1e-5)
+    by_host = small_run(measurements=[first, second], harness=Harness().but(timer="host").as_dict())
+    assert by_host.difference(first, second).noise > HOST_SD
 
 
 def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise() -> None:
     rng = np.random.default_rng(1)
     first, second = (with_clock(us, mhz) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0)))
-    noisy = [replace(m, samples=m.samples | {"us": rng.normal(m.us, 3.0, 40).tolist()}) for m in (first, second)]
+    noisy = [replace(m, samples=m.samples | {"us": rng.normal(m.us, 3.0, 42).tolist()}) for m in (first, second)]
     run = small_run(measurements=noisy)
     found, same = run.difference(*noisy), run.difference(noisy[0], noisy[0])
     assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
     assert found.noise == approx(PRECISION + 0.2 * 20 / 1980, abs=1e-5) and same.noise == approx(PRECISION)
     unknown = [with_clock(us, 1980.0, known=False) for us in (100.0, 101.0)]
     assert run.difference(*unknown)[::2] == (approx(math.log(1.01)), None), "as read"
+
+
+def test_the_assumed_slope_and_its_doubt_are_those_of_the_pairs_that_determine_theirs() -> None:
+    slopes = list[float]()
+    for run in (recorded("h200"), recorded("grid/h100")):
+        for first, second in (pair for found in pairs(run).values() for pair in found):
+            difference = run.difference(first, second)
+            if abs(difference.clock or 0.0) > 1e-5:
+                read = math.log((second.us or 0.0) / (first.us or 0.0))
+                slopes.append((read - difference.log) / math.log1p(difference.clock or 0.0))
+    fitted = [slope for slope in slopes if slope != approx(SLOPE, abs=1e-6)]
+    assert (len(fitted), len(slopes)) == (31, 233)
+    assert [min(fitted), max(fitted)] == approx([-1.0, -0.66], abs=0.005)
+    assert abs(np.array(fitted) - SLOPE).max() <= SLOPE_HALF + 1e-6
+    line = ([np.array([0.0, 0.01]), np.zeros(1)], [np.array([0.0, -0.007]), np.zeros(1)])
+    assert fitted_slope(*line) == (approx(-0.7), math.inf), "two samples of one group give a slope without a half-width"
 
 
 def test_on_a_gpu_whose_clock_drifts_no_false_effect_is_found_and_a_true_one_of_1_percent_is() -> None:

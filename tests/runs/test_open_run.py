@@ -17,7 +17,7 @@ from worklog import plots
 from worklog.cli.commands import main
 from worklog.errors import BadRunFile, WorklogError
 from worklog.runs import run as runs
-from worklog.runs.run import live_runs, new_path, open_run, recordings, runs_dir
+from worklog.runs.run import live_runs, new_path, newest_run, open_run, recorded_run, recordings, runs_dir
 from worklog.settings import Harness
 
 EXAMPLES = Path(__file__).parents[2] / "notebooks" / "examples"
@@ -92,6 +92,7 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None)
     assert worklog.results("warptiled", 1024, l2="warm").label.endswith("2026-11-24")
     assert worklog.results(["naive", "warptiled"], 1024).origin == "recorded", "one run for a comparison"
     assert worklog.ablate("warptiled", 1024).origin == "recorded"
+    assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, "the article's first"
     for asked, origin in (
         ({}, "live"),
         ({"size": 4096}, "recorded"),

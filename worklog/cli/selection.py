@@ -44,9 +44,11 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
     kernel takes.
     """
     named = {record.name: record.name for record in RUNGS} | {BASELINE.lower(): BASELINE}
-    listed = [part.strip() for word in words for part in ([word] if Path(word).exists() else word.split(","))]
+    listed: list[str] = []
+    for word in words:
+        listed += [word] if Path(word).exists() else word.strip(" ,").split(",")
     found: list[str | Kernel] = []
-    for word in listed:
+    for word in map(str.strip, listed):
         if word.lower() in named:
             found.append(named[word.lower()])
         else:
@@ -72,10 +74,10 @@ def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
     for word in filter(None, (word.strip() for word in words.split(","))):
         if word.lower() == BASELINE.lower():
             continue
-        if word == TORCH:
+        if word.lower() == TORCH:
             found.append(Kernel.from_function(PRODUCT))
-        elif word in rungs:
-            found.append(word)
+        elif word.lower() in rungs:
+            found.append(word.lower())
         elif Path(word.partition(":")[0]).exists():
             found.append(kernel_of(word, launch))
         else:

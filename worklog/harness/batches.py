@@ -84,7 +84,7 @@ def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
     "balanced": Williams' design (1949): within turns, each launch follows each other one equally often. Where possible,
     the one that ends a turn begins the next. Two launches alternate. "fixed": one order for all turns.
     """
-    if turns == "fixed" or launches == 1:
+    if turns == "fixed":
         return [[*range(launches)]]
     zigzag = [-(place // 2) - 1 if place % 2 else place // 2 for place in range(launches)]
     rows = [[(first + step) % launches for step in zigzag] for first in range(launches)]

@@ -63,7 +63,7 @@ def new_rung(number: int, name: str) -> list[Path]:
     if kernels.name != "kernels":
         raise BadSetting("--rung needs a checkout of worklog, and this is an installed package: clone the repository")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise BadSetting(f"cannot name a rung {name!r}: take lower-case letters, digits and _")
+        raise BadSetting(f"cannot name a rung {name!r}: start with a-z, then take a-z, 0-9 and _")
     for known in RUNGS:
         if known.number == number or known.name == name:
             raise BadSetting(f"rung {known.number} is {known.name} already: take another number and name")

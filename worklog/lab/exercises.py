@@ -175,7 +175,7 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
     if rule.accepted:
         found = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
         if any(finding.is_error for finding in checked.findings):
-            found += ". The emulator finds this from the addresses: its results are right, so no comparison of them can"
+            found += ". The emulator finds this from the addresses. The results are right: comparing them can't find it"
         return Graded(True, found, checked.label)
     hint = "a wrong factor near 1, or one missing term of many, gives a small error"
     return _not_yet(f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)

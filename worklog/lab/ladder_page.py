@@ -155,9 +155,9 @@ class Climb(Choice):
             return ""
         if before is None or not before.us:
             return f"{name} has no time at {self.shape} to compare with"
-        found = self.run.difference(now, before)
-        factor = 1 + found.off
-        if not found.visible:
+        difference = self.run.difference(now, before)
+        factor = 1 + difference.off
+        if not difference.visible:
             return f"as fast as {name}, within the noise of both"
         return f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"
 

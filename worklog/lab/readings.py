@@ -100,6 +100,7 @@ class Held:
 
     def __init__(self, run: Run) -> None:
         self.run, self.unbiased = run, unbiased_settings(run)
+        self._known = [g for g in LAUNCHES if g.setting not in run.unknown]
         self._found: dict[tuple[Any, ...], Measurement] = {}
         self._by_gate: dict[tuple[Any, ...], Measurement] = {}
         self._readings: dict[tuple[Any, ...], Reading] = {}
@@ -111,7 +112,7 @@ class Held:
                 self._by_gate.setdefault((*key, made["gate"]), m)
 
     def _changed(self, settings: Settings) -> dict[str, Value]:
-        chosen = ((g, settings[g.setting]) for g in LAUNCHES if g.setting not in self.run.unknown)
+        chosen = ((g, settings[g.setting]) for g in self._known)
         return {g.setting: value for g, value in chosen if value not in (g.unbiased, self.unbiased[g.setting])}
 
     def _key(self, settings: Settings) -> frozenset[tuple[str, Value]]:

@@ -1,8 +1,7 @@
 """The buffers that timed launches read and write: they take turns and move through one pool of device memory.
 
 The pool is allocated once and is much larger than the buffers, so placements differ in their offsets and in the
-physical pages below them. A new placement allocates no buffers. Short kernels are loaded again in each placement, since
-their times depend on where their code lies, too.
+physical pages below them. In each placement, short kernels are loaded again: their times depend on the code's place.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Pool:
 
 Buffers = tuple[Any, Any, Any]
 Sets = list[tuple[Any, ...]]  # A, B and a C for each subject
-# More work than this takes so long that the time to fetch the kernel's code doesn't show, nor where the code lies.
+# With more work, the time to fetch a kernel's code doesn't show; where it lies was recorded up to here (turns/h100).
 SHORT_FLOPS = 2 * 1024**3
 UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 

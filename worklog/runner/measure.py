@@ -65,12 +65,8 @@ def ablate(
     """
     if live_wanted():
         return carry_out(ablation_tasks(kernel, shapes), harness or Harness(), progress=progress, out=out)
-
-    def tasks(run: Run) -> list[Task]:
-        return ablation_tasks(kernel, shapes, run.unknown)
-
-    run = newest_run(lambda run: all(held_by(run, task) for task in tasks(run)))
-    return recorded(tasks(run), run)
+    run = newest_run(lambda run: all(held_by(run, task) for task in ablation_tasks(kernel, shapes, run.unknown)))
+    return recorded(ablation_tasks(kernel, shapes, run.unknown), run)
 
 
 def results(
@@ -112,7 +108,7 @@ def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
     require_measurable(tasks, Harness())
 
     runs = [run]
-    if run.origin == "recorded" and not all(held_by(run, task) for task in tasks):
+    if not all(held_by(run, task) for task in tasks):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
     known = {m.kernel for one in runs for m in one.measurements}
     if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
@@ -273,9 +269,7 @@ def _after(found: Measurement, failure: Measurement) -> Measurement:
 def require_measurable(
     tasks: Sequence[Task], harness: Harness, user_kernels: Iterable[Kernel] = ()
 ) -> dict[str, Kernel]:
-    """Find every mistake in the tasks before anything is measured. Returns the user kernels by name. Raises BadSetting
-    and BadShape.
-    """
+    """The user kernels by name. Raises BadSetting and BadShape for each mistake, before anything is measured."""
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     own: dict[str, Kernel] = {}

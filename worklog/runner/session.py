@@ -77,9 +77,7 @@ class Session:
         return self._subjects[name]
 
     def compile_ahead(self, tasks: Sequence[Task]) -> None:
-        """Compile the tasks' rungs at once, each in a process of its own. One that doesn't compile is reported where it
-        is measured.
-        """
+        """Compile the tasks' rungs at once, each in its own process. An error is reported where a rung is measured."""
         named = [(rung(task.kernel), task.problem) for task in tasks if task.kernel in (known.name for known in RUNGS)]
         programs = {one.program for kernel, shape in named for one in kernel.at(shape, self.gpu.arch).passes}
         with ThreadPoolExecutor() as pool:
@@ -272,9 +270,8 @@ def _variables(session: Session, name: str, shape: Shape) -> list[str]:
     """What a kernel's code can keep from one launch to the next; [] for cuBLAS and host functions: it isn't known."""
     if name == BASELINE or session.is_host_function(name):
         return []
-    arch = session.gpu.arch
-    passes = session.kernel(name).at(shape, arch).passes
-    return [*dict.fromkeys(known for one in passes for known in compile_cuda(one.program, arch).variables)]
+    kernel, arch = session.kernel(name).at(shape, session.gpu.arch), session.gpu.arch
+    return [*dict.fromkeys(known for part in kernel.passes for known in compile_cuda(part.program, arch).variables)]
 
 
 def read(

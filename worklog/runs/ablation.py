@@ -40,9 +40,9 @@ class Effect:
     setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
     article's four together, "all" for everything that touches the time. value: the biased value. unbiased, biased: the
     number that the pitfall `corrupts`, by the unbiased and the biased setting; a biased TFLOP/s of a median is that at
-    the clock of the unbiased measurement. noise: see worklog.runs.clocks; 0 for an effect computed from the unbiased
-    samples. label: of the unbiased measurement. clock: how far the biased measurement's SM clock is above the unbiased
-    one's, relative: an effect can act through the clock. None if that isn't known.
+    the clock of the unbiased measurement. noise: of times, see worklog.runs.clocks; of ratios, PRECISION and both
+    half-widths; 0 for an effect computed from the unbiased samples. label: of the unbiased measurement. clock: the
+    biased SM clock over the unbiased one minus 1, since an effect can act through it; None if it isn't known.
     """
 
     kernel: str
@@ -116,9 +116,9 @@ def _readings(
     """
 
     def at_one_clock(m: Measurement) -> tuple[float, float, float | None]:
-        found = run.difference(unbiased, m)
-        there = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
-        return there / (1 + found.off), found.noise, found.clock
+        difference = run.difference(unbiased, m)
+        in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
+        return in_unbiased_time / (1 + difference.off), difference.noise, difference.clock
 
     for pitfall in PITFALLS:
         m = measured.get(frozenset([pitfall.setting]))
@@ -130,11 +130,11 @@ def _readings(
             if pitfall.setting == "warmup":
                 # The cold start as it usually happens: the first launch is the time. A median ignores it.
                 cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
-                first, noise = _summary(run, m, statistic="first").tflops, PRECISION + _half(unbiased, "us")
-                yield cold, "none", first, noise, None
+                noise = PRECISION + unbiased.relative_half_width("us")
+                yield cold, "none", _summary(run, m, statistic="first").tflops, noise, None
             number, noise, clock = at_one_clock(m)
             if pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
-                number, noise = m.ratio, PRECISION + _half(unbiased, "ratio") + _half(m, "ratio")
+                number, noise = m.ratio, PRECISION + sum(of.relative_half_width("ratio") for of in (unbiased, m))
             yield pitfall, m.changed[pitfall.setting], number, noise, clock
     own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
     for settings, (name, title) in TOGETHER.items():
@@ -146,12 +146,6 @@ def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
     """The measurement's samples under the unbiased settings but for the changed ones."""
     calibration: dict[str, Any] = {"offset_us": 0.0, **run.calibration}
     return summarize(Reading.of_columns(m.samples), Harness().but(**changed).as_dict(), calibration, m.problem.flops)
-
-
-def _half(m: Measurement, name: str) -> float:
-    """The relative half-width of the interval of its time ("us") or ratio; 0 if it isn't known."""
-    middle, low, high = (getattr(m, name + end) for end in ("", "_low", "_high"))
-    return 0.0 if not middle or None in (low, high) else float(high - low) / 2 / middle
 
 
 def effect_in_words(effect: Effect) -> str:

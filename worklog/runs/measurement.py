@@ -202,6 +202,11 @@ class Measurement:
 
     _repr_html_ = tables.measurement_html
 
+    def relative_half_width(self, name: str) -> float:
+        """Half of the 95 % interval of its time ("us") or ratio over the value; 0 if it isn't known."""
+        middle, low, high = (getattr(self, name + end) for end in ("", "_low", "_high"))
+        return 0.0 if not middle or None in (low, high) else float(high - low) / 2 / middle
+
     def __repr__(self) -> str:
         return tables.facts(self).text()
 

@@ -123,9 +123,7 @@ class Run:
 
     @property
     def unknown(self) -> list[str]:
-        """Settings of pitfalls that this run is older than: it was measured without their bias, and has no other
-        reading of them.
-        """
+        """Settings of pitfalls that this run is older than: it has no measurement with their bias."""
         return [g.setting for g in PITFALLS if self.harness and g.setting not in self.harness]
 
     def label_under(self, changed: Mapping[str, Any]) -> str:
@@ -152,12 +150,10 @@ class Run:
         return Timed(time, Reading.of_columns({"counts": [], **m.samples}), self.overhead_us(m), by == "host")
 
     def clock_off(self, m: Measurement) -> float | None:
-        """How far the measurement's SM clock is above the median of this run's, relative, where that is more than
-        CLOCK_OFF; else None.
-        """
+        """The measurement's SM clock over the median of this run's minus 1; None where it is within CLOCK_OFF."""
         if m.sm_mhz is None:
             return None
-        off = m.sm_mhz / median(one.sm_mhz for one in self.measurements if one.sm_mhz) - 1
+        off = m.sm_mhz / median(other.sm_mhz for other in self.measurements if other.sm_mhz) - 1
         return off if abs(off) > CLOCK_OFF else None
 
     def _labelled(self, m: Measurement) -> Measurement:
@@ -318,8 +314,8 @@ def in_steps() -> Run:
     more samples; and of that one the kernels that they don't hold.
     """
     run, files = recorded_run(), [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    found = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
-    stepped = {kernel for kernel, _ in found}
-    own = [m for m in run.select() if (m.kernel, m.shape) in found or m.kernel not in stepped]
-    found |= {(m.kernel, m.shape): m for m in own}
-    return replace(run, measurements=sorted(found.values(), key=lambda m: m.problem))
+    chosen = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
+    stepped = {kernel for kernel, _ in chosen}
+    own = [m for m in run.select() if (m.kernel, m.shape) in chosen or m.kernel not in stepped]
+    chosen |= {(m.kernel, m.shape): m for m in own}
+    return replace(run, measurements=sorted(chosen.values(), key=lambda m: m.problem))

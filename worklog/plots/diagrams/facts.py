@@ -58,7 +58,7 @@ def headline(run: Run) -> Facts:
     found = cancels(run)
     kernel = [m.us or 0.0 for m in found]
     cublas = [(m.us or 0.0) * (m.ratio or 0.0) for m in found]
-    halves = [((m.ratio_high or 0.0) - (m.ratio_low or 0.0)) / 2 / (m.ratio or 1.0) for m in found]
+    halves = [m.relative_half_width("ratio") for m in found]
     facts: dict[str, Any] = {"both_ratio": about(100 * (found[-1].ratio or 0.0), halves[-1], "{:.1f}".format)}
     for name, (correct, warm, both), (first, _, last) in (("kernel", kernel, (0.0,) * 3), ("cublas", cublas, halves)):
         for when, us, half in (("correct", correct, first), ("both", both, last)):
