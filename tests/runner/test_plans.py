@@ -58,9 +58,11 @@ def test_the_grid_takes_at_most_eight_minutes_on_the_recorded_gpu() -> None:
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    planned = article_tasks(recorded_run().unknown)
+    planned = article_tasks()
     tasks = [task for task in planned if held_by(recorded_run(), task)]
-    assert len(set(planned)) == len(planned) == len(tasks) + 1, "one of the headline's is in the grid's recording"
+    missing = [task.pitfalls for task in planned if task not in tasks]
+    assert len(set(planned)) == len(planned) and {"l2": "warm", "queue": False} in missing, "it is in the grid's"
+    assert all(biased.keys() & {*recorded_run().unknown} for biased in missing if len(biased) != 2)
     run = recorded(tasks, holding(tasks))
     used = [Harness().but(**dict(task.changed)) for task in article_tasks()]
     assert {one.hot_ms for one in used} == {0} and {one.most_samples for one in used if not one.biased()} == {2000}

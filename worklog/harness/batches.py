@@ -79,10 +79,8 @@ class Placements:
 
 
 def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
-    """In which order the launches take a turn, for as many turns as it takes until the orders repeat.
-
-    "balanced": Williams' design (1949): within turns, each launch follows each other one equally often. Where possible,
-    the one that ends a turn begins the next. Two launches alternate. "fixed": one order for all turns.
+    """The order of the launches in each turn, until the orders repeat. "balanced": Williams' design (1949): within
+    turns, each follows each other one equally often, and where possible the last of a turn is the first of the next.
     """
     if turns == "fixed":
         return [[*range(launches)]]

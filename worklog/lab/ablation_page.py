@@ -12,7 +12,7 @@ from worklog.lab.readings import NotRecorded
 from worklog.plots import Chart, ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.problem import Shape
-from worklog.runs import Bar, Cell, Effect, Run, Table, clock_in_words
+from worklog.runs import Bar, Cell, Effect, Run, Table, clock_in_words, older
 
 COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise", "SM clock")
 
@@ -53,7 +53,7 @@ class AblationChoice(Choice):
         run, found = self.found()
         what, visible = f"{self.kernel} at {self.shape}", sum(in_words(e) != "0" for e in found)
         title = f"{what}: each pitfall alone, at one clock; orange inflates the result, blue deflates it"
-        table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
+        table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label, *older(run)])
         said = f"{what}: {visible} of {len(found)} effects are larger than the noise"
         return Shown([said], [table], self.chart())
 

@@ -23,7 +23,7 @@ from worklog.plots.figure import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, P
 from worklog.plots.page import a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.problem import Shape
-from worklog.runs import TOGETHER, Effect, Run, about, effect_in_words, effects
+from worklog.runs import TOGETHER, Effect, Run, about, effect_in_words, effects, older
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
@@ -113,7 +113,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     width = max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST)
     below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
     under, body = figure.line_height(BODY_PT, len(below)), HEAD + height + BELOW
-    footer = [run.full_label]
+    footer = [run.full_label, *older(run)]
     new = page(f"ablation_{kernel}", _finding(kernel, shown), subtitle, footer, alt, body + under, width)
     new.lines(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
     bottom = new.body_bottom + under + BELOW

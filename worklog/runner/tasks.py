@@ -119,9 +119,8 @@ def tasks_of(
 
 
 def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()) -> list[Task]:
-    """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken. What only
-    changes the arithmetic on samples (statistic, offset, roof) is computed from the unbiased ones. unknown: settings
-    that the run is older than.
+    """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken; the others
+    (statistic, offset, roof) are computed from the unbiased samples. unknown: settings that the run is older than.
     """
     known = [g for g in PITFALLS if g.setting not in unknown]
     biased: list[Changes] = [((g.setting, g.biased[0]),) for g in known if g.resampled]
@@ -132,13 +131,11 @@ def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size, unknown: Collecti
     return unbiased + [Task(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
 
 
-def article_tasks(unknown: Collection[str] = ()) -> list[Task]:
-    """What the article's figures show: the ladder and cuBLAS, and the ablation of three rungs. Hot times are in none of
-    them. unknown: as for ablation_tasks().
-    """
+def article_tasks() -> list[Task]:
+    """What the article's figures show: the ladder with cuBLAS, and the ablation of three rungs, without hot times."""
     tasks, _ = tasks_of(None, ARTICLE_SIZES, (("hot_ms", 0.0),))
     for name, of_ablation in ARTICLE_ABLATIONS.items():
-        tasks += [task for task in ablation_tasks(name, of_ablation, unknown) if task.pitfalls]
+        tasks += [task for task in ablation_tasks(name, of_ablation) if task.pitfalls]
     cancel = (("l2", "warm"), ("queue", False))  # in the README's first picture
     tasks.append(Task("vectorized", Shape.of(1024), cancel + ABLATION_SAMPLING))
     return sorted(tasks, key=lambda task: task.problem.flops)

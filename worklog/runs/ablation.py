@@ -180,6 +180,12 @@ def effects_text(run: Run, kernel: str) -> str:
     rows = []
     for names, found_at in lines.items():
         cells = [effect_in_words(found_at[size]) if size in found_at else "–" for size in sizes]
-        rows.append((*names, *cells, clock_in_words([e.clock for e in found_at.values() if e.clock])))
+        rows.append((*names, *cells, clock_in_words([e.clock for e in found_at.values() if e.clock is not None])))
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
-    return Table(title, ("  pitfall", "number", *map(str, sizes), "SM clock"), rows).text()
+    columns = "  pitfall", "number", *map(str, sizes), "SM clock"
+    return Table(title, columns, rows, notes=older(run)).text()
+
+
+def older(run: Run) -> list[str]:
+    """The remark on pitfalls that this run is older than."""
+    return [f"not in this run: {', '.join(run.unknown)}, which counts as unbiased"] if run.unknown else []
