@@ -340,7 +340,8 @@ roles("fixed")
 # **What came:** the same copy of `best` is slower in both roles. So it isn't the order. It is where the code lies in
 # memory, which is decided when it is loaded. That effect is constant within a process, and an interval over launches
 # can't see it. So the harness loads short kernels again whenever it moves the buffers: the code lies elsewhere in each
-# placement, and the interval includes what that changes.
+# placement, and the interval includes what that changes. cuBLAS, host functions and kernels whose code keeps variables
+# stay where they are.
 
 # %%
 roles("varied")
