@@ -12,13 +12,14 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
 from tests.virtual.machine import Machine
-from tests.virtual.session import VirtualSession
+from tests.virtual.session import QUICK, VirtualSession
 from worklog.emulator import EmulatedDevice
 from worklog.gate import Checker
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, elements
-from worklog.runner.session import _variables
+from worklog.runner.session import _variables, read
+from worklog.runner.tasks import Task
 
 SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -273,3 +274,20 @@ def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_t
         return loop.stage().passed
 
     assert passes(staying=False) and not passes(staying=True)
+
+
+def test_a_session_tells_the_loop_which_kernels_keep_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, shape, told = Kernel.from_source(STOPS, grid="1, M / 8", block="32,8"), Shape(32, 32, 32), list[Any]()
+    session = VirtualSession(Machine(), kernel)
+    subject: Any = NumpySubject(session.device, correct)  # type: ignore[arg-type]
+    subject.kernels = lambda shape: 1
+    session._subjects[kernel.name] = subject
+
+    def noting(*arguments: Any, **how: Any) -> Loop:
+        told.append(how["staying"])
+        return Loop(*arguments, **how)
+
+    monkeypatch.setattr("worklog.runner.session.Loop", noting)
+    for against in ("cuBLAS", kernel.name):
+        read(session, Task(kernel.name, shape), QUICK, [against])
+    assert told == [[subject], [subject, subject]]

@@ -42,8 +42,8 @@ def measure(
     against: further baselines beside cuBLAS: rungs or kernels, which take turns with each kernel in the same loop.
     A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
     one among this machine's runs).
-    Raises NoGpu where there is no CUDA device, BadSetting, BadShape, OutOfMemory, and
-    BadRunFile for an `out` that exists or a folder that cannot be written, before anything is measured.
+    Raises NoGpu where there is no CUDA device, BadSetting, BadShape, OutOfMemory, and BadRunFile for an `out` that
+    exists or a folder that cannot be written, before anything is measured.
     """
     tasks, user_kernels = tasks_of(kernels, shapes, against=against)
     return carry_out(tasks, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)

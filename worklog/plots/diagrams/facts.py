@@ -54,7 +54,7 @@ def cancels(run: Run) -> list[Measurement]:
 
 
 def headline(run: Run) -> Facts:
-    """The README's first picture: two mistakes that cancel in a kernel's time and not in its share of cuBLAS."""
+    """The README's first picture: two mistakes that mostly cancel in a kernel's time, not in its share of cuBLAS."""
     found = cancels(run)
     kernel = [m.us or 0.0 for m in found]
     cublas = [(m.us or 0.0) * (m.ratio or 0.0) for m in found]
