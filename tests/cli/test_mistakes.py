@@ -55,6 +55,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("ablate tiles_2d --size 256", "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
         ("ablate shared", "shared at 256 with clocks=ignored is not in the recorded run at any size: take naive, "),
         ("run naive --set l2=rotate", "--set needs a live measurement"),
+        ("run naive --set timer=graph --set l2=warm", "--set needs a live measurement"),
         ("run naive --out new.json", "--out needs a live measurement"),
         ("ablate naive --out new.json", "--out needs a live measurement"),
         *(

@@ -10,7 +10,7 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,13 +259,14 @@ def progress_bar() -> Iterator[Progress]:
         bar.stop()
 
 
-def live_wanted(harness: Harness, out: Path | None = None, *, against: bool = False) -> bool:
-    """Whether to measure; otherwise the recording is shown, and --out, --set and --against raise BadSetting."""
+def live_wanted(harness: Harness, out: Path | None = None, against: bool = False, known: Collection[str] = ()) -> bool:
+    """Whether to measure; if not, --out, --against and --set of a setting that is not `known` raise BadSetting."""
     from worklog.runner import measure as bench
 
     if bench.live_wanted():
         return True
-    for option, given in (("--out", out is not None), ("--set", harness != Harness()), ("--against", against)):
+    changed = any(value != getattr(Harness, name) for name, value in harness.as_dict().items() if name not in known)
+    for option, given in (("--out", out is not None), ("--set", changed), ("--against", against)):
         if given:
             raise BadSetting(f"{option} needs a live measurement, and there is no GPU here: omit it")
     return False

@@ -100,8 +100,7 @@ def run(
     rungs = [kernel for kernel in chosen or () if isinstance(kernel, str)]
     of_the_user = len(rungs) < len(chosen or ())
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    unrecorded = harness.but(**{name: getattr(Harness(), name) for name in biased})
-    if of_the_user or output.live_wanted(unrecorded, out, against=bool(baselines)):
+    if of_the_user or output.live_wanted(harness, out, against=bool(baselines), known=biased):
         with output.progress_bar() as progress:
             measured = bench.measure(chosen, sizes, harness=harness, against=baselines, progress=progress, out=out)
     else:
