@@ -4,7 +4,6 @@ from worklog.gpu.clock_lock import clocks_as_requested, switchable_clocks
 from worklog.gpu.device import (
     THROTTLING,
     ClockWatch,
-    Gpu,
     bus_id,
     gpu,
     gpu_reason,
@@ -17,6 +16,6 @@ from worklog.gpu.device import (
 from worklog.gpu.peaks import DATAPATHS, Peaks
 
 __all__ = [
-    "DATAPATHS", "THROTTLING", "ClockWatch", "Gpu", "Peaks", "bus_id", "clocks_as_requested", "gpu", "gpu_reason",
+    "DATAPATHS", "THROTTLING", "ClockWatch", "Peaks", "bus_id", "clocks_as_requested", "gpu", "gpu_reason",
     "reason_names", "require_gpu", "software", "switchable_clocks", "tool", "visible_to_a_child",
 ]  # fmt: skip

@@ -13,18 +13,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worklog import __version__
 from worklog.errors import NoGpu, install_command
 
-# FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
-# throughput).
-FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
-FP32_LANES_SINCE_8_6 = 128
+if TYPE_CHECKING:
+    from worklog.runs.gpu import Gpu
 
 # NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
 EVENT_REASONS = {
@@ -39,53 +36,6 @@ EVENT_REASONS = {
     0x100: "display clocks",
 }
 THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One CUDA device as its driver describes it. Clocks in MHz (the highest the driver states), memory in bytes."""
-
-    name: str
-    compute_capability: tuple[int, int]
-    multiprocessors: int
-    l2_bytes: int
-    memory_bytes: int
-    sm_clock_mhz: float
-    memory_clock_mhz: float
-    memory_bus_bits: int
-    driver: str
-
-    @property
-    def arch(self) -> str:
-        """As in sm_90."""
-        return "sm_" + "".join(map(str, self.compute_capability))
-
-    @property
-    def fp32_peak_tflops(self) -> float:
-        """SMs x FP32 lanes x 2 (a multiply and an add) x clock."""
-        lanes = FP32_LANES.get(self.compute_capability, FP32_LANES_SINCE_8_6)
-        return self.multiprocessors * lanes * 2 * self.sm_clock_mhz / 1e6
-
-    @property
-    def memory_peak_gbs(self) -> float:
-        """Memory clock x 2 (double data rate) x bus width, in GB/s."""
-        return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
-
-    @classmethod
-    def of(cls, recorded: dict[str, Any]) -> Gpu:
-        """From what as_dict() wrote into a run file. Raises BadRunFile."""
-        from worklog.runs import read_part  # imported here: whether there is a GPU is known without NumPy
-
-        return read_part(cls, recorded, "device")
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a run file, the peaks included."""
-        return {
-            **asdict(self),
-            "compute_capability": list(self.compute_capability),
-            "fp32_peak_tflops": self.fp32_peak_tflops,
-            "memory_peak_gbs": self.memory_peak_gbs,
-        }
 
 
 @cache
@@ -141,6 +91,8 @@ def _current(number: int) -> Gpu:
     """The current CUDA device, which has this number: another one may be current at the next call."""
     import cupy
     import pynvml
+
+    from worklog.runs.gpu import Gpu  # here: whether there is a GPU is known without NumPy
 
     properties = cupy.cuda.runtime.getDeviceProperties(number)
     sm_clock, memory_clock, driver = properties["clockRate"] / 1e3, properties["memoryClockRate"] / 1e3, "unknown"

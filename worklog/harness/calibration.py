@@ -29,101 +29,10 @@ AA_FLOPS = 3e9  # tens of microseconds: long beside the event overhead, short en
 AA_PAIRS = 128
 LAUNCHES, LAUNCH_ROUNDS = 64, 9
 CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts as cached
-STILL_CACHED = 0.02  # share of such reads after a flush that works: noise
 FFMA_STEPS = 2048
 COPY_BYTES = 2**30
 READ_ROUNDS = 64
 BAR = 24  # characters for the largest allowed error
-
-
-@dataclass(frozen=True)
-class KnownLengths:
-    """Of kernels of known length, what their median readings exceed each length by, and the smallest step between two
-    readings. Microseconds.
-    """
-
-    over_us: dict[float, float]
-    tick_us: float = 0.0
-
-    @property
-    def offset_us(self) -> float:
-        """The event overhead: the median over the lengths."""
-        return float(np.median([*self.over_us.values()]))
-
-    @property
-    def slope(self) -> float:
-        """Microseconds read per true microsecond beyond the overhead. Errors are assumed to grow with the length."""
-        known, over = np.array([*self.over_us.items()]).T
-        return float(np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0])
-
-    @property
-    def error_us(self) -> dict[float, float]:
-        """The error at each length after the overhead is subtracted."""
-        return {known: over - self.offset_us for known, over in self.over_us.items()}
-
-    @property
-    def worst_us(self) -> float:
-        """The largest error, with its sign."""
-        return max(self.error_us.values(), key=abs)
-
-    @property
-    def within_tolerance(self) -> bool:
-        """Whether the error at every length is allowed."""
-        return all(abs(error) <= allowed_us(known) for known, error in self.error_us.items())
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What the harness measured about itself. Microseconds, TFLOP/s, GB/s.
-
-    offset_us: event overhead. offset_spread_us: largest disagreement of the overhead between the known lengths. slope:
-    microseconds read per true one beyond the overhead. tick_us: smallest step between two readings. fp32_tflops:
-    multiply-adds alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays
-    in L2. sm_mhz: clock during the FP32 ceiling. aa_ratio and its 95 % interval: a kernel against itself. launch_us:
-    host time per launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush. still_cached: share of
-    the reads after a flush that were as quick as from L2.
-    """
-
-    offset_us: float
-    offset_spread_us: float
-    offset_by_length_us: dict[str, float]
-    tick_us: float
-    fp32_tflops: float
-    copy_gbs: float
-    l2_gbs: float
-    sm_mhz: float
-    slope: float
-    aa_ratio: float
-    aa_low: float
-    aa_high: float
-    launch_us: float
-    warm_cycles: float
-    cold_cycles: float
-    still_cached: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a run file."""
-        return asdict(self)
-
-    @property
-    def remarks(self) -> list[str]:
-        """What a result must state about the harness: tolerances that it exceeds on this machine."""
-        found = []
-        if not self.lengths.within_tolerance:
-            found.append(f"harness: kernels of known length are read up to {self.lengths.worst_us:+.2f} µs wrong")
-        if not self.flush_evicts:
-            found.append(f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2")
-        return found
-
-    @property
-    def flush_evicts(self) -> bool:
-        """Whether reads after a flush are slower, and almost none as quick as from L2."""
-        return self.still_cached <= STILL_CACHED and self.cold_cycles > self.warm_cycles
-
-    @property
-    def lengths(self) -> KnownLengths:
-        """The readings of known lengths."""
-        return KnownLengths({float(known): over for known, over in self.offset_by_length_us.items()}, self.tick_us)
 
 
 def calibrate(timeline: CudaTimeline) -> Calibration:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
 from worklog.runs.clocks import PRECISION, clock_in_words
-from worklog.runs.estimates import WIDE, about, rounded
+from worklog.runs.estimates import WIDE, Estimate, about, rounded
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.runs.samples import Reading, Summary, summarize
-from worklog.runs.tables import Table
+from worklog.runs.samples import Summary, summarize
+from worklog.runs.table import Table
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def effects(run: Run, kernel: str) -> list[Effect]:
     """All effects on one kernel whose two numbers are positive and finite, sizes ascending, pitfalls in the table's
     order. Raises NothingToDraw if the run has no ablation of it.
     """
-    found: list[Effect] = []
+    known: list[Effect] = []
     mine = [m for m in run.measurements if m.kernel == kernel and m.status == "measured"]
     for shape in sorted({m.problem for m in mine if m.changed}, key=lambda s: s.flops):
         here = [m for m in mine if m.problem == shape]
@@ -101,11 +101,11 @@ def effects(run: Run, kernel: str) -> list[Effect]:
         for pitfall, value, biased, noise, clock in _readings(run, unbiased, {frozenset(m.changed): m for m in here}):
             words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
             both = numbers[pitfall.corrupts] or 0.0, biased or 0.0
-            found.append(Effect(kernel, astuple(shape), *words, *both, noise, unbiased.label, clock))
-    found = [e for e in found if e.unbiased > 0 and 0 < e.biased < math.inf]
-    if not found:
+            known.append(Effect(kernel, astuple(shape), *words, *both, noise, unbiased.label, clock))
+    known = [e for e in known if e.unbiased > 0 and 0 < e.biased < math.inf]
+    if not known:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
-    return found
+    return known
 
 
 def _readings(
@@ -123,18 +123,18 @@ def _readings(
     for pitfall in PITFALLS:
         m = measured.get(frozenset([pitfall.setting]))
         if not pitfall.resampled:
-            found = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
-            number = found.of_peak if pitfall.setting == "roof" else found.tflops
+            summary = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
+            number = summary.of_peak if pitfall.setting == "roof" else summary.tflops
             yield pitfall, pitfall.biased[0], number, 0.0, 0.0
         elif m is not None:
             if pitfall.setting == "warmup":
                 # The cold start as it usually happens: the first launch is the time. A median ignores it.
                 cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
-                noise = PRECISION + unbiased.relative_half_width("us")
+                noise = PRECISION + _half(unbiased.time)
                 yield cold, "none", _summary(run, m, statistic="first").tflops, noise, None
             number, noise, clock = at_one_clock(m)
             if pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
-                number, noise = m.ratio, PRECISION + sum(of.relative_half_width("ratio") for of in (unbiased, m))
+                number, noise = m.ratio, PRECISION + _half(unbiased.first) + _half(m.first)
             yield pitfall, m.changed[pitfall.setting], number, noise, clock
     own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
     for settings, (name, title) in TOGETHER.items():
@@ -144,8 +144,11 @@ def _readings(
 
 def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
     """The measurement's samples under the unbiased settings but for the changed ones."""
-    calibration: dict[str, Any] = {"offset_us": 0.0, **run.calibration}
-    return summarize(Reading.of_columns(m.samples), Harness().but(**changed).as_dict(), calibration, m.problem.flops)
+    return summarize(m.samples, Harness().but(**changed).as_dict(), run.offset_us, m.flops)
+
+
+def _half(estimate: Estimate | None) -> float:
+    return estimate.relative_half_width if estimate else 0.0
 
 
 def effect_in_words(effect: Effect) -> str:

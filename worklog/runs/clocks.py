@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worklog.runs.estimates import NORMAL, SHORTEST_US, Estimate, Values
-from worklog.runs.samples import Reading
+from worklog.runs.samples import Samples
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
 # By how many percent a time grows with a clock 1 % higher, and the half-width, where the samples don't determine it:
@@ -30,7 +30,7 @@ class Timed:
     """A time in microseconds, its samples, the event overhead in them, and whether a host clock read them."""
 
     time: Estimate
-    samples: Reading
+    samples: Samples
     overhead_us: float
     by_host: bool
 
@@ -42,9 +42,8 @@ class Timed:
     @cached_property
     def logs(self) -> tuple[Values, Values]:
         """Logarithms of the clocks and of the times of the samples that count and have a clock."""
-        known = [sample for sample in self.samples.subject if sample.counts and sample.sm_mhz > 0]
-        times = np.array([sample.us for sample in known]) - self.overhead_us
-        return np.log([sample.sm_mhz for sample in known]), np.log(np.maximum(times, SHORTEST_US))
+        clocks, us = self.samples.clocked()
+        return np.log(clocks), np.log(np.maximum(np.array(us) - self.overhead_us, SHORTEST_US))
 
 
 class Difference(NamedTuple):

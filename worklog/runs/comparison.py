@@ -20,7 +20,8 @@ from worklog.errors import NothingToDraw
 from worklog.runs.clocks import fitted_slope
 from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Estimate, Values, process_half_us
-from worklog.runs.run import recordings, source_label
+from worklog.runs.measurement import source_label
+from worklog.runs.recordings import recordings
 
 if TYPE_CHECKING:
     import pandas

@@ -187,9 +187,9 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.exp(np.mean(np.log(values))))
 
 
-def process_label(kernels: Sequence[int]) -> str:
-    """The label of the process part: for how many kernels per launch, kernels[0], and the GPU of its recording."""
-    counted = f"for {kernels[0]} kernel{'s' * (kernels[0] > 1)} per launch, " if kernels else ""
+def process_label(kernels: int | None) -> str:
+    """The label of the process part: for how many kernels per launch, if known, and the GPU of its recording."""
+    counted = f"for {kernels} kernel{'' if kernels == 1 else 's'} per launch, " if kernels else ""
     return f"process ({counted}recorded on an H100)"
 
 

@@ -1,134 +1,107 @@
-"""A measurement: what was found of one function at one place, with the raw samples."""
+"""A measurement: what was found of one kernel at one place, beside its baselines, with the raw samples."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, Literal
 
 import numpy as np
-from msgspec import Meta
 
 from worklog.errors import BadSetting, BadShape
 from worklog.problem import Shape
-from worklog.runs import tables
-from worklog.runs.documents import Count, Positive, Whole, converted, without_nan
+from worklog.runs.calibration import Calibration
+from worklog.runs.estimates import Estimate, median, paired_ratio, process_label
+from worklog.runs.gpu import Gpu
+from worklog.runs.samples import Samples
+from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
+from worklog.runs.verdict import Verdict
 
-Status = Annotated[str, Meta(pattern="^(measured|refused|skipped)$")]
-AGAINST = "against"  # among the changed settings: another baseline than cuBLAS, or than a benchmark's first one
-
-
-class Stage(TypedDict):
-    """A stage of the gate, as far as it is read here."""
-
-    name: str
-    passed: bool
-    measured: float | None
-    limit: float | None
-    detail: str
-    seconds: NotRequired[float]
-    note: NotRequired[str]
+CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 
 
-class Verdict(TypedDict):
-    """The gate's verdict, as far as it is read here."""
-
-    accepted: bool
-    precision: str | None
-    seed: NotRequired[int | None]
-    stages: list[Stage]
+def source_label(origin: str, device: str, clocks: str, created: str) -> str:
+    """What must stand beside a number: its source, the device, what was done about the clocks, and the day."""
+    name, _, mhz = clocks.partition(":")
+    held = CLOCKS.get(name, "clocks ignored") + (f" at {mhz} MHz" if mhz else "")
+    return f"{origin} · {device} · {held} · {created[:10]}"
 
 
-class Samples(TypedDict, total=False):
-    """Raw samples, a column each: see worklog.runs.samples.Reading."""
+@dataclass(frozen=True)
+class Work:
+    """Of one launch, as far as it is known."""
 
-    us: list[Annotated[float, Meta(ge=0)]]
-    baseline_us: list[Annotated[float, Meta(ge=0)]]
-    hot_us: list[float]
-    hot_baseline_us: list[float]
-    sm_mhz: list[float | None]
-    baseline_sm_mhz: list[float | None]
-    counts: list[int]
-    placement: list[int]
-    baseline_placement: list[int]
-    kernels: list[int]
+    flops: int | None = None
+    elements: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
 
 
-class Entry(TypedDict, total=False):
-    """What an entry of a run file must hold beyond the types of a Measurement's fields."""
+@dataclass(frozen=True)
+class Roof:
+    """The theoretical peak of a datapath at the clock that was seen, TFLOP/s. datapath: None for a matrix product's."""
 
-    verdict: Verdict | None
-    samples: Samples
+    tflops: float
+    datapath: str | None = None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Of one launch, joules; average power, watts; temperature, celsius. For recordings that have them."""
+
+    joules: float
+    watts: float
+    celsius: float | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run knows about all its measurements. clocks: the harness's setting. remark: for the label."""
+
+    origin: str
+    clocks: str
+    created: str
+    gpu: Gpu | None = None
+    calibration: Calibration | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True, repr=False)
 class Measurement:
-    """One kernel on one problem under one harness. It shows itself.
+    """One kernel at one place under one harness. It shows itself.
 
-    kernel: what was timed, by name. shape: of a matrix product; None for any other function, whose place in its
-    benchmark is given by axes, the value of each. status: "measured"; "refused" by the gate, or "skipped", with the
-    reason and without a time. changed: settings that differ from the run's harness, for an ablation. Times are
-    microseconds per launch, without overhead_us, the event overhead if the settings remove it, which the samples still
-    hold. ratio: the baseline's time over this kernel's, pair by pair: above 1, this one is faster. Intervals are 95 %.
-    flops, elements, bytes_read, bytes_written: the work of the problem, None if it isn't known. gbs: those bytes over
-    the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory.
-    hot_us: of launches in a row with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch,
-    watts: the average power, and celsius: the temperature, if they were read. baseline: what the ratio is against.
-    datapath: the one whose theoretical peak, at the clock that was seen, of_roof is a share of (None: FP32's, for a
-    matrix product). witnesses: microseconds of one launch with a warm L2 by a graph, the tracer and the wall clock, if
-    it was cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a
-    run. beside: the same turns against further baselines; in a run, each is a measurement of its own.
+    kernel: what was timed, by name. shape: M, N and K of a matrix product; None for anything else, whose place in its
+    benchmark is given by axes, the value of each. status: "failed" and "skipped" have a reason and no time. changed:
+    settings that differ from the run's harness, for an ablation. time: microseconds per launch without overhead_us,
+    the event overhead if the settings remove it, which the samples still hold. against: by the name of each baseline in
+    the loop, its time over this kernel's, turn by turn: above 1, this one is faster; None for a baseline that has no
+    time, which the degradations state. Intervals are 95 %. roof: what of_roof is a share of. witnesses: microseconds of
+    one launch with a warm L2 by a graph and the wall clock, if it was cross-checked; or why one has no reading.
+    context: of its run; None where it isn't in one.
     """
 
     kernel: str
-    shape: tuple[Count, Count, Count] | None
-    status: Status
+    shape: tuple[int, int, int] | None = None
+    status: Literal["measured", "failed", "skipped"] = "measured"
     reason: str | None = None
+    axes: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, Any] = field(default_factory=dict)
-    verdict: dict[str, Any] | None = None
-    us: Positive | None = None
-    us_low: float | None = None
-    us_high: float | None = None
-    us_launches: float | None = None
-    us_placement: float | None = None
-    us_process: float | None = None
-    overhead_us: float | None = None
-    tflops: Positive | None = None
-    ratio: Positive | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    ratio_launches: float | None = None
-    ratio_placement: float | None = None
-    ratio_process: float | None = None
-    of_ceiling: float | None = None
-    of_roof: float | None = None
-    datapath: str | None = None
-    flops: Whole | None = None
-    elements: Whole | None = None
-    bytes_read: Whole | None = None
-    bytes_written: Whole | None = None
-    gbs: Positive | None = None
-    of_copy: float | None = None
-    of_memory_peak: float | None = None
-    hot_us: Positive | None = None
-    hot_low: float | None = None
-    hot_high: float | None = None
-    hot_ratio: float | None = None
-    joules: float | None = None
-    watts: float | None = None
-    celsius: float | None = None
-    sm_mhz: Positive | None = None
+    verdict: Verdict | None = None
+    time: Estimate | None = None
+    against: dict[str, Estimate | None] = field(default_factory=dict)
+    work: Work = Work()
+    roof: Roof | None = None
+    energy: Energy | None = None
+    samples: Samples = field(default_factory=Samples)
+    overhead_us: float = 0.0
     throttle_mask: int = 0
     converged: bool = False
     degradations: tuple[str, ...] = ()
-    axes: dict[str, Any] = field(default_factory=dict)
-    baseline: str = "cuBLAS"
     witnesses: dict[str, float | str] = field(default_factory=dict)
-    samples: dict[str, list[Any]] = field(default_factory=dict)
-    label: str = field(default="", compare=False)
-    beside: tuple[Measurement, ...] = ()
+    context: Context | None = field(default=None, compare=False)
+
+    # ------------------------------------------------------------------------------------------------------- its place
 
     @property
     def problem(self) -> Shape:
@@ -150,92 +123,264 @@ class Measurement:
         return f"{self.kernel} at {self.place}" if self.place else self.kernel
 
     @property
-    def outcome(self) -> str:
-        """The status as it is shown: what a file calls "refused" has failed."""
-        return "failed" if self.status == "refused" else self.status
+    def label(self) -> str:
+        """Where, how and when it was measured; "" outside of a run."""
+        if self.context is None:
+            return ""
+        device = self.context.gpu.name if self.context.gpu else "unknown GPU"
+        clocks = self.changed.get("clocks", self.context.clocks)
+        return source_label(self.context.origin, device, clocks, self.context.created) + self.context.remark
+
+    # -------------------------------------------------------------------------------------------- its time, and derived
+
+    @property
+    def us(self) -> float | None:
+        """Microseconds per launch."""
+        return self.time.value if self.time else None
+
+    @property
+    def us_low(self) -> float | None:
+        """The lower end of its interval."""
+        return self.time.low if self.time else None
+
+    @property
+    def us_high(self) -> float | None:
+        """The upper end of its interval."""
+        return self.time.high if self.time else None
+
+    @property
+    def baseline(self) -> str:
+        """The name of its first baseline, "" without one."""
+        return next(iter(self.against), "")
+
+    @property
+    def first(self) -> Estimate | None:
+        """The first baseline's time over the kernel's."""
+        return self.against.get(self.baseline)
+
+    @property
+    def ratio(self) -> float | None:
+        """The value of this."""
+        return self.first.value if self.first else None
+
+    @property
+    def ratio_low(self) -> float | None:
+        """The lower end of its interval."""
+        return self.first.low if self.first else None
+
+    @property
+    def ratio_high(self) -> float | None:
+        """The upper end of its interval."""
+        return self.first.high if self.first else None
+
+    @property
+    def flops(self) -> int | None:
+        """Operations of one launch."""
+        return self.work.flops
 
     @property
     def moved_bytes(self) -> int:
         """Bytes read and written by one launch, as far as they are known."""
-        return (self.bytes_read or 0) + (self.bytes_written or 0)
+        return (self.work.bytes_read or 0) + (self.work.bytes_written or 0)
 
     @property
-    def _counted(self) -> list[float]:
-        return [us for us, counts in zip(*map(self.samples.get, ("us", "counts")), strict=True) if counts]
-
-    def quantiles(self, points: Sequence[float] = (0.2, 0.5, 0.8)) -> list[float]:
-        """Of the samples that count, interpolated, in microseconds without the event overhead; 0 and 1 are the fastest
-        and the slowest. With several placements, `us` is their mean and may differ from the median of all samples.
-        Raises BadSetting for a point outside of 0 to 1, and for a measurement without samples or without its overhead.
-
-        Example: `worklog.time(fn).quantiles((0, 0.5, 0.99))`.
-        """
-        if self.overhead_us is None or not self.n:
-            raise BadSetting(f"{self.title} has no quantiles: its samples or their event overhead aren't in the file")
-        if not all(0 <= point <= 1 for point in points):
-            raise BadSetting(f"quantiles {list(points)}: give shares between 0 and 1, such as (0.2, 0.5, 0.8)")
-        return [float(us) - self.overhead_us for us in np.quantile(self._counted, points)]
+    def tflops(self) -> float | None:
+        """TFLOP/s, where the work is known."""
+        return self.work.flops / self.us / 1e6 if self.work.flops and self.us else None
 
     @property
-    def deviation_us(self) -> float:
-        """Standard deviation of the samples that count, microseconds. Raises as quantiles."""
-        self.quantiles(())
-        return float(np.std(self._counted, ddof=min(1, self.n - 1)))
+    def gbs(self) -> float | None:
+        """GB/s of the problem's bytes, where they are known."""
+        return self.moved_bytes / self.us / 1e3 if self.moved_bytes and self.us else None
+
+    def _share(self, rate: float | None, of: str) -> float | None:
+        most = getattr(self.context.calibration, of, None) if self.context else None
+        return rate / most if rate and most else None
 
     @property
-    def scatter(self) -> str:
-        """The extremes and the standard deviation of the samples in words; "" if they aren't known."""
-        if self.overhead_us is None or not self.n:
-            return ""
-        low, high = self.quantiles((0, 1))
-        return f", {low:.5g} to {high:.5g} µs, standard deviation {self.deviation_us:.2g} µs"
+    def of_ceiling(self) -> float | None:
+        """A matrix product's share of the measured FP32 ceiling."""
+        return self._share(self.tflops, "fp32_tflops") if self.shape else None
+
+    @property
+    def of_roof(self) -> float | None:
+        """The share of the roof."""
+        return self.tflops / self.roof.tflops if self.tflops and self.roof else None
+
+    @property
+    def of_copy(self) -> float | None:
+        """GB/s as a share of the measured rate of a copy."""
+        return self._share(self.gbs, "copy_gbs")
+
+    @property
+    def of_memory_peak(self) -> float | None:
+        """GB/s as a share of the memory's theoretical rate."""
+        gpu = self.context.gpu if self.context else None
+        return self.gbs / gpu.memory_peak_gbs if self.gbs and gpu else None
+
+    @cached_property
+    def sm_mhz(self) -> float | None:
+        """Median SM clock of the samples that count, where it is known."""
+        return self.samples.sm_mhz
 
     @property
     def cycles(self) -> float | None:
         """SM cycles of one launch, where the clock is known."""
         return None if self.sm_mhz is None or self.us is None else self.us * self.sm_mhz
 
+    @cached_property
+    def hot(self) -> Estimate | None:
+        """Microseconds of one of many launches in a row with a warm L2, if it was taken."""
+        return median(self.samples.sides[0].hot_us) if self.samples.sides and self.samples.sides[0].hot_us else None
+
+    @cached_property
+    def hot_ratio(self) -> Estimate | None:
+        """The first baseline's over this."""
+        sides = self.samples.sides[:2]
+        return paired_ratio(sides[1].hot_us, sides[0].hot_us) if self.hot and len(sides) > 1 else None
+
+    # ------------------------------------------------------------------------------------------------------ its samples
+
     @property
     def n(self) -> int:
         """Samples that count."""
-        return sum(self.samples.get("counts", []))
+        return self.samples.n
 
-    _repr_html_ = tables.measurement_html
+    def quantiles(self, points: Sequence[float] = (0.2, 0.5, 0.8)) -> list[float]:
+        """Of the samples that count, interpolated, in microseconds without the event overhead; 0 and 1 are the fastest
+        and the slowest. With several placements, `us` is their mean and may differ from the median of all samples.
+        Raises BadSetting for a point outside of 0 to 1, and for a measurement without samples.
 
-    def relative_half_width(self, name: str) -> float:
-        """Half of the 95 % interval of its time ("us") or ratio over the value; 0 if it isn't known."""
-        middle, low, high = (getattr(self, name + end) for end in ("", "_low", "_high"))
-        return 0.0 if not middle or None in (low, high) else float(high - low) / 2 / middle
+        Example: `worklog.time(fn).quantiles((0, 0.5, 0.99))`.
+        """
+        if not self.n:
+            raise BadSetting(f"{self.title} has no quantiles: its samples aren't in the file")
+        if not all(0 <= point <= 1 for point in points):
+            raise BadSetting(f"quantiles {list(points)}: give shares between 0 and 1, such as (0.2, 0.5, 0.8)")
+        return [float(us) - self.overhead_us for us in np.quantile(self.samples.counted(), points)]
+
+    @property
+    def deviation_us(self) -> float:
+        """Standard deviation of the samples that count, microseconds. Raises as quantiles."""
+        self.quantiles(())
+        return float(np.std(self.samples.counted(), ddof=min(1, self.n - 1)))
 
     def __repr__(self) -> str:
-        return tables.facts(self).text()
+        return facts(self).text()
 
-    @cached_property
-    def line(self) -> str:
-        """The line of a run file. Encoded once, since a long run is saved often."""
-        return as_json({name: value for name, value in asdict(self).items() if name != "beside"})
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Measurement:
-        """Read one entry of a run file. Raises ValueError."""
-        converted(document, Entry)
-        found = replace(converted(document, cls), beside=())
-        _check_columns(found.samples)
-        verdict = found.verdict
-        if found.status == "measured" and verdict and not (verdict["accepted"] and verdict["precision"]):
-            raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
-        return found
+    def _repr_html_(self) -> str:
+        gate = f"<details><summary>the gate</summary>{self.verdict.table().html()}</details>" if self.verdict else ""
+        return facts(self).html() + gate
 
 
-def _check_columns(samples: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ValueError for a column that isn't as long as its times."""
-    for times, *others in (("us", "sm_mhz", "placement", "counts"), ("baseline_us", "baseline_sm_mhz")):
-        count = len(samples.get(times, ()))
-        for name in others:
-            if len(samples.get(name, [0] * count)) != count:
-                raise ValueError(f"samples {name} has {len(samples[name])} values for {count} times")
+# ----------------------------------------------------------------------------------------------------- shown as a table
+
+COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
+NO_LABEL = "not from a run: where and how it was measured is not known"
 
 
-def as_json(value: Any) -> str:
-    """One line, NaN as null."""
-    return json.dumps(without_nan(value), separators=(",", ":"), allow_nan=False)
+def changed_words(m: Measurement) -> str:
+    """The changed settings, each behind a comma: ", l2 = warm"."""
+    return "".join(f", {setting} = {value}" for setting, value in m.changed.items())
+
+
+def share_cells(m: Measurement) -> dict[str, Cell]:
+    """Its share of each baseline, by column: "of cuBLAS"."""
+    cells: dict[str, Cell] = {}
+    for name, ratio in m.against.items():
+        words = of_baseline(ratio.value, ratio.low, ratio.high) if ratio else ""
+        if m.status == "measured" and not ratio:
+            words = "failed"
+        cells[f"of {name}"] = Bar(words, ratio.value if ratio else None)
+    return cells
+
+
+def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
+    """The row of one measurement by column, without numbers for a kernel that failed or was skipped."""
+    row: dict[str, Cell] = dict.fromkeys(COLUMNS, "")
+    row |= {"kernel": m.kernel, "registers": "" if registers is None else str(registers)}
+    if m.status != "measured" or m.time is None:
+        return row | {"gate": m.status, "time": "–"}
+    return row | {
+        "gate": f"{m.verdict.precision} ok" if m.verdict else "off",
+        "time": duration(m.time.value, padded=True) + ("" if m.converged else " *"),
+        "±95 %": f"{small(100 * m.time.relative_half_width)} %",
+        "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
+        **share_cells(m),
+        "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
+        "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+    }
+
+
+def details(m: Measurement) -> dict[str, str]:
+    """Further numbers of one measurement by column; what the run does not hold stays empty.
+
+    GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
+    rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that
+    was seen. cycles: SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. mJ, W, °C:
+    energy of one launch, average power and temperature of the same. parts of ±95 %: of the time's interval. gate:
+    seconds that its stages took.
+    """
+    rate = "" if m.status == "measured" else m.status
+    if m.status == "measured" and m.tflops is not None:
+        rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
+    roof = m.roof.datapath if m.roof and m.roof.datapath else "fp32"
+    return {
+        "kernel": m.kernel if m.shape else m.place or m.kernel,
+        "rate": rate,
+        "GB/s": "" if m.gbs is None else f"{m.gbs:.4g}",
+        "items/s": "" if m.work.elements is None or m.us is None else scaled(1e6 * m.work.elements / m.us),
+        "of copy": percent(m.of_copy),
+        "of memory peak": percent(m.of_memory_peak),
+        f"of {roof.upper()} peak": percent(m.of_roof),
+        "cycles": "" if m.cycles is None else scaled(m.cycles),
+        "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+        "hot": "" if m.hot is None else duration(m.hot.value, padded=True),
+        f"hot of {m.baseline}": "" if m.hot_ratio is None else percent(m.hot_ratio.value),
+        "mJ": "" if m.energy is None else f"{1e3 * m.energy.joules:.3g}",
+        "W": "" if m.energy is None else f"{m.energy.watts:.0f}",
+        "°C": "" if m.energy is None or m.energy.celsius is None else f"{m.energy.celsius:.0f}",
+        "samples": str(m.n or ""),
+        "parts of ±95 %": ", ".join(f"{half} % {part}" for part, half in _parts(m).items()),
+        "gate": f"{m.verdict.seconds:.2f} s" if m.verdict and m.verdict.seconds else "",
+    }
+
+
+def _parts(m: Measurement) -> dict[str, str]:
+    """Percent of the parts of the time's interval that are known: launches, placements of the buffers, processes."""
+    if m.time is None:
+        return {}
+    kernels = m.samples.sides[0].kernels if m.samples.sides else None
+    parts = {"launches": m.time.launches, "placement": m.time.placement, process_label(kernels): m.time.process}
+    return {part: small(100 * half / m.time.value) for part, half in parts.items() if half is not None}
+
+
+def facts(m: Measurement) -> Table:
+    """One measurement by itself: each fact with a bar where it is a share."""
+    title = f"{m.title}{changed_words(m)} · {m.label or NO_LABEL}"
+    if m.status != "measured" or m.time is None:
+        return Table(title, (), [(m.status, m.reason or "no reason given")], left=2)
+    row, more = cells(m), details(m)
+    parts = ", ".join(f"±{half} % of {part}" for part, half in _parts(m).items())
+    scatter = ""
+    if m.n:
+        low, high = m.quantiles((0, 1))
+        scatter = f", {low:.5g} to {high:.5g} µs, standard deviation {m.deviation_us:.2g} µs"
+    rows: list[tuple[str, Cell]] = [
+        ("gate", row["gate"]),
+        ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts and ': '}{parts}"),
+        ("TFLOP/s", row["TFLOP/s"]),
+        *share_cells(m).items(),
+        ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
+        ("energy", more["mJ"] and f"{more['mJ']} mJ a launch, {more['W']} W, {more['°C'] or '–'} °C"),
+        ("of ceiling", Bar(str(row["of ceiling"]), m.of_ceiling)),
+    ]
+    if m.shape is None:
+        rows += [(name, more[name]) for name in ("GB/s", "of copy", "items/s")]
+    if m.roof and m.roof.datapath:
+        rows.append((name := f"of {m.roof.datapath.upper()} peak", more[name]))
+    rows += [("SM MHz", row["SM MHz"]), ("samples", f"{m.n} of {len(m.samples.counts)} count{scatter}")]
+    for name, us in m.witnesses.items():
+        rows.append((name, us if isinstance(us, str) else f"{duration(us)}, warm L2"))
+    rows += [("degraded", degradation) for degradation in m.degradations]
+    return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)

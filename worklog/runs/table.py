@@ -1,0 +1,151 @@
+"""The renderer of all tables, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH = 160  # characters of a terminal whose width is not known
+# Bars are translucent, so that the words on them are readable on a light page and on a dark one.
+WITHIN, BEYOND = "#3b93d055", "#e0702455"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A cell with a bar behind its words. share: length of the bar as a share of the cell, drawn between 0 and 1;
+    beyond: drawn in the colour of what exceeds its limit.
+    """
+
+    words: str
+    share: float | None
+    beyond: bool = False
+
+    def __str__(self) -> str:
+        return self.words
+
+    def html(self) -> str:
+        """The words on their bar; without a share, the words alone."""
+        if self.share is None:
+            return escape(self.words)
+        length, colour = 100 * min(max(self.share, 0.0), 1.0), BEYOND if self.beyond else WITHIN
+        gradient = f"linear-gradient(90deg,{colour} {length:.1f}%,transparent 0)"
+        return f'<span style="display:block;background:{gradient}">{escape(self.words)}</span>'
+
+
+Cell = str | Bar
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Rows of cells under a title, for a notebook and a terminal. columns: headings, or () for a table of facts. left:
+    number of leading columns that are aligned to the left; the others are aligned to the right. notes: lines below.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: int = 1
+    notes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], left: int = 1, notes: Sequence[str] = ()) -> Table:
+        """Rows that map columns to cells, all with the same columns; without rows, the title alone."""
+        return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes) if rows else cls(title, (), ())
+
+    def text(self, width: int = WIDTH) -> str:
+        """For a terminal of `width` characters: trailing columns that do not fit are left out and named."""
+        cells = [[str(cell) for cell in row] for row in (*([self.columns] if self.columns else ()), *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        fitting = self._fitting(widths, width)
+        lines = [self.title] if self.title else []
+        for row in cells:
+            padded = [
+                f"{cell:<{size}}" if place < self.left else f"{cell:>{size}}"
+                for place, (cell, size) in enumerate(zip(row, widths[:fitting], strict=False))
+            ]
+            lines.append((" " + "  ".join(padded)).rstrip())
+        if fitting < len(widths):
+            lines.append(f"  in a wider terminal: {', '.join(self.columns[fitting:])}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def _fitting(self, widths: Sequence[int], width: int) -> int:
+        """How many columns fit; the first half is always shown, and so is every column of a table of facts."""
+        if not self.columns:
+            return len(widths)
+        least = len(widths) // 2
+        return next((n for n in range(len(widths), least, -1) if sum(widths[:n]) + 2 * n <= width), least)
+
+    def html(self) -> str:
+        """For a notebook; the title is the caption that screen readers announce."""
+        head = "".join(
+            f'<th scope="col"{self._style(place)}>{escape(c)}</th>' if c else "<td></td>"  # no heading without a word
+            for place, c in enumerate(self.columns)
+        )
+        body = "".join(f"<tr>{''.join(self._cell(*item) for item in enumerate(row))}</tr>" for row in self.rows)
+        top = f"<thead><tr>{head}</tr></thead>" if self.columns else ""
+        caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
+        notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
+        return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
+
+    __repr__, _repr_html_ = text, html
+
+    def _cell(self, place: int, cell: Cell) -> str:
+        inner = cell.html() if isinstance(cell, Bar) else escape(cell)
+        tag = ("th", ' scope="row"') if place == 0 else ("td", "")
+        return f"<{tag[0]}{tag[1]}{self._style(place)}>{inner}</{tag[0]}>"
+
+    def _style(self, place: int) -> str:
+        return f' style="text-align:{"left" if place < self.left else "right;white-space:nowrap"}"'
+
+    def markdown(self) -> str:
+        """For the README, without the title and the notes."""
+        rule = ["---" if place < self.left else "--:" for place in range(len(self.columns))]
+        lines = [f"| {' | '.join(self.columns)} |", f"|{'|'.join(rule)}|"]
+        for row in self.rows:
+            lines.append("| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row) + " |")
+        return "\n".join(lines)
+
+
+def duration(microseconds: float, *, padded: bool = False) -> str:
+    """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms, 1.2 s. padded: always four digits, for
+    a column: 8.400 µs.
+    """
+    unit, scale = next((known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0))
+    value = microseconds / scale
+    return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
+
+
+def small(half_width: float) -> str:
+    """Two digits after the point, or as many as show the first digit that is not 0: 0.05, 0.002."""
+    digits = 2 if not 0 < half_width < 0.005 else -math.floor(math.log10(half_width))
+    return f"{half_width:.{digits}f}"
+
+
+def of_baseline(ratio: float, low: float | None, high: float | None) -> str:
+    """A share of the baseline in percent, and to the same digit its interval, if any: 62.7 % ±0.3, 97.31 % ±0.08."""
+    if low is None or high is None:
+        return f"{100 * ratio:.1f} %"
+    half = 50 * (high - low)
+    words = f"{half:.1f}" if round(half, 2) >= 0.1 else small(half)
+    digits = len(words.partition(".")[2]) or 1
+    return f"{100 * ratio:.{digits}f} % ±{words}"
+
+
+def bound(value: float) -> str:
+    """An upper bound: two digits after the point, rounded up."""
+    return f"{math.ceil(100 * abs(value) - 1e-9) / 100:.2f}"
+
+
+def percent(share: float | None) -> str:
+    """65.0 %, or 0.74 % for less than a tenth; "" for None."""
+    return "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def scaled(count: float) -> str:
+    """A count in four digits: 8432, 84.32 k, 5.244 M."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
+        if count >= scale:
+            return f"{count / (1e3 if unit == 'k' else scale):.4g} {unit}"
+    return f"{count:.4g}"

@@ -1,0 +1,115 @@
+"""The gate's verdict as a record: its stages, and which elements of C are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from worklog.runs.table import Bar, Table
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """Which elements of C (M, N) are wrong.
+
+    wrong: the number of wrong elements, of `checked` that were compared. rows and columns: which, in words. tile:
+    height and width of one tile. tiles: row by row, the share of wrong elements in each. guess: the cause, if known.
+    """
+
+    shape: tuple[int, int]
+    wrong: int
+    checked: int
+    rows: str
+    columns: str
+    tile: tuple[int, int]
+    tiles: tuple[tuple[float, ...], ...]
+    guess: str
+
+    def __str__(self) -> str:
+        """One line."""
+        words = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
+        return f"{words}. {self.guess}" if self.guess else words
+
+    def picture(self) -> str:
+        """C as text, one character per tile: "." right, "o" some elements wrong, "#" all of them."""
+        return "\n".join("".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One check and its result: passed if measured <= limit, both in the stage's own unit (wrong elements for the exact
+    stages, u·D for precision). detail: what was checked, or for a failure what was found. seconds: that it took. note:
+    what a reader should know although the stage passed.
+    """
+
+    name: str
+    passed: bool
+    measured: float | None
+    limit: float | None
+    detail: str
+    where: ErrorMap | None = None
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
+    "wrong"; None before that stage. seed: of the problems, which repeats them. label: where the kernel ran; "" in a
+    run, which states it elsewhere.
+    """
+
+    stages: tuple[Stage, ...]
+    precision: str | None
+    seed: int | None = None
+    label: str = ""
+
+    def and_then(self, *stages: Stage) -> Verdict:
+        """The same with more stages."""
+        return replace(self, stages=(*self.stages, *stages))
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every stage passed."""
+        return all(stage.passed for stage in self.stages)
+
+    @property
+    def reason(self) -> str | None:
+        """For a failure, "stage: what was found"."""
+        return next((f"{stage.name}: {stage.detail}" for stage in self.stages if not stage.passed), None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the stages."""
+        return tuple(stage.note for stage in self.stages if stage.note)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all stages."""
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def where(self) -> ErrorMap | None:
+        """For a failure, which elements are wrong, if the stage knows."""
+        return next((stage.where for stage in self.stages if not stage.passed), None)
+
+    def table(self) -> Table:
+        """Every stage, with how much of its limit was used."""
+        rows = []
+        for stage in self.stages:
+            used = stage.measured / stage.limit if stage.limit and stage.measured is not None else None
+            margin = f"{stage.measured:.4g} of {stage.limit:.4g}" if stage.limit else ""
+            word = "✓\u00a0passed" if stage.passed else "✗\u00a0failed"
+            rows.append((stage.name, word, Bar(margin, used, beyond=not stage.passed), stage.detail))
+        result = f"passed as {self.precision}" if self.accepted else "failed"
+        seed = "" if self.seed is None else f" · seed {self.seed}"
+        title = f"the gate: {result}{seed}" + (f" · {self.label}" if self.label else "")
+        return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def __repr__(self) -> str:
+        return self.table().text()
+
+    def __str__(self) -> str:
+        return f"{self.precision} ok" if self.accepted else f"failed at {self.reason}"
