@@ -77,9 +77,9 @@ class Measurement:
     hot_us: of launches in a row with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch,
     watts: the average power, and celsius: the temperature, if they were read. baseline: what the ratio is against.
     datapath: the one whose theoretical peak, at the clock that was seen, of_roof is a share of (None: FP32's, for a
-    matrix product). witnesses: microseconds of one launch with a warm L2 by a graph, the tracer and the wall clock, if
-    it was cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a
-    run. beside: the same turns against further baselines; in a run, each is a measurement of its own.
+    matrix product). witnesses: microseconds of one launch with a warm L2 by a graph and the wall clock, if it was
+    cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a run.
+    beside: the same turns against further baselines; in a run, each is a measurement of its own.
     """
 
     kernel: str

@@ -36,8 +36,8 @@ class Sample:
     def __post_init__(self) -> None:
         if not 0 <= self.us < math.inf:
             raise LaunchFailed(
-                f"a launch was read as {self.us} µs: the driver's events or the tracer don't work here "
-                "(some virtual GPUs, confidential computing): compare with --set timer=cupti"
+                f"a launch was read as {self.us} µs: the driver's events don't work here "
+                "(some virtual GPUs, confidential computing): compare with --set timer=host"
             )
 
 
