@@ -162,7 +162,7 @@ class Harness:
     @property
     def queues(self) -> bool:
         """Whether each timed launch is enqueued behind a blocking kernel."""
-        return self.queue and self.timer not in ("host", "cupti")
+        return self.queue and self.timer != "host"
 
     def but(self, **changes: Any) -> Harness:
         """The same harness with some settings changed."""
@@ -195,7 +195,7 @@ PITFALLS = (
              "The SM clock changes with load and temperature, and every time changes with it.",
              article=1, also=("locked",), numbered=True),
     _pitfall("timer", ("host",), "the launch is asynchronous",
-             "A host clock around a launch times the queue, not the kernel.", article=2, also=("graph", "cupti")),
+             "A host clock around a launch times the queue, not the kernel.", article=2, also=("graph",)),
     _pitfall("l2", ("warm",), "L2 stays warm",
              "The launch before left the inputs in L2, where a single call would not find them.",
              article=3, also=("rotate",)),

@@ -17,6 +17,7 @@ from tests.gpu.conftest import QUICK, Measured
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.calibration import same_against_itself
+from worklog.peers.harnesses import Work, cupti_timer
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
 from worklog.runner.tasks import BASELINE
@@ -136,7 +137,8 @@ def test_a_graph_reads_a_known_length_and_its_own_gap(session: Session) -> None:
 
 @pytest.mark.skipif(find_spec("cupti") is None, reason="needs cupti-python")
 def test_the_tracer_reads_a_known_length(session: Session) -> None:
-    assert spin_us(session, 50.0, QUICK.but(timer="cupti")) == approx(50.5, abs=0.7)
+    spin = Work("spin", 50.0, lambda stream: session.timeline.spin(50_000, stream))
+    assert cupti_timer(session.timeline, session.device.stream)(spin) == approx(50.5, abs=0.7)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +11,7 @@ from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_in_turn
-from worklog.harness.batches import span_us
-from worklog.harness.crosscheck import CrossCheck, cross_check, load_cupti
+from worklog.harness.crosscheck import CrossCheck, cross_check
 from worklog.harness.launch import Rotating, as_graphs, input_sets
 from worklog.runs.estimates import median
 
@@ -103,49 +101,6 @@ def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
     gpu.synchronize()
 
 
-# -------------------------------------------------------------------------------------------------------------- CUPTI
-
-
-def test_the_tracer_sees_neither_the_launch_nor_the_event_pair_and_a_cold_cache() -> None:
-    gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
-    reading = time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], Harness().but(timer="cupti"))
-    assert middle(reading) == approx(50.6)
-
-
-def test_without_the_package_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupti", None)
-    with pytest.raises(BadSetting, match=r"pip install .*\[peers\]"):
-        load_cupti()
-
-
-def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
-    gpu = VirtualGpu(Machine(enqueue_us=9.0))
-    first, second = gpu.kernel(4.0), gpu.kernel(7.5)
-    for load in (first, second):
-        load()
-    for _ in range(2):
-        with gpu.tracer(queued=True) as traced:
-            second()  # work from before, which does not count
-            spans = traced(lambda: (first(), second()), ())
-            assert len(spans) == 2 and span_us(spans) == approx(11.5), "the GPU doesn't wait for the second"
-            spans = traced(lambda: (first(), second()), [gpu.flush_l2])
-            assert len(spans) == 2 and span_us(spans) == approx(11.5), "what goes before is not timed"
-        with gpu.tracer(queued=False) as traced:
-            assert span_us(traced(lambda: (first(), second()), ())) == approx(9.0 + 7.5)
-        assert not gpu.cupti.enabled
-    assert gpu.cupti.registered == 1, "CUPTI takes callbacks once"
-
-
-def test_a_launch_without_a_kernel_and_a_second_tracer_are_errors_and_the_tracer_is_switched_off() -> None:
-    gpu = VirtualGpu()
-    with pytest.raises(LaunchFailed, match="saw no kernel"), gpu.tracer(queued=True) as traced:
-        traced(lambda: None, ())
-    assert not gpu.cupti.enabled
-    gpu.cupti.refuses = True
-    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"):
-        time_in_turn(gpu, [gpu.kernel(50.0)], Harness().but(timer="cupti"))
-
-
 # -------------------------------------------------------------------------------------------------------- cross-check
 
 
@@ -156,10 +111,10 @@ def check(gpu: VirtualGpu, launch: Callable[[], None], queue: bool = True) -> Cr
 
 @pytest.mark.parametrize("us", [20.0, 500.0, 30_000.0])
 def test_witnesses_that_agree_have_nothing_to_say(us: float) -> None:
-    gpu = VirtualGpu(node_us=1.0, tracer_us=0.6, noise=1e-3)
+    gpu = VirtualGpu(node_us=1.0, noise=1e-3)
     found = check(gpu, gpu.kernel(us))
     assert found.disagreements == []
-    assert set(found.others) == {"graph", "cupti", "wall clock"}
+    assert set(found.others) == {"graph", "wall clock"}
     assert found.events_us == approx(us, rel=2e-3)
     assert found.others["wall clock"] == approx(us, rel=2e-3)
     assert found.others["graph"] == approx(us + 1.0, rel=2e-3)
@@ -167,7 +122,7 @@ def test_witnesses_that_agree_have_nothing_to_say(us: float) -> None:
 
 def test_a_wrong_offset_is_found_out_by_all_and_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     gpu = VirtualGpu(offset_us=9.0)
-    assert len(check(gpu, gpu.kernel(50.0)).disagreements) == 3
+    assert len(check(gpu, gpu.kernel(50.0)).disagreements) == 2
     gpu = VirtualGpu(Machine(enqueue_us=5.0))
     found = check(gpu, gpu.kernel(8.0))
     assert "launch of 5.0 µs" in found.absent["wall clock"]
@@ -179,7 +134,7 @@ def test_a_wrong_offset_is_found_out_by_all_and_a_kernel_shorter_than_its_launch
 def test_work_on_the_host_is_a_disagreement_and_the_bubble_before_what_is_not_queued_is_none(
     us: float, queue: bool
 ) -> None:
-    gpu = VirtualGpu(tracer_us=0.6)
+    gpu = VirtualGpu()
     kernel = gpu.kernel(us)
 
     def also_works_on_the_host() -> None:
@@ -195,20 +150,15 @@ def test_work_on_the_host_is_a_disagreement_and_the_bubble_before_what_is_not_qu
     assert disagreements and all(f"(both with a warm L2{bubble}" in said for said in disagreements)
 
 
-def test_a_witness_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_witness_that_cannot_be_had_is_named_with_its_reason() -> None:
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)
-
-    def no_tracer(queued: bool) -> None:
-        raise BadSetting("pip install cupti-python")
 
     def cannot_be_recorded() -> None:
         kernel()
         if gpu.stream.recording is not None:
             gpu.synchronize()
 
-    monkeypatch.setattr(gpu, "tracer", no_tracer)
     found = check(gpu, cannot_be_recorded)
     assert set(found.others) == {"wall clock"}
     assert "capturing" in found.absent["graph"]
-    assert "cupti-python" in found.absent["cupti"]

@@ -109,7 +109,7 @@ def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu, us
     assert (result.us, result.ratio) == (approx(us, rel=1e-3), approx(1.6, rel=1e-3)), "both are cold"
     assert array.copies == 11
     assert "flush" not in gpu.log
-    assert set(result.witnesses) == {"graph", "cupti", "wall clock"}
+    assert set(result.witnesses) == {"graph", "wall clock"}
     assert all(warm == approx(us / gpu.warm_speedup, rel=5e-3) for warm in result.witnesses.values())
     assert not any("cross-check" in said for said in result.degradations)
     for no_array in ([], {"x": [1, "y"]}):
@@ -273,7 +273,7 @@ def yields(value: int) -> Iterator[int]:
         ({"fn": print, "datapath": "bf8"}, "datapath = 'bf8': take one of fp32"),
         *(
             ({"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")}, "this names a part")
-            for timer in ("host", "cupti", "graph")
+            for timer in ("host", "graph")
         ),
         *(
             ({"fn": print, work: amount}, f"{work} = .*give the work of one call, a positive number")
@@ -344,7 +344,7 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
     result = timed(gpu, call, sync=True, cross_check="all")
     assert result.us == approx(4.0 + 50.0 + 4.0, rel=1e-3)
     assert any("of 10 µs then read 4.0 µs more" in said for said in result.degradations)
-    assert set(result.witnesses) == {"cupti", "wall clock", "graph"}
+    assert set(result.witnesses) == {"wall clock", "graph"}
     assert "capturing" in str(result.witnesses["graph"])
     assert not any("queue: False" in said for said in result.degradations)
     biased = timed(gpu, call, harness=Harness().but(queue=False, l2="warm"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +20,9 @@ from tests.exploits.arrays import xp
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
-from worklog.errors import BadSetting, ChildFailed, install_command
+from worklog.errors import BadSetting, ChildFailed, LaunchFailed, install_command
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
+from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, cupti_timer, nvbench_summaries, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Comparison, Promises, at_one_clock, clock_slope, open_comparison
 from worklog.runs.documents import converted
@@ -42,22 +43,75 @@ def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> OurHarness:
     return OurHarness(gpu, SimpleNamespace(stream=None), offset_us)  # type: ignore[arg-type]
 
 
-def test_events_and_tracer_in_turn_see_the_same_clock() -> None:
+class VirtualCupti:
+    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
+
+    ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
+
+    def __init__(self, gpu: VirtualGpu) -> None:
+        self.gpu, self.error = gpu, ""
+
+    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
+        size, most = requested()
+        assert (size > 0, most) == (True, 0)
+        self.completed = completed
+
+    def activity_enable(self, kind: int) -> None:
+        if self.error:
+            raise RuntimeError(self.error)
+        self.gpu.traced = []
+
+    def activity_disable(self, kind: int) -> None:
+        self.gpu.traced = None
+
+    def activity_flush_all(self, flag: int) -> None:
+        assert self.gpu.traced is not None
+        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.gpu.traced])
+        self.gpu.traced.clear()
+
+
+def tracer_of(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], Callable[[Work], float]], Any]:
+    cupti = VirtualCupti(gpu)
+    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=cupti))  # type: ignore[arg-type]
+    return partial(cupti_timer, gpu, None), cupti  # type: ignore[arg-type]
+
+
+def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_launch_or_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
+    tracer, _ = tracer_of(gpu, monkeypatch)
+    first, second = gpu.kernel(4.0), gpu.kernel(7.5, data="other")
+    two = Work("two kernels", 1, lambda stream: (first(), second())[0])
+    assert tracer()(work(gpu, 512.0, 50.0)) == approx(50.6)
+    assert tracer()(two) == approx(11.5 + 0.6), "the GPU doesn't wait for the second"
+    assert gpu.traced is None, "switched off"
+
+
+def test_the_tracer_moves_the_buffers_and_leaves_them_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, settled = VirtualGpu(placement=lambda rng: rng.random()), list[int]()
+    kernel = gpu.kernel(50.0, sensitivity=1.0)
+    moving = Work("cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves))
+    assert 60.0 < tracer_of(gpu, monkeypatch)[0]()(moving) < 90.0
+    assert settled == [gpu.moves] and gpu.moves > 20
+
+
+def test_events_and_tracer_in_turn_see_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
-    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), [work(gpu, 512.0, 200.0)])["beside_cupti"]
+    tracer, _ = tracer_of(gpu, monkeypatch)
+    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), tracer, [work(gpu, 512.0, 200.0)])["beside_cupti"]
     assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
     assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
 
 
 def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = VirtualGpu(tracer_us=0.6)
-    (row,) = peers.traced_rows(ours(gpu), [work(gpu, 512.0, 20.0)])
-    assert row.us == approx(20.6)
-    monkeypatch.setattr(gpu, "tracer", lambda queued: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
-    (row,) = peers.traced_rows(ours(gpu), [work(gpu, 512.0, 20.0)])
-    assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
-    found = peers.beside_the_tracer(ours(gpu), [work(gpu, 512.0, 20.0)])
-    assert found == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: no tracer"}
+    gpu = VirtualGpu()
+    tracer, cupti = tracer_of(gpu, monkeypatch)
+    with pytest.raises(LaunchFailed, match="saw no kernel"):
+        tracer()(Work("nothing", 1, lambda stream: None))
+    cupti.error = "MULTIPLE_SUBSCRIBERS\nsecond line"
+    found = peers.beside_the_tracer(ours(gpu), tracer, [work(gpu, 512.0, 20.0)])
+    assert found == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS"}
 
 
 def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else() -> None:
@@ -154,6 +208,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     for name, value in (replaced | fewer).items():
         monkeypatch.setattr(peers, name, value)
     monkeypatch.setattr("worklog.runner.session.Session", Ready)
+    tracer_of(gpu, monkeypatch)
     monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
     only = open_comparison(peers.compare(tmp_path / "only.json", only="intervals"))
     assert not only.harnesses and only.document["complete"]

@@ -7,18 +7,15 @@ repeatable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine, Work
 from worklog.errors import LaunchFailed
-from worklog.harness.crosscheck import BLOCKING, Tracer, tracing
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 BURN_FLOPS_PER_US = 60e6
@@ -70,7 +67,7 @@ class VirtualGpu:
     def __post_init__(self) -> None:
         self.device = VirtualDevice(self.machine)
         self.stream = self.device.stream
-        self.cupti = VirtualCupti()
+        self.traced: list[tuple[float, float, str]] | None = None  # start and end in ns of what ran, if it is listed
         self.watch = SimpleNamespace(reason=None)
         self.remarks: list[str] = []
         self.log: list[str] = []
@@ -161,8 +158,8 @@ class VirtualGpu:
     def hold(self) -> None:
         self.machine.hold(self.stream)
         self._place += 1
-        if self.cupti.enabled:
-            self.cupti.pending.append((0.0, 0.0, BLOCKING))
+        if self.traced is not None:
+            self.traced.append((0.0, 0.0, "harness_hold"))
 
     def release(self) -> None:
         self.machine.release()
@@ -239,9 +236,6 @@ class VirtualGpu:
 
         return replay
 
-    def tracer(self, queued: bool) -> AbstractContextManager[Tracer]:
-        return tracing(self.cupti, self, queued)  # type: ignore[arg-type]
-
     def spin(self, ns: int) -> None:
         self._enqueue(lambda: ns / 1000, "spin")
 
@@ -264,10 +258,10 @@ class VirtualGpu:
         self.machine.enqueue(lambda: self._traced(us(), name, self.tracer_us), stream=self.stream)
 
     def _traced(self, us: float, name: str, tracer_us: float = 0.0) -> float:
-        """The length of what starts now, for the tracer too."""
-        if self.cupti.enabled:
+        """The length of what starts now, listed for a tracer."""
+        if self.traced is not None:
             now = self.machine.device_now
-            self.cupti.pending.append((1e3 * now, 1e3 * (now + us + tracer_us), name))
+            self.traced.append((1e3 * now, 1e3 * (now + us + tracer_us), name))
         return us
 
     def _tick(self, slow: bool | None = None) -> None:
@@ -291,34 +285,3 @@ class VirtualGpu:
         us += self.ring_us[self._place % len(self.ring_us)]
         self._place += 1
         return us
-
-
-class VirtualCupti:
-    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
-
-    ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
-
-    class cuptiError(Exception):  # noqa: N801
-        pass
-
-    def __init__(self) -> None:
-        self.refuses, self.enabled, self.registered = False, False, 0
-        self.pending: list[tuple[float, float, str]] = []
-
-    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
-        size, most = requested()
-        assert (size > 0, most) == (True, 0)
-        self.registered += 1
-        self.completed = completed
-
-    def activity_enable(self, kind: int) -> None:
-        if self.refuses:
-            raise self.cuptiError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS")
-        self.enabled = True
-
-    def activity_disable(self, kind: int) -> None:
-        self.enabled = False
-
-    def activity_flush_all(self, flag: int) -> None:
-        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.pending])
-        self.pending.clear()

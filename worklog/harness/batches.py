@@ -20,7 +20,6 @@ find in L2 what the one before left, and the end of one overlaps with the start 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,7 +31,6 @@ from worklog.runs import Sample
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.harness.crosscheck import Spans, Tracer
     from worklog.harness.cuda_timeline import CudaTimeline
 
 BATCH_US = 60_000.0  # GPU time between two reads of the events: long enough to be cheap, short enough to stop in time
@@ -124,20 +122,19 @@ def take_batch(
     placed: list[int] = []
     taken: dict[tuple[int, int], Taken] = {}
     timeline.make_room(2 * count * len(launches))
-    with timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext() as tracer:
-        for turn in range(count):
-            placed.append(placements.of_turn(turn) if placements else 0)
-            for side in orders[(first + turn) % len(orders)]:
-                if harness.sleep_ms:
-                    timeline.pause(harness.sleep_ms / 1e3)
-                timeline.draw_place()
-                if harness.l2 != "warm":
-                    timeline.lift_marks()
-                sample = witnessed(launches[side])
-                if queued:
-                    _take_queued(timeline, sample, harness, 2 * (turn * len(launches) + side))
-                else:
-                    taken[turn, side] = _take_unqueued(timeline, sample, harness, tracer)
+    for turn in range(count):
+        placed.append(placements.of_turn(turn) if placements else 0)
+        for side in orders[(first + turn) % len(orders)]:
+            if harness.sleep_ms:
+                timeline.pause(harness.sleep_ms / 1e3)
+            timeline.draw_place()
+            if harness.l2 != "warm":
+                timeline.lift_marks()
+            sample = witnessed(launches[side])
+            if queued:
+                _take_queued(timeline, sample, harness, 2 * (turn * len(launches) + side))
+            else:
+                taken[turn, side] = _take_unqueued(timeline, sample, harness)
     mask = timeline.throttle_reasons()  # once: reading NVML takes longer than a short kernel
     if queued:  # the events are read at the end
         for number in range(count * len(launches)):
@@ -173,37 +170,26 @@ def _take_queued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, sl
     sample.after()
 
 
-def _take_unqueued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, tracer: Tracer | None) -> Taken:
-    """One launch on an idle stream: by the tracer, which queues it itself where that is allowed, by a host clock, or by
-    events that include the launch bubble.
-    """
-    before = [timeline.flush_l2] if harness.l2 == "flush" else []
+def _take_unqueued(timeline: CudaTimeline, sample: Witnessed, harness: Harness) -> Taken:
+    """One launch on an idle stream: by a host clock, or by events that include the launch bubble."""
     sample.before()
     timeline.stamp_clock(0)
-    if tracer:
-        us = span_us(tracer(sample.launch, before))
+    if harness.l2 == "flush":
+        timeline.flush_l2()
+    timeline.synchronize()
+    started = timeline.host_us()
+    if harness.timer == "host":
+        sample.launch()
     else:
-        for one in before:
-            one()
-        timeline.synchronize()
-        started = timeline.host_us()
-        if harness.timer == "host":
-            sample.launch()
-        else:
-            bracketed(timeline, sample.launch, 0)
-        us = timeline.host_us() - started
+        bracketed(timeline, sample.launch, 0)
+    us = timeline.host_us() - started
     sample.behind()
     timeline.stamp_clock(1)
     sample.after()
     timeline.synchronize()
-    if harness.timer in ("events", "graph"):
+    if harness.timer != "host":
         us = timeline.elapsed_us(0, 1)
     return us, timeline.clock_mhz(0, 1), float("nan")
-
-
-def span_us(spans: Spans) -> float:
-    """Microseconds from the first start to the last end."""
-    return (max(end for _, end in spans) - spans[0][0]) / 1e3
 
 
 def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:

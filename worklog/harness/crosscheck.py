@@ -1,36 +1,28 @@
-"""A cross-check of the events' reading by other timers: the wall clock, a CUDA graph, the GPU's tracer.
+"""A cross-check of the events' reading by other timers: the wall clock and a CUDA graph.
 
 Events measure only the stream that they are recorded on. They miss work that a launch puts on another stream, waits for
 on the host, or does on the host; the other timers don't. All read with a warm L2, since only events can follow a flush
 that isn't timed.
-
-The tracer, the timer `cupti`, reads when a launch's kernels started and ended, and depends on neither events nor launch
-times. It reads kernels of known length slightly long (`worklog peers` says by how much), needs NVIDIA's cupti-python
-package, and a process can have only one tracer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed, install_command
+from worklog.errors import LaunchFailed
 from worklog.harness.batches import LONGEST_BATCH, bubble_us, host_us_of, take_batch
-from worklog.harness.launch import Launch, as_graphs, blocked
+from worklog.harness.launch import Launch, as_graphs
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
-# Microseconds and share by which a timer may differ: a graph has gaps between its nodes, the tracer reads slightly
-# long, and launches in a row overlap. `worklog peers` measures by how much.
+# Microseconds and share by which a timer may differ: a graph has gaps between its nodes, and launches in a row overlap.
 WALL_CLOCK = "wall clock"
-ALLOWED = {"graph": (2.0, 0.02), "cupti": (1.5, 0.02), WALL_CLOCK: (2.0, 0.02)}
+ALLOWED = {"graph": (2.0, 0.02), WALL_CLOCK: (2.0, 0.02)}
 BATCHES = 3
 WARM_US = 10_000.0  # work of one batch by events
 WALL_US = 5_000.0  # work between two readings of the clock
@@ -93,10 +85,6 @@ def cross_check(
             others["graph"] = _median_us(timeline, graph, warm) - offset_us / graph.launches
         except LaunchFailed as error:
             absent["graph"] = str(error)
-        try:
-            others["cupti"] = _median_us(timeline, launch, warm.but(timer="cupti"))
-        except BadSetting as error:
-            absent["cupti"] = str(error)
     host_us = 0.0
     if events_us - bubble < HOST_BOUND * launch_us:
         absent[WALL_CLOCK] = f"a kernel of {events_us - bubble:.1f} µs is hidden by its launch of {launch_us:.1f} µs"
@@ -130,71 +118,3 @@ def _wall_us(timeline: CudaTimeline, launch: Launch, events_us: float) -> float:
 
     rounds = WALL_ROUNDS if count > 1 else 1
     return float(np.median([(duration_us(2 * count) - duration_us(count)) / count for _ in range(rounds)]))
-
-
-# ------------------------------------------------------------------------------------------------- the tracer (CUPTI)
-
-Spans = list[tuple[int, int]]  # start and end of each kernel in nanoseconds, the first start first
-# From a launch to the spans of its kernels; the other launches, of one kernel each, go right before it.
-Tracer = Callable[[Launch, Sequence[Launch]], Spans]
-BLOCKING = "harness_hold"  # the blocking kernel's name
-BUFFER_BYTES = 2**20
-FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
-
-
-def load_cupti() -> Any:
-    """The module cupti.cupti. Raises BadSetting, with the remedy, where it cannot be imported."""
-    try:
-        from cupti import cupti
-    except ImportError as error:
-        raise BadSetting(
-            f"timer = cupti needs NVIDIA's tracer, which cannot be imported ({error}): "
-            f"{install_command('peers')} (CUDA 13), or take timer = events"
-        ) from error
-    return cupti
-
-
-@cache
-def _records(cupti: Any) -> Spans:
-    """Every traced kernel: CUPTI takes one pair of callbacks per process."""
-    records: Spans = []
-
-    def completed(activities: list[Any]) -> None:
-        records.extend((each.start, each.end) for each in activities if str(each.name) != BLOCKING)
-
-    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
-    return records
-
-
-@contextmanager
-def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer]:
-    """Trace while the context is open. cupti: from load_cupti(). A launch may enqueue several kernels.
-
-    queued: whether they wait behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels.
-    Raises BadSetting where CUPTI can't trace (another tracer in the process, no permission).
-    """
-
-    def traced(launch: Launch, before: Sequence[Launch]) -> Spans:
-        timeline.synchronize()
-        cupti.activity_flush_all(FORCED)
-        records.clear()
-        with blocked(timeline) if queued else nullcontext():
-            for one in (*before, launch):
-                one()
-        timeline.synchronize()
-        cupti.activity_flush_all(FORCED)
-        spans = sorted(records)[len(before) :]
-        if not spans:
-            raise LaunchFailed("timer = cupti: the tracer saw no kernel for this launch: take timer = events")
-        return spans
-
-    kind = cupti.ActivityKind.CONCURRENT_KERNEL
-    try:
-        records = _records(cupti)
-        cupti.activity_enable(kind)
-    except cupti.cuptiError as error:
-        raise BadSetting(f"timer = cupti: CUPTI can't trace here ({error}): take timer = events") from error
-    try:
-        yield traced
-    finally:
-        cupti.activity_disable(kind)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cupy
 import numpy as np
@@ -21,9 +20,6 @@ from worklog.gpu import ClockWatch, gpu
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.harness.launch import Launch
 from worklog.kernel.nvrtc import nvidia_library
-
-if TYPE_CHECKING:
-    from worklog.harness.crosscheck import Tracer
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
@@ -208,14 +204,6 @@ class CudaTimeline:
                 "calls a library through CuPy; take timer = events"
             ) from error
         return partial(graph.launch, stream)
-
-    def tracer(self, queued: bool) -> AbstractContextManager[Tracer]:
-        """CUPTI, while open. queued: whether launches are enqueued behind a blocking kernel; one that waits for the GPU
-        must not be. Raises BadSetting where there is no tracer.
-        """
-        from worklog.harness.crosscheck import load_cupti, tracing  # imported here: only this timer needs it
-
-        return tracing(load_cupti(), self, queued)
 
     @property
     def burn_step_flops(self) -> float:

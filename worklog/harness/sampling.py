@@ -59,8 +59,7 @@ def time_in_turn(
     move: Callable[[], None] | None = None,
 ) -> Reading:
     """Samples of the launches, of the subject and then of its baselines, if any: every turn has one of each. Raises
-    LaunchFailed if a launch fails, and BadSetting where the timeline or the launches can't do what the harness names:
-    trace, or rotate over enough sets of inputs.
+    LaunchFailed if a launch fails, and BadSetting where the launches can't rotate over enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that need it; without it they raise BadSetting.
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers

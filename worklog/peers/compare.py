@@ -25,7 +25,17 @@ from typing import Any
 from worklog.errors import ChildFailed, install_command
 from worklog.gpu import gpu, software, tool
 from worklog.kernel import rung
-from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
+from worklog.peers.harnesses import (
+    HARNESSES,
+    SAMPLING,
+    OtherHarness,
+    OurHarness,
+    Read,
+    Work,
+    cupti_timer,
+    one_by_one,
+    product,
+)
 from worklog.runner.declare import Benchmark
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import Table, claimed, median, new_path, runs_dir, write_text
@@ -73,11 +83,12 @@ def compare(
         document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
     cublas = {work.of: work for work in works if work.kind == CUBLAS}
     ours = OurHarness(session.timeline, session.device, session.calibration.offset_us, sampling)
+    tracer = partial(cupti_timer, session.timeline, session.device.stream)
+    traced = OtherHarness(TRACED, partial(one_by_one, TRACED, tracer))
     # Each step returns rows or promises of the document.
     steps: list[tuple[str, Callable[[], list[Row] | dict[str, Any]]]] = [
         (OURS, lambda: our_rows(ours, works)),
-        *((other.name, partial(rows_of, other, works)) for other in HARNESSES),
-        (TRACED, lambda: traced_rows(ours, works)),
+        *((other.name, partial(rows_of, other, works)) for other in (*HARNESSES, traced)),
     ]
     if not benchmarks:
         steps[1:1] = [
@@ -85,7 +96,7 @@ def compare(
             ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
         ]
         steps += [
-            ("worklog beside CUPTI", lambda: beside_the_tracer(ours, list(cublas.values()))),
+            ("worklog beside CUPTI", lambda: beside_the_tracer(ours, tracer, list(cublas.values()))),
             ("intervals", lambda: {"coverage": coverage()}),
         ]
     steps = [(name, step) for name, step in steps if only in (None, name)]
@@ -116,27 +127,19 @@ def our_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
     return rows
 
 
-def traced_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
-    """This harness with the GPU's own tracer as its timer."""
-    rows = []
-    for work in works:
-        try:
-            rows.append(_row(TRACED, work, ours.read(work, "cupti")))
-        # The tracer is foreign code, one per process: no error in it may lose the other rows.
-        except Exception as error:
-            rows.append(Row(TRACED, work.kind, work.of, reason=_words(error)))
-    return rows
-
-
-def beside_the_tracer(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]:
+def beside_the_tracer(
+    ours: OurHarness, tracer: Callable[[], Callable[[Work], float]], works: Sequence[Work]
+) -> dict[str, Any]:
     """Work by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
     median of each one's readings, in microseconds. If the tracer fails, the reason is added to what was read.
     """
     found: list[dict[str, Any]] = []
     for work in works:
         try:
-            pairs = [(ours.read(work).interval.value, ours.read(work, "cupti").interval.value) for _ in range(BESIDE)]
-        except Exception as error:  # foreign code, as above
+            traced_us = tracer()
+            pairs = [(ours.read(work).interval.value, traced_us(work)) for _ in range(BESIDE)]
+        # The tracer is foreign code, one per process: no error in it may end the comparison.
+        except Exception as error:
             return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
         events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
         found.append(

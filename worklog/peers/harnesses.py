@@ -12,21 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
+from worklog.harness.batches import PLACEMENT_TURNS
+from worklog.harness.launch import blocked
 from worklog.kernel import Kernel, NeedsWorkspace
 from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark, Skipped
 from worklog.runner.launches import ALIGNED, Pool
 from worklog.runner.point import called
 from worklog.runner.timing import Call
-from worklog.runs import Estimate, event_overhead_us, median
+from worklog.runs import Estimate, median
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
@@ -73,15 +75,14 @@ class OurHarness:
     offset_us: float
     sampling: Harness = SAMPLING
 
-    def read(self, work: Work, timer: str = "events") -> Read:
-        """timer: "events", or "cupti", which has no event overhead."""
+    def read(self, work: Work) -> Read:
+        """One measurement of the work."""
         started = time.perf_counter()
-        harness = self.sampling.but(timer=timer)
         reading = time_in_turn(
             self.timeline,
             [lambda: work.enqueue(self.device.stream)],
-            harness,
-            offset_us=event_overhead_us(harness.as_dict(), {"offset_us": self.offset_us}),
+            self.sampling,
+            offset_us=self.offset_us,
             move=work.move,
         )
         took = time.perf_counter() - started
@@ -187,6 +188,10 @@ def _enqueued(session: Session, made: Call) -> Callable[[Any], None]:
     return enqueue
 
 
+TRACED_LAUNCHES = 200
+BLOCKING = "harness_hold"  # the blocking kernel's name
+TRACE_BYTES = 2**20
+FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
 COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
@@ -203,7 +208,7 @@ class OtherHarness:
     extra: str = "peers"
 
 
-def _each(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequence[Work]) -> Iterator[Found]:
+def one_by_one(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequence[Work]) -> Iterator[Found]:
     """Time each work in turn with the function that `setup` imports: from a work to microseconds."""
     timed = setup()
     for work in works:
@@ -250,6 +255,58 @@ def _cupy() -> Callable[[Work], float]:
         return 1e6 * float(cupy.median(cupy.asarray(found.gpu_times)))
 
     return timed
+
+
+def cupti_timer(timeline: CudaTimeline, stream: Any) -> Callable[[Work], float]:
+    """The GPU's own tracer with a cold L2: from the start of a launch's first kernel to the end of its last, which
+    depends on neither events nor launch times. A process can have only one tracer.
+    """
+    from cupti import cupti
+
+    records = _traced_kernels(cupti)
+
+    def traced_us(work: Work) -> float:
+        timeline.synchronize()
+        cupti.activity_flush_all(FORCED)
+        records.clear()
+        with blocked(timeline):
+            timeline.flush_l2()
+            work.enqueue(stream)
+        timeline.synchronize()
+        cupti.activity_flush_all(FORCED)
+        launched = sorted(records)[1:]  # behind the flush
+        if not launched:
+            raise LaunchFailed("the tracer saw no kernel for this launch")
+        return (max(end for _, end in launched) - launched[0][0]) / 1e3
+
+    def timed(work: Work) -> float:
+        work.enqueue(stream)  # a first launch may load a module, which can't be behind the blocking kernel
+        cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)
+        times = []
+        try:
+            for number in range(TRACED_LAUNCHES):
+                if work.move is not None and number % PLACEMENT_TURNS == 0:
+                    work.move()
+                times.append(traced_us(work))
+        finally:
+            cupti.activity_disable(cupti.ActivityKind.CONCURRENT_KERNEL)
+            if work.settle is not None:
+                work.settle()
+        return median(times[TRACED_LAUNCHES // 4 :]).value  # without the first ones, which warm up
+
+    return timed
+
+
+@cache
+def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
+    """Start and end of each traced kernel but the blocking one, in nanoseconds. CUPTI takes callbacks once."""
+    records: list[tuple[int, int]] = []
+
+    def completed(activities: list[Any]) -> None:
+        records.extend((kernel.start, kernel.end) for kernel in activities if str(kernel.name) != BLOCKING)
+
+    cupti.activity_register_callbacks(lambda: (TRACE_BYTES, 0), completed)
+    return records
 
 
 def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
@@ -310,10 +367,11 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
+DO_BENCH, CUDAGRAPH = "do_bench", "do_bench_cudagraph"
 HARNESSES = (
-    OtherHarness("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "cuda13"),
-    OtherHarness("torch Timer", partial(_each, "torch Timer", _torch_timer), "torch"),
-    OtherHarness("do_bench", partial(_each, "do_bench", partial(_do_bench, "do_bench"))),
-    OtherHarness("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph"))),
+    OtherHarness("CuPy benchmark", partial(one_by_one, "CuPy benchmark", _cupy), "cuda13"),
+    OtherHarness("torch Timer", partial(one_by_one, "torch Timer", _torch_timer), "torch"),
+    OtherHarness(DO_BENCH, partial(one_by_one, DO_BENCH, partial(_do_bench, DO_BENCH))),
+    OtherHarness(CUDAGRAPH, partial(one_by_one, CUDAGRAPH, partial(_do_bench, CUDAGRAPH))),
     OtherHarness("NVBench cold", _nvbench),
 )

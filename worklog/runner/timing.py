@@ -131,10 +131,10 @@ def time(
     exceeds L2.
     flops, elements, reads, writes: the work of one call (the last two in bytes), for its rates. grad_to_none: tensors
     whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, "all", by a
-    graph and the tracer too, or "none"; the result states disagreements of more than cross_check_limit, a share of the
-    time (default: 2 %, and at least some microseconds). datapath: of which peak the TFLOP/s are a share (worklog.peaks;
-    default: by the dtype of the GPU arrays among the arguments). A call that hangs is reported on standard error. The
-    interval is of a call of one kernel: what the gaps between several add in another process isn't in it.
+    graph too, or "none"; the result states disagreements of more than cross_check_limit, a share of the time (default:
+    2 %, and at least some microseconds). datapath: of which peak the TFLOP/s are a share (worklog.peaks; default: by
+    the dtype of the GPU arrays among the arguments). A call that hangs is reported on standard error. The interval is
+    of a call of one kernel: what the gaps between several add in another process isn't in it.
     Raises NoGpu without a GPU, BadSetting for what can't be timed this way, LaunchFailed where the GPU fails, nothing
     was enqueued, or work is left on a stream that isn't joined; exceptions of `fn` pass through.
 
