@@ -19,7 +19,7 @@ from typing import Any
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory, UnknownEntry
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
-from worklog.runner.job import ContextLost, Say, main, packed
+from worklog.runner.worker import ContextLost, Say, main, packed
 from worklog.runs.measurement import Measurement
 
 FOR_EVER_S = 300.0

@@ -1,4 +1,4 @@
-"""What tests of several rooms share: a small run, made by hand, with a measured, a refused and a skipped kernel; two
+"""What tests of several rooms share: a small run, made by hand, with a measured, a failed and a skipped kernel; two
 kernels of a user; a command that is typed.
 """
 
@@ -9,9 +9,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from worklog.cli.commands import main
-from worklog.problem.gemm import Shape, tflops
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.problem import Shape
+from worklog.runner.job import work_of
+from worklog.runs import Calibration, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Verdict
 from worklog.settings import Harness
 
 # The second one lacks a barrier.
@@ -43,50 +43,62 @@ __global__ void mine({SIGNATURE}) {{
 """
 
 
+GPU = Gpu("NVIDIA H200", (9, 0), 132, 62914560, 150109880320, 1980.0, 3201.0, 6016, "580.159.04")
+CALIBRATION = Calibration(
+    offset_us=3.45,
+    offset_spread_us=0.1,
+    offset_by_length_us={"1": 3.45, "1000": 3.45},
+    tick_us=0.03,
+    fp32_tflops=60.0,
+    copy_gbs=4000.0,
+    l2_gbs=8000.0,
+    sm_mhz=1980.0,
+    slope=1.0,
+    aa_ratio=1.0,
+    aa_low=0.99,
+    aa_high=1.01,
+    launch_us=11.0,
+    warm_cycles=294.5,
+    cold_cycles=707.0,
+    still_cached=0.0,
+)
+
+
 def measured(kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any) -> Measurement:
     """A measurement with three samples, one of which does not count."""
+    sides = [
+        Side(kernel, [us, us * 1.01, us * 9], [1980.0, 1980.0, 900.0]),
+        Side("cuBLAS", [us * ratio] * 3, [1980.0] * 3),
+    ]
     return Measurement(
         kernel,
         (n, n, n),
-        "measured",
         changed=changed,
-        verdict=None if changed.get("gate") is False else {"accepted": True, "precision": "fp32", "stages": []},
-        us=us,
-        us_low=us * 0.99,
-        us_high=us * 1.01,
-        tflops=tflops(Shape.of(n), us),
-        ratio=ratio,
-        ratio_low=ratio - 0.01,
-        ratio_high=ratio + 0.01,
-        of_ceiling=ratio * 0.9,
-        of_roof=ratio * 0.8,
-        sm_mhz=1980.0,
+        verdict=None if changed.get("gate") is False else Verdict((), "fp32"),
+        time=Estimate(us, us * 0.99, us * 1.01),
+        against={"cuBLAS": Estimate(ratio, ratio - 0.01, ratio + 0.01)},
+        work=work_of(Shape.of(n)),
+        roof=Roof(GPU.fp32_peak_tflops),
         converged=True,
         degradations=tuple(f"{name}: {value}" for name, value in changed.items()),
-        samples={
-            "us": [us, us * 1.01, us * 9],
-            "sm_mhz": [1980.0, 1980.0, 900.0],
-            "baseline_us": [us * ratio] * 3,
-            "baseline_sm_mhz": [1980.0] * 3,
-            "counts": [1, 1, 0],
-        },
+        samples=Samples(sides, [1, 1, 0]),
     )
 
 
 def small_run(**changes: Any) -> Run:
-    """naive and cuBLAS at 512, naive refused at 1024 and skipped at 2048, and naive at 512 with a warm L2."""
+    """naive and cuBLAS at 512, naive failed at 1024 and skipped at 2048, and naive at 512 with a warm L2."""
     values: dict[str, Any] = dict(
-        device={"name": "NVIDIA H200", "compute_capability": [9, 0], "l2_bytes": 62914560},
+        gpu=GPU,
         harness=Harness().as_dict(),
         tool={"name": "gemm-worklog", "version": "0.1.0"},
         created="2026-11-21T03:12:44+00:00",
-        calibration={"offset_us": 3.45, "fp32_tflops": 60.0},
+        calibration=CALIBRATION,
         kernels={"naive": {"file": "01_naive.cu", "registers": 40, "idea": "one thread, one element"}},
         measurements=[
             measured("naive"),
             measured("cuBLAS", us=50.0, ratio=1.0),
-            Measurement("naive", (1024, 1024, 1024), "refused", reason="refused at precision: class wrong"),
-            Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow: one launch takes 9.0 s"),
+            Measurement("naive", (1024, 1024, 1024), "failed", "failed at precision: class wrong"),
+            Measurement("naive", (2048, 2048, 2048), "skipped", "too slow: one launch takes 9.0 s"),
             measured("naive", us=70.0, l2="warm"),
         ],
         complete=True,

@@ -17,13 +17,13 @@ from tests.helpers import measured, small_run
 from worklog.kernel import LADDER
 from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
-from worklog.runner.tasks import Task
+from worklog.runner.job import Job
 from worklog.runner.tuned import SHAPES
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, runs_dir
 from worklog.settings import Harness
 
-Asked = list[tuple[list[Task], Harness]]
+Asked = list[tuple[list[Job], Harness]]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What was asked for. In place of the measuring: an answer made by hand, in which the rung shared fails."""
     found: Asked = []
 
-    def carry_out(tasks: Sequence[Task], harness: Harness, *, out: Path | None = None, **_: Any) -> Run:
+    def carry_out(tasks: Sequence[Job], harness: Harness, *, out: Path | None = None, **_: Any) -> Run:
         found.append((list(tasks), harness))
         made = [
             Measurement(t.kernel, astuple(t.problem), "refused", reason="wrong")

@@ -26,7 +26,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
 from worklog.runner.emulated_time import require_time
-from worklog.runner.tasks import silent, tasks_of
+from worklog.runner.job import jobs_of, silent
 from worklog.runs import run as runs
 from worklog.runs.run import CHAPTERS, Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -129,7 +129,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.Monke
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
-    monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: tasks_of(["naive", "cuBLAS"], 4096)[0])
+    monkeypatch.setattr("worklog.runner.job.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0])
     monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
     executed = emulated_rungs.execute(silent, LADDER[1:2])
     monkeypatch.setattr(emulated_rungs, "execute", lambda progress: executed)

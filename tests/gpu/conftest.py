@@ -14,7 +14,7 @@ from worklog.gpu.device import gpu_reason
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner.tasks import Task
+from worklog.runner.job import Job
 from worklog.runs.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
     """Makes one measurement, in this process. The session has never seen a user's kernel: its name is new."""
     import cupy
 
-    from worklog.runner.job import attempt
+    from worklog.runner.worker import attempt
 
     def measure(kernel: str | Kernel, shape: Shape, harness: Harness = QUICK) -> Measurement:
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
         if isinstance(kernel, Kernel):
             own[name] = replace(kernel, name=name)
-        (found,) = attempt(session, Task(name, shape), harness)
+        (found,) = attempt(session, Job(name, shape), harness)
         return found
 
     stream = cupy.cuda.get_current_stream()

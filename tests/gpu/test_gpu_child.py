@@ -25,8 +25,8 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.child import environment
+from worklog.runner.job import Job
 from worklog.runner.measure import carry_out, measure
-from worklog.runner.tasks import Task
 from worklog.runner.timing import own_session
 from worklog.runs.run import Run
 
@@ -98,7 +98,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
             at.set()
 
     def work() -> None:
-        tasks = [Task(one.name, SHAPE) for one in own]
+        tasks = [Job(one.name, SHAPE) for one in own]
         with pytest.raises(Interrupted):
             carry_out(tasks, QUICK, user_kernels=own, out=out, progress=progress, stop=stop)
         ended.set()
@@ -121,7 +121,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
 
 def test_an_endless_kernel_is_ended_after_its_timeout() -> None:
     own = [kernel(ENDLESS, "endless"), kernel(PLAIN, "good")]
-    tasks = [Task(one.name, SHAPE) for one in own]
+    tasks = [Job(one.name, SHAPE) for one in own]
     run = carry_out(tasks, Harness(budget_s=1.0), user_kernels=own, timeout_s=HANGS_S)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "no progress" in str(run.measurements[0].reason)

@@ -15,7 +15,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
-from worklog.runner.tasks import BASELINE
+from worklog.runner.job import BASELINE
 from worklog.runs.measurement import Measurement
 
 ENOUGH = Harness().but(least_samples=300, most_samples=300, budget_s=20.0)  # more launches than each cheat waits for

@@ -19,8 +19,8 @@ from worklog.harness import Harness, time_in_turn
 from worklog.harness.calibration import same_against_itself
 from worklog.peers.harnesses import Work, cupti_timer
 from worklog.problem.gemm import Shape
+from worklog.runner.job import BASELINE
 from worklog.runner.session import Session
-from worklog.runner.tasks import BASELINE
 from worklog.runs.estimates import median
 from worklog.settings import RULES
 

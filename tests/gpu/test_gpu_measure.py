@@ -27,10 +27,10 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
+from worklog.runner.job import BASELINE
 from worklog.runner.measure import measure
 from worklog.runner.session import Session
 from worklog.runner.sweep import sweep, variants
-from worklog.runner.tasks import BASELINE
 from worklog.runs.run import open_run
 
 ROOT = Path(__file__).parents[2]

@@ -21,9 +21,9 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import launches, measure
-from worklog.runner.job import attempt
+from worklog.runner.job import Job
 from worklog.runner.session import Session
-from worklog.runner.tasks import Task
+from worklog.runner.worker import attempt
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, new_path
 
@@ -53,7 +53,7 @@ def quick_session(session: Session) -> CheckedOnce:
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[Task, list[Measurement]]:
+def known() -> dict[Job, list[Measurement]]:
     return {}
 
 
@@ -61,7 +61,7 @@ def known() -> dict[Task, list[Measurement]]:
 def test_it_runs_live(
     source: Path,
     quick_session: CheckedOnce,
-    known: dict[Task, list[Measurement]],
+    known: dict[Job, list[Measurement]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -81,9 +81,9 @@ def test_it_runs_live(
 
 def quick(
     session: Session,
-    known: dict[Task, list[Measurement]],
+    known: dict[Job, list[Measurement]],
     carry_out: Callable[..., Run],
-    tasks: Sequence[Task],
+    tasks: Sequence[Job],
     harness: Harness,
     *,
     user_kernels: Sequence[Kernel] = (),

@@ -28,9 +28,9 @@ from worklog.kernel.device import Subject
 from worklog.lab.panel_answer import PanelChoice
 from worklog.plots import Drawn
 from worklog.problem.gemm import Shape
-from worklog.runner import job, timing
 from worklog.runner import measure as bench
-from worklog.runner.tasks import BASELINE, Task
+from worklog.runner import timing, worker
+from worklog.runner.job import BASELINE, Job
 
 SHORT = {"most_samples": 4, "least_samples": 2, "budget_s": 1.0, "precision": 0.2, "warmup": "count:1"}
 QUICK = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
@@ -49,7 +49,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "runner.measure.run_child": in_this_process,
         "runner.measure.gpu_reason": lambda: None,
         "runner.session.Session": lambda: SimpleNamespace(calibration=calibration()),
-        "runner.tasks.article_tasks": lambda: [Task(BASELINE, SHAPE)],
+        "runner.job.article_jobs": lambda: [Job(BASELINE, SHAPE)],
         "plots.draw_all": lambda *_: Drawn(),
     }.items():
         monkeypatch.setattr(f"worklog.{name}", pretended)
@@ -128,7 +128,7 @@ def cell(clocks: str) -> Said:
 
 def panel(clocks: str) -> Said:
     (_, task) = PanelChoice([], "naive", SHAPE, clocks=clocks).tasks()
-    return of_run(bench.carry_out([Task(task.kernel, task.shape, (*task.changed, *SHORT.items()))], Harness()))
+    return of_run(bench.carry_out([Job(task.kernel, task.shape, (*task.changed, *SHORT.items()))], Harness()))
 
 
 def time(clocks: str) -> Said:

@@ -17,7 +17,7 @@ from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.machine import Machine
 from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us
 from worklog.problem.gemm import Shape
-from worklog.runner.tasks import BASELINE
+from worklog.runner.job import BASELINE
 from worklog.runs.measurement import Measurement
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 

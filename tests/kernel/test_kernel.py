@@ -27,9 +27,9 @@ from worklog.kernel.source import evaluate
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
-from worklog.runner.job import attempt
+from worklog.runner.job import Job
 from worklog.runner.measure import measure
-from worklog.runner.tasks import Task
+from worklog.runner.worker import attempt
 
 TEMPLATE = """\
 template <typename Sum, int TILE>
@@ -275,6 +275,6 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
 
 def test_a_skipped_kernel_is_in_the_run_with_its_reason() -> None:
     session = VirtualSession(Machine(), replace(mine(name="mine"), skipped="it does not compile"))
-    (found,) = attempt(session, Task("mine", Shape.of(64)), QUICK)
+    (found,) = attempt(session, Job("mine", Shape.of(64)), QUICK)
     assert (found.status, found.reason, found.us) == ("skipped", "it does not compile", None)
     assert "registers" not in session.describe("mine")

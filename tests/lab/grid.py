@@ -7,7 +7,7 @@ from typing import Any
 
 from tests import helpers
 from worklog.problem.gemm import tflops
-from worklog.runner.tasks import Task, grid_tasks
+from worklog.runner.job import Job, grid_jobs
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 
@@ -32,12 +32,12 @@ def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
 
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
-    tasks = [t for t in grid_tasks() if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without]
+    tasks = [t for t in grid_jobs() if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without]
     found = [measured(task) for task in tasks]
     return helpers.small_run(measurements=found, calibration={"offset_us": OFFSET}, origin="recorded")
 
 
-def measured(task: Task) -> Measurement:
+def measured(task: Job) -> Measurement:
     """Nine samples around the true time, the first one cold without a warm-up, and one that does not count."""
     biased, shape = task.pitfalls, task.problem
     us = true_us(task.kernel, shape.m, biased)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.grid import small_grid
-from worklog.runner.job import Say, started
+from worklog.runner.worker import Say, started
 from worklog.runs.run import Run
 
 

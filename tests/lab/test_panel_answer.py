@@ -18,7 +18,7 @@ from worklog.lab.panel_answer import Answer, PanelChoice, amount
 from worklog.lab.panel_picture import picture
 from worklog.lab.readings import COMPUTED, LAUNCHES, Held, NotRecorded, Reading, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
-from worklog.runner.tasks import grid_tasks
+from worklog.runner.job import grid_jobs
 from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run, recordings
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
@@ -39,7 +39,7 @@ def answer(run: Run = GRID, **biased: Any) -> Answer:
 
 
 def test_every_combination_of_the_grid_is_read_as_it_was_made() -> None:
-    for task in grid_tasks():
+    for task in grid_jobs():
         if (task.kernel, task.shape) == ("warptiled", SIZE):
             found = reading(**task.pitfalls)
             assert found.measurement.changed == task.pitfalls, str(task)

@@ -28,10 +28,10 @@ from worklog.harness.batches import _take_queued
 from worklog.harness.launch import Witnessed, witnessed
 from worklog.kernel import rung
 from worklog.problem import Shape
-from worklog.runner.job import attempt
+from worklog.runner.job import Job
 from worklog.runner.launches import Loop, elements
 from worklog.runner.session import Session
-from worklog.runner.tasks import Task
+from worklog.runner.worker import attempt
 from worklog.runs import event_overhead_us
 
 RUNGS = ("best", "shared", "warptiled")
@@ -53,7 +53,7 @@ def roles(session: Session, name: str, size: int, placement: str) -> Iterator[di
     session._verdicts.clear()
     for subject in COPIES * LOOPS:
         others = tuple(copy for copy in COPIES if copy != subject)
-        task = Task(subject, Shape.of(size), (("placement", placement),), against=others)
+        task = Job(subject, Shape.of(size), (("placement", placement),), against=others)
         for m in attempt(session, task, Harness().but(placement=placement))[1:]:
             yield {
                 "rung": name, "size": size, "placement": placement, "subject": subject, "baseline": m.baseline,

@@ -13,7 +13,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.kernel import Kernel
 from worklog.runner.declare import declared
-from worklog.runner.job import attempt
+from worklog.runner.worker import attempt
 from worklog.runs.measurement import Measurement
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")

@@ -20,11 +20,11 @@ from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem.gemm import Shape
-from worklog.runner.job import attempt
+from worklog.runner.job import BASELINE, Job, jobs_of
 from worklog.runner.launches import Loop
 from worklog.runner.measure import require_measurable
-from worklog.runner.tasks import BASELINE, Task, tasks_of
 from worklog.runner.timing import Call, time_on
+from worklog.runner.worker import attempt
 from worklog.runs.run import Run
 
 SHAPE = Shape(96, 64, 80)
@@ -52,23 +52,23 @@ def host(tmp_path: Path) -> dict[str, Kernel]:
 
 def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Kernel]) -> None:
     session = VirtualSession(xp.machine, *host.values())
-    found, slow, wrong = attempt(session, Task("plain", SHAPE, against=("slow", "wrong")), QUICK)
+    found, slow, wrong = attempt(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
     assert [one.baseline for one in (found, slow, wrong)] == ["cuBLAS", "slow", "wrong"]
     assert found.samples["us"] == slow.samples["us"] and len(slow.samples["us"]) == len(slow.samples["baseline_us"])
     assert slow.ratio is not None and 1.5 < slow.ratio < 2.0, slow.reason  # its second product finds a warm cache
     assert slow.changed == {"against": "slow"} and found.changed == {}
     assert found.ratio != slow.ratio and found.samples["baseline_us"] != slow.samples["baseline_us"]
     assert wrong.status == "refused" and str(wrong.reason).startswith("the baseline wrong failed at")
-    _, turned = attempt(session, Task("slow", SHAPE, against=("plain",)), QUICK)
+    _, turned = attempt(session, Job("slow", SHAPE, against=("plain",)), QUICK)
     assert turned.ratio == approx(1 / slow.ratio, rel=0.05)
-    refused = attempt(session, Task("wrong", SHAPE, against=("plain",)), QUICK)
+    refused = attempt(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
     assert [(one.baseline, one.status) for one in refused] == [("cuBLAS", "refused"), ("plain", "refused")]
 
 
 def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(
     host: dict[str, Kernel], tmp_path: Path
 ) -> None:
-    tasks, own = tasks_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
+    tasks, own = jobs_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
     assert [(task.kernel, task.against) for task in tasks] == [("plain", ("slow",)), ("slow", ())]
     path = small_run(measurements=attempt(VirtualSession(xp.machine, *own), tasks[0], QUICK)).save(
         tmp_path / "run.json"
@@ -101,7 +101,7 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
     file = tmp_path / "small.cu"
     file.write_text("__global__ void small(int M, int N, int K, const float* A, const float* B, float* C) {}")
     kernel = Kernel.from_file(file, grid="N, M", block="1")
-    tasks, own = tasks_of(["naive"], [256], against=[kernel])
+    tasks, own = jobs_of(["naive"], [256], against=[kernel])
     with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
         require_measurable(tasks, QUICK, own)
 
@@ -128,10 +128,10 @@ def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why() -> None:
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    (found,) = attempt(session, Task("bulk_copies", Shape.of(256)), QUICK)
+    (found,) = attempt(session, Job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
     earlier = [replace(measured("naive", us=4e6 / 7**3), shape=(size, size, size)) for size in (64, 128)]
-    (slow,) = attempt(session, Task("naive", Shape.of(896)), QUICK, earlier)
+    (slow,) = attempt(session, Job("naive", Shape.of(896)), QUICK, earlier)
     assert slow.status == "skipped" and str(slow.reason).startswith(
         "too slow: at the rate of size 128, one launch takes 4.0 s and 6 samples 24 s, more than 20 s"
     )
@@ -139,7 +139,7 @@ def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why(
 
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host: dict[str, Kernel]) -> None:
     session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
-    for found in attempt(session, Task("plain", SHAPE, against=("slow",)), locked):
+    for found in attempt(session, Job("plain", SHAPE, against=("slow",)), locked):
         assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
     a, b, c = (xp.empty(64, 64) for _ in range(3))
     alone = time_on(session, Call(xp.gemm, (1.0, a, b, 0.0, c)), locked)

@@ -17,9 +17,9 @@ from worklog.emulator import EmulatedDevice
 from worklog.gate import Checker
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
+from worklog.runner.job import Job
 from worklog.runner.launches import Loop, Pool, elements
 from worklog.runner.session import _variables, read
-from worklog.runner.tasks import Task
 
 SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -289,5 +289,5 @@ def test_a_session_tells_the_loop_which_kernels_keep_variables(monkeypatch: pyte
 
     monkeypatch.setattr("worklog.runner.session.Loop", noting)
     for against in ("cuBLAS", kernel.name):
-        read(session, Task(kernel.name, shape), QUICK, [against])
+        read(session, Job(kernel.name, shape), QUICK, [against])
     assert told == [[subject], [subject, subject]]

@@ -20,8 +20,8 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.child import Child, run_child
+from worklog.runner.job import Job
 from worklog.runner.measure import carry_out
-from worklog.runner.tasks import Task
 from worklog.runs.run import Run
 
 SHAPE = Shape.of(512)
@@ -31,7 +31,7 @@ def measure(*names: str, **how: Any) -> Run:
     """The kernels measured in foreign processes."""
     how = {"harness": Harness(), "command": FOREIGN, **how}
     own = [mine(name) for name in dict.fromkeys(names) if name != "naive"]
-    return carry_out([Task(name, SHAPE) for name in names], user_kernels=own, **how)
+    return carry_out([Job(name, SHAPE) for name in names], user_kernels=own, **how)
 
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
     monkeypatch.setattr(bench, "run_child", noted)
     names = ["first", "last", "fine", "fine", "garbage", "first", "last"]
     own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "garbage"))]
-    tasks = [Task(name, SHAPE) for name in names]
-    tasks[-1] = Task("last", SHAPE, against=("fine",))
+    tasks = [Job(name, SHAPE) for name in names]
+    tasks[-1] = Job("last", SHAPE, against=("fine",))
     run = carry_out(tasks, Harness(), user_kernels=own, command=FOREIGN)
     assert [m.kernel for m in run.measurements] == names and run.complete
     assert orders == [["first", "last"], ["fine", "fine"], ["garbage"], ["first"], ["last"]]
@@ -182,7 +182,7 @@ def test_a_process_that_is_never_ready_is_an_error() -> None:
 
 
 def test_a_mistake_is_found_before_a_process_starts() -> None:
-    for tasks, why in (([], "nothing to measure"), ([Task("nonsense", SHAPE)], "no rung 'nonsense'")):
+    for tasks, why in (([], "nothing to measure"), ([Job("nonsense", SHAPE)], "no rung 'nonsense'")):
         with pytest.raises(BadSetting, match=why):
             carry_out(tasks, Harness(), command=("/nonexistent",))
 
@@ -275,7 +275,7 @@ def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_cra
     names = ["first", "wrong", "leaves", "last"]
     own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]
     harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
-    tasks = [Task(name, Shape(96, 64, 80)) for name in names]
+    tasks = [Job(name, Shape(96, 64, 80)) for name in names]
     run = carry_out(tasks, harness, user_kernels=own, command=JOB)
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete

@@ -16,8 +16,8 @@ from worklog import plots
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, estimate, grid_jobs, jobs_of
 from worklog.runner.measure import held_by, holding, recorded, require_measurable
-from worklog.runner.tasks import ABLATION_RUNGS, GRID_SIZES, article_tasks, estimate, grid_tasks, tasks_of
 from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Harness
 
@@ -26,7 +26,7 @@ LAUNCHES = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
 
 def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fixes() -> None:
     """Its settings are a harness, and its sizes ascend: what is too slow is judged from smaller sizes."""
-    tasks = grid_tasks()
+    tasks = grid_jobs()
     assert len(set(tasks)) == len(tasks)
     places: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for task in tasks:
@@ -50,7 +50,7 @@ def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fi
 
 
 def test_the_grid_takes_at_most_eight_minutes_on_the_recorded_gpu() -> None:
-    tasks = grid_tasks()
+    tasks = grid_jobs()
     seconds, label = estimate(tasks, Harness())
     assert 120 < sum(seconds) < 480 and label.startswith("recorded · NVIDIA H200")
     minutes = f"{sum(seconds) / 60:.0f} min (rough; rates: {label}"
@@ -58,13 +58,13 @@ def test_the_grid_takes_at_most_eight_minutes_on_the_recorded_gpu() -> None:
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    planned = article_tasks()
+    planned = article_jobs()
     tasks = [task for task in planned if held_by(recorded_run(), task)]
     missing = [task.pitfalls for task in planned if task not in tasks]
     assert len(set(planned)) == len(planned) and {"l2": "warm", "queue": False} in missing, "it is in the grid's"
     assert all(biased.keys() & {*recorded_run().unknown} for biased in missing if len(biased) != 2)
     run = recorded(tasks, holding(tasks))
-    used = [Harness().but(**dict(task.changed)) for task in article_tasks()]
+    used = [Harness().but(**dict(task.changed)) for task in article_jobs()]
     assert {one.hot_ms for one in used} == {0} and {one.most_samples for one in used if not one.biased()} == {2000}
     for name in ("save", "write_gallery"):
         monkeypatch.setattr(plots, name, lambda *_: [])
@@ -75,27 +75,27 @@ def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])
 @pytest.mark.parametrize("kernels", ["naive", ["naive"]])
 def test_one_kernel_and_one_size_need_no_list(kernels: Any, sizes: Any) -> None:
-    tasks, user_kernels = tasks_of(kernels, sizes)
+    tasks, user_kernels = jobs_of(kernels, sizes)
     assert ([str(task) for task in tasks], user_kernels) == (["naive at 256"], [])
 
 
 def test_all_kernels_come_at_one_size_before_the_next_and_each_once() -> None:
-    tasks, _ = tasks_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),))
+    tasks, _ = jobs_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),))
     assert [str(task) for task in tasks] == [
         f"{name} at {size} with l2=warm" for size in ("512", "64x32x16") for name in ("naive", "cuBLAS")
     ]
-    assert len(tasks_of(None, 256)[0]) == len(LADDER) + 1
+    assert len(jobs_of(None, 256)[0]) == len(LADDER) + 1
 
 
 def test_two_kernels_of_one_name_and_too_many_tasks_are_errors() -> None:
     mine = [replace(rung(name), name="mine", number=None) for name in ("naive", "shared")]
-    tasks, user_kernels = tasks_of(mine, 256)
+    tasks, user_kernels = jobs_of(mine, 256)
     assert user_kernels == mine
     with pytest.raises(BadSetting, match="two kernels are called mine"):
         require_measurable(tasks, Harness(), user_kernels)
     for kernels, against in ((Path("mine.cu"), ()), ([print], ()), ("naive", [Path("mine.cu")])):
         with pytest.raises(BadSetting, match="isn't a kernel: give a rung's name"):
-            tasks_of(kernels, 256, against=against)
-    assert tasks_of("naive", 256, against="shared")[0][0].against == ("shared",)
+            jobs_of(kernels, 256, against=against)
+    assert jobs_of("naive", 256, against="shared")[0][0].against == ("shared",)
     with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
-        tasks_of(["naive", "cuBLAS"], range(1, 60_001))
+        jobs_of(["naive", "cuBLAS"], range(1, 60_001))

@@ -16,8 +16,8 @@ from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadProblem
 from worklog.kernel.solution import Solution
 from worklog.runner import solved
-from worklog.runner.job import attempt
-from worklog.runner.tasks import Task
+from worklog.runner.job import Job
+from worklog.runner.worker import attempt
 from worklog.runs.measurement import Measurement
 from worklog.runs.tables import duration, means
 
@@ -80,7 +80,7 @@ def lazy(a, b, c, n, calls=[]):
 def at(file: Path, function: str, case: str, problem: str = "Product", gate: bool = True) -> Measurement:
     xp.machine = Machine()
     kernel = replace(Solution.of(f"{file}:{function}"), problem=f"{file}:{problem}")
-    task = Task(function, None, axes=(("case", case),), against=("baseline",))
+    task = Job(function, None, axes=(("case", case),), against=("baseline",))
     session = VirtualSession(xp.machine, kernel)
     (found,) = attempt(session, task, QUICK.but(gate=gate))
     assert session.device.emptied == 1
@@ -119,7 +119,7 @@ def test_a_solution_that_needs_a_newer_gpu_is_skipped_before_it_is_compiled(file
     kernel = replace(Solution.of(file.parent / "own.cu"), problem=f"{file}:Product")
     session = VirtualSession(Machine(), kernel)
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    (found,) = attempt(session, Task("own", None, axes=(("case", "n=64"),)), QUICK)
+    (found,) = attempt(session, Job("own", None, axes=(("case", "n=64"),)), QUICK)
     assert found.status == "skipped" and "need compute capability 9.0" in str(found.reason)
 
 

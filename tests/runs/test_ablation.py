@@ -10,7 +10,7 @@ from pytest import approx
 
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
-from worklog.runner.tasks import ablation_tasks
+from worklog.runner.job import ablation_jobs
 from worklog.runs.ablation import effect_in_words, effects, effects_text
 from worklog.runs.clocks import PRECISION
 from worklog.runs.measurement import Measurement
@@ -109,7 +109,7 @@ def test_a_run_without_an_ablation_is_an_error_with_the_command() -> None:
 
 
 def test_the_tasks_measure_every_pitfall_that_needs_launches_and_the_table_shows_them() -> None:
-    tasks = ablation_tasks("warptiled", [SIZE])
+    tasks = ablation_jobs("warptiled", [SIZE])
     alone = {next(iter(task.pitfalls)) for task in tasks if len(task.pitfalls) == 1}
     assert alone == {pitfall.setting for pitfall in PITFALLS if pitfall.resampled}
     shown = effects_text(run(*[measurement(50.0, task.pitfalls) for task in tasks if task.pitfalls]), "warptiled")

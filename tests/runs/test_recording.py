@@ -18,7 +18,7 @@ from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
 from worklog.runner import measure
-from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, BASELINE, GATE_LAUNCHES
+from worklog.runner.job import ABLATION_RUNGS, ABLATION_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, at_one_clock, open_comparison
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us

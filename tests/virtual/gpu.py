@@ -77,7 +77,6 @@ class VirtualGpu:
         self._serial = count()
         self._events: dict[int, float] = {}
         self._stamps: dict[int, tuple[float, float]] = {}
-        self._flushed: dict[int, float] = {}
         self._woke = self._cycles = self._ticked = 0.0
         self._slow, self._place, self._cached = False, 0, ""
         self._rng = np.random.default_rng(self.seed)
@@ -164,7 +163,7 @@ class VirtualGpu:
     def release(self) -> None:
         self.machine.release()
 
-    def flush_l2(self, slot: int = 0) -> None:
+    def flush_l2(self) -> None:
         """What is read while its second half, as much as L2 holds, is written stays there."""
         self.log.append("flush")
 
@@ -176,11 +175,8 @@ class VirtualGpu:
             self._place += 1
             return self._traced(self.flush_us / 2, "flush")
 
-        def note_the_end() -> None:
-            self._flushed[slot] = self.machine.device_now
-
         self.machine.enqueue(first_half, lambda: evict, self.stream)
-        self.machine.enqueue(self.flush_us / 2, lambda: note_the_end, self.stream)
+        self.machine.enqueue(self.flush_us / 2, lambda: None, self.stream)
 
     def make_room(self, slots: int) -> None:
         """A dictionary needs none."""
@@ -214,10 +210,6 @@ class VirtualGpu:
     def clock_mhz(self, start: int, stop: int) -> float:
         (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
         return (after - before) / (ended - began) if ended > began else float("nan")
-
-    def after_flush_us(self, start: int, stop: int) -> float:
-        began, flushed, ended = self._stamps[start][0], self._flushed.get(start, 0.0), self._stamps[stop][0]
-        return ended - flushed if began < flushed <= ended else float("nan")
 
     def host_us(self) -> float:
         return self.machine.host_now

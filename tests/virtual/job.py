@@ -7,11 +7,11 @@ from functools import partial
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
-from worklog.runner import job
+from worklog.runner import worker
 
 if __name__ == "__main__":
     xp.machine = Machine()
     on_virtual = partial(
-        job.measure, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
+        worker.measure, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
     )
-    job.main({"measure": on_virtual})
+    worker.main({"measure": on_virtual})

@@ -10,17 +10,14 @@ from dataclasses import dataclass, replace
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
-from worklog.gpu.device import Gpu
-from worklog.harness import Harness, Reading, time_in_turn
-from worklog.harness.calibration import Calibration
+from worklog.harness import Harness, Reading, Timed, time_in_turn
 from worklog.kernel import Kernel
-from worklog.problem.gemm import Shape
-from worklog.runner.job import attempt
-from worklog.runner.session import Session, read
-from worklog.runner.tasks import BASELINE, Task
-from worklog.runs.estimates import Estimate, estimate_of
-from worklog.runs.measurement import Measurement
-from worklog.runs.samples import event_overhead_us, summarize
+from worklog.problem import Shape
+from worklog.runner import product
+from worklog.runner.job import BASELINE, Job
+from worklog.runner.session import Session
+from worklog.runner.worker import attempt
+from worklog.runs import Calibration, Estimate, Gpu, Measurement, estimate_of, event_overhead_us, summarize
 
 MHZ = 20.0
 LANES = 128
@@ -65,7 +62,7 @@ class VirtualSession(Session):
         self.timeline, self.device = timeline, timeline.device  # type: ignore[assignment]
         self.gpu, self.calibration = card, calibration
 
-    def compile_ahead(self, tasks: Sequence[Task]) -> None:
+    def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Nothing is compiled."""
 
     def require_memory(self, shape: Shape) -> None:
@@ -82,16 +79,23 @@ def true_us(machine: Machine, shape: Shape) -> float:
 
 def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
     """One measurement as a run makes it."""
-    (found,) = attempt(session, Task(name, shape), harness)
-    return found
+    return attempt(session, Job(name, shape), harness)
+
+
+def read_alone(session: Session, job: Job, harness: Harness, names: Sequence[str] = (BASELINE,)) -> Reading:
+    """A job's loop by the harness, without the gate; afterwards its stages, which raise nothing."""
+    ready = product.loop_of(session, job, harness, [*names])
+    try:
+        return time_in_turn(session.timeline, ready.launches, ready.harness, size=ready.size, move=ready.move)
+    finally:
+        ready.close()
 
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
-    reading, _ = read(session, Task(name, shape), harness)
-    return estimate_of(reading.counted("subject"), harness.statistic).value - event_overhead_us(
-        harness.as_dict(), CALIBRATION.as_dict()
-    )
+    reading = read_alone(session, Job(name, shape), harness)
+    read = estimate_of(reading.samples.counted(), harness.statistic).value
+    return read - event_overhead_us(harness.as_dict(), CALIBRATION.offset_us)
 
 
 # ------------------------------------------------------------------------------------------------- the harness alone
@@ -124,11 +128,12 @@ def timed(
 ) -> Result:
     """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
     harness = harness or Harness()
-    kernels = gpu.kernel(us, "subject", sensitivity=sensitivity), gpu.kernel(BASELINE_US, "baseline")
-    reading = time_in_turn(gpu, kernels, harness, size=size, move=gpu.move)
-    found = summarize(reading, harness.as_dict(), {"offset_us": gpu.offset_us})
-    assert found.ratio is not None
-    return Result(found.time, found.ratio, reading)
+    kernel = Timed(gpu.kernel(us, "subject", sensitivity=sensitivity), "kernel")
+    baseline = Timed(gpu.kernel(BASELINE_US, "baseline"), "baseline")
+    reading = time_in_turn(gpu, [kernel, baseline], harness, size=size, move=gpu.move)
+    summary = summarize(reading.samples, harness.as_dict(), gpu.offset_us)
+    assert summary.ratio is not None
+    return Result(summary.time, summary.ratio, reading)
 
 
 def launches_of_warm_up(us: float = 50.0) -> int:

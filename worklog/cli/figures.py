@@ -20,7 +20,7 @@ from worklog.kernel import RUNGS, TENSOR, Kernel
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
-from worklog.runner import check, emulated_rungs, tasks
+from worklog.runner import check, emulated_rungs, job
 from worklog.runner import measure as bench
 from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
 from worklog.settings import Harness
@@ -61,7 +61,7 @@ def error_growth() -> Drawing:
 
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
-    measured, _ = tasks.tasks_of([*(rung.name for rung in rungs), tasks.BASELINE], [4096])
+    measured, _ = tasks.jobs_of([*(rung.name for rung in rungs), tasks.BASELINE], [4096])
     return bench.recorded(measured, recorded_run(), partly=True)
 
 
@@ -99,7 +99,7 @@ FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
 )
 def figures(run_file: Path | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for."""
-    ladder, _ = tasks.tasks_of(None, 4096)
+    ladder, _ = tasks.jobs_of(None, 4096)
     taken = open_run(run_file) if run_file else bench.holding(ladder)
     drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
     output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
@@ -119,7 +119,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness) -> None:
     figures, print the table, update the README.
     """
     live, executed, as_json = output.live_wanted(harness), list[emulated_rungs.Row](), output.typed("json")
-    planned = tasks.article_tasks()
+    planned = tasks.article_jobs()
     if live:  # a reader of one line, such as head -1, has gone before the work begins
         click.echo(f"live · {len(planned)} measurements", err=as_json)
     with output.progress_bar() as progress:

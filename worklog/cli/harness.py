@@ -19,8 +19,8 @@ from worklog.peers import compare, exploits
 from worklog.problem import Shape
 from worklog.runner import measure as bench
 from worklog.runner.declare import at, declared
+from worklog.runner.job import ABLATION_SIZES, ablation_jobs, estimate, grid_jobs
 from worklog.runner.session import calibrated
-from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
 from worklog.runs import effects, effects_frame, effects_text, open_comparison, open_run, read_part
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -31,7 +31,7 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None) ->
 
     Without a GPU, the recording is shown.
     """
-    bench.require_measurable(ablation_tasks(rung, sizes or ABLATION_SIZES), harness)
+    bench.require_measurable(ablation_jobs(rung, sizes or ABLATION_SIZES), harness)
     output.live_wanted(harness, out)
     with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
@@ -46,7 +46,7 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None) ->
 )
 def grid(preview: bool, out: Path | None) -> None:
     """Record the combinations of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
-    tasks = grid_tasks()
+    tasks = grid_jobs()
     if preview:
         seconds, source = estimate(tasks, Harness())
         click.echo(f"grid: {len(tasks)} measurements, about {sum(seconds) / 60:.0f} min (rough; rates: {source})")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from worklog.kernel import Kernel
     from worklog.problem import Shape
-    from worklog.runner.tasks import Progress
+    from worklog.runner.job import Progress
     from worklog.runs import Run
 
 

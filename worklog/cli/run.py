@@ -74,7 +74,7 @@ def run(
     from worklog.kernel.best import table
     from worklog.problem import Shape, drawn, shapes
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
-    from worklog.runner.tasks import tasks_of
+    from worklog.runner.job import jobs_of
 
     if selection.problem() is not None:
         others = {"size": sizes, "axis": axes, "shapes": count, "preview": preview, "against": against}
@@ -92,7 +92,7 @@ def run(
     chosen = selection.kernels_of(kernels, of_templates, **launch) or None
     baselines = selection.baselines_of(against, **launch)
     output.print_adapted([*(chosen or ()), *baselines])
-    tasks, own = tasks_of(chosen, sizes, against=baselines)
+    tasks, own = jobs_of(chosen, sizes, against=baselines)
     bench.require_measurable(tasks, harness, own)
     if preview:
         selection.show_preview(tasks, own, harness)

@@ -15,7 +15,7 @@ from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, meant
 from worklog.gpu import device
 from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Space
-from worklog.runner.tasks import BASELINE, Task, estimate
+from worklog.runner.job import BASELINE, Job, estimate
 from worklog.settings import OPTIONS, Harness
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     return found
 
 
-def show_preview(tasks: Sequence[Task], user_kernels: Sequence[Kernel], harness: Harness) -> None:
+def show_preview(tasks: Sequence[Job], user_kernels: Sequence[Kernel], harness: Harness) -> None:
     """Print the number of measurements and a rough time for them."""
     skipped = {kernel.name: kernel.skipped for kernel in user_kernels if kernel.skipped}
     kept = [task for task in tasks if task.kernel not in skipped]

@@ -9,9 +9,9 @@ from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
 from worklog.gate.checker import SEED_BITS, Checker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
 from worklog.gate.shapes import edge_shapes
-from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed, timed
+from worklog.gate.verdict import failed, passed, timed
 
 __all__ = [
-    "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "ErrorMap", "Guarded",
-    "LaunchProbe", "Memory", "Stage", "Verdict", "edge_shapes", "failed", "passed", "timed",
+    "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "Guarded",
+    "LaunchProbe", "Memory", "edge_shapes", "failed", "passed", "timed",
 ]  # fmt: skip

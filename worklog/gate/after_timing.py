@@ -48,9 +48,10 @@ from worklog.gate.precision import (
     max_limit,
     rms_limit,
 )
-from worklog.gate.verdict import Stage, failed
+from worklog.gate.verdict import failed
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem import Shape, tflops
+from worklog.runs.verdict import Stage
 
 EVERY_LAUNCH = "every timed launch"
 BLOCK = 256

@@ -18,10 +18,11 @@ import numpy as np
 
 from worklog.errors import BadProblem
 from worklog.gate.guarded_buffer import GUARD, Guarded, Memory
-from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed, until_failure
+from worklog.gate.verdict import error_map, failed, passed, until_failure
 from worklog.kernel import Device
 from worklog.kernel.solution import Passed, Ready
 from worklog.problem import Case, Problem, Words, dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
+from worklog.runs.verdict import ErrorMap, Stage, Verdict
 
 REPEATED = "bit-equal when repeated"
 FILLING = 0x4B  # a byte whose repetition is no result

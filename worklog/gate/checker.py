@@ -21,9 +21,10 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.hard_data import check_hard_data
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.shapes import DIFFER, Exact
-from worklog.gate.verdict import Stage, Verdict, failed, until_failure
+from worklog.gate.verdict import failed, until_failure
 from worklog.kernel import Buffer, Device, Subject
 from worklog.problem import Domain, Shape, random_inputs
+from worklog.runs.verdict import Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed
 

@@ -25,9 +25,10 @@ import numpy as np
 from worklog.gate.exact import family
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import TINY, UNIT_ROUNDOFF, PrecisionReference
-from worklog.gate.verdict import Stage, failed, passed
+from worklog.gate.verdict import failed, passed
 from worklog.kernel import Subject
 from worklog.problem import Float32, Shape, random_inputs
+from worklog.runs.verdict import Stage
 
 HARD_DATA, SHAPE = "hard data", Shape(66, 70, 64)
 FAR, NEAR = 60, 40  # exponents of the rows' powers of two and the columns', or the reverse, so that C is finite

@@ -34,9 +34,10 @@ import numpy as np
 
 from worklog.gate.exact import Indices, family, multiply
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
-from worklog.gate.verdict import Stage, failed, passed, whereabouts
+from worklog.gate.verdict import failed, passed, whereabouts
 from worklog.kernel import Subject
 from worklog.problem import Float32, Shape, random_inputs, sampled_reference
+from worklog.runs.verdict import Stage
 
 NAME = "products"
 SCALARS, SCALARS_SHAPE = "alpha, beta and C of 24 bits", Shape(33, 47, 40)

@@ -58,9 +58,10 @@ from worklog.gate.exact import (
 )
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
-from worklog.gate.verdict import ErrorMap, Stage, error_map, failed, if_rounded, passed
+from worklog.gate.verdict import error_map, failed, if_rounded, passed
 from worklog.kernel import Program, Subject
 from worklog.problem import Domain, Float32, Float64, Shape
+from worklog.runs.verdict import ErrorMap, Stage
 
 EDGE_SHAPES = "exact on edge shapes"
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact

@@ -9,8 +9,8 @@ that is off; one tile is one block or warp. All inputs are integers here, so "eq
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,40 +18,13 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gate.exact import Indices
 from worklog.problem import Float32, Float64
-from worklog.runs import verdict_table
+from worklog.runs.verdict import ErrorMap, Stage
 
 MOST_TILES = 32  # per side
 SAMPLES = 64
 UNWRITTEN = "These elements were never written: they hold what was there before."
 Factors = tuple[Float64 | Float32, Float32]
 Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-
-@dataclass(frozen=True)
-class ErrorMap:
-    """Which elements of C (M, N) are wrong.
-
-    wrong: the number of wrong elements, of `checked` that were compared. rows and columns: which, in words. tile:
-    height and width of one tile. tiles: row by row, the share of wrong elements in each. guess: the cause, if known.
-    """
-
-    shape: tuple[int, int]
-    wrong: int
-    checked: int
-    rows: str
-    columns: str
-    tile: tuple[int, int]
-    tiles: tuple[tuple[float, ...], ...]
-    guess: str
-
-    def __str__(self) -> str:
-        """One line."""
-        found = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
-        return f"{found}. {self.guess}" if self.guess else found
-
-    def picture(self) -> str:
-        """C as text, one character per tile: "." right, "o" some elements wrong, "#" all of them."""
-        return "\n".join("".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles)
 
 
 def error_map(
@@ -169,23 +142,6 @@ def whereabouts(indices: Indices, total: int, name: str) -> str:
     return f"{len(indices)} {name}s ({listed}{f', every {step}th' if step else ''})"
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One check and its result: passed if measured <= limit, both in the stage's own unit (wrong elements for the exact
-    stages, u·D for precision). detail: what was checked, or for a failure what was found. seconds: that it took. note:
-    what a reader should know although the stage passed.
-    """
-
-    name: str
-    passed: bool
-    measured: float
-    limit: float
-    detail: str
-    where: ErrorMap | None = None
-    seconds: float = 0.0
-    note: str = ""
-
-
 def passed(name: str, detail: str, measured: float = 0, limit: float = 0) -> Stage:
     """A stage that passed; by default an exact one, with no element wrong."""
     return Stage(name, True, measured, limit, detail)
@@ -213,72 +169,3 @@ def until_failure(stages: Iterator[Stage]) -> tuple[Stage, ...]:
     except LaunchFailed as error:
         found.append(failed("launch", str(error)))
     return tuple(found)
-
-
-@dataclass(frozen=True, repr=False)
-class Verdict:
-    """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
-    "wrong"; None before that stage. label: where the kernel ran, for display; a run file states it elsewhere. seed: of
-    the problems, which repeats them.
-    """
-
-    stages: tuple[Stage, ...]
-    precision: str | None
-    label: str = field(default="", compare=False)
-    seed: int | None = field(default=None, compare=False)
-
-    def and_then(self, stage: Stage) -> Verdict:
-        """The same with one more stage."""
-        return replace(self, stages=(*self.stages, stage))
-
-    @property
-    def accepted(self) -> bool:
-        """Whether every stage passed."""
-        return all(stage.passed for stage in self.stages)
-
-    @property
-    def reason(self) -> str | None:
-        """For a failure, "stage: what was found"."""
-        return next((f"{stage.name}: {stage.detail}" for stage in self.stages if not stage.passed), None)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The notes of the stages."""
-        return tuple(stage.note for stage in self.stages if stage.note)
-
-    @property
-    def seconds(self) -> float:
-        """The time of all stages."""
-        return sum(stage.seconds for stage in self.stages)
-
-    @property
-    def where(self) -> ErrorMap | None:
-        """For a failure, which elements are wrong, if the stage knows."""
-        return next((stage.where for stage in self.stages if not stage.passed), None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a run file."""
-        words = {"accepted": self.accepted, "precision": self.precision, "reason": self.reason, "seed": self.seed}
-        return {**words, "stages": [asdict(stage) for stage in self.stages]}
-
-    @classmethod
-    def from_dict(cls, words: Mapping[str, Any]) -> Verdict:
-        """What as_dict() gave, JSON's lists as tuples again. Raises KeyError or TypeError for anything else."""
-        stages = [Stage(**{**stage, "where": _error_map(stage.get("where"))}) for stage in words["stages"]]
-        return cls(tuple(stages), words["precision"], seed=words.get("seed"))
-
-    def _repr_html_(self) -> str:
-        return verdict_table(self.as_dict(), self.label).html()
-
-    def __repr__(self) -> str:
-        return verdict_table(self.as_dict(), self.label).text()
-
-    def __str__(self) -> str:
-        return f"{self.precision} ok" if self.accepted else f"failed at {self.reason}"
-
-
-def _error_map(words: Mapping[str, Any] | None) -> ErrorMap | None:
-    if words is None:
-        return None
-    pairs = {name: tuple(words[name]) for name in ("shape", "tile")}
-    return ErrorMap(**{**words, **pairs, "tiles": tuple(map(tuple, words["tiles"]))})

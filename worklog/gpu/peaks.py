@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.gpu.clock_lock import locked_clocks
-from worklog.gpu.device import Gpu, gpu, require_gpu
+from worklog.gpu.device import gpu, require_gpu
 
 if TYPE_CHECKING:
-    from worklog.runs import Measurement
+    from worklog.runs.gpu import Gpu
+    from worklog.runs.measurement import Work
 
 # Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
 TENSOR = {
@@ -46,7 +47,7 @@ class Peaks(dict[str, float]):
             raise BadSetting(f"datapath = {datapath}: {self.card.name} has {', '.join(self)}")
         return self[datapath]
 
-    def impossible(self, us: float, work: Measurement) -> list[str]:
+    def impossible(self, us: float, work: Work) -> list[str]:
         """What can't be done in `us` microseconds: a rate above each peak, if those of tensor cores are known, and
         bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
         """

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.harness.launch import Launch, Partly, Witnessed, blocked, bracketed, launches_in, witnessed
+from worklog.harness.launch import Launch, Timed, blocked, bracketed, timed
 from worklog.runs import Sample
 from worklog.settings import Harness
 
@@ -61,7 +61,7 @@ class Placements:
     number: int = 0
     chosen: bool = False
 
-    def choose_turns(self, taken: Turns, launches: Sequence[Launch], most: int) -> None:
+    def choose_turns(self, taken: Turns, launches: Sequence[Timed], most: int) -> None:
         """Four turns in each placement, or one if four take longer than 4 ms or there may be no more than `most`."""
         if taken and not self.chosen:
             us = float(np.median(_turns_us(taken, launches)))
@@ -94,20 +94,19 @@ def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
     return orders
 
 
-def batch_size(taken: Turns, launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
+def batch_size(taken: Turns, launches: Sequence[Timed], most_us: float = BATCH_US) -> int:
     """Turns between two reads of the events, from the longest turn so far; one if there is none."""
     longest = max(_turns_us(taken, launches), default=most_us)
     return int(np.clip(most_us / max(longest, 1.0), 1, LONGEST_BATCH))
 
 
-def _turns_us(taken: Turns, launches: Sequence[Launch]) -> list[float]:
-    weights = [launches_in(launch) for launch in launches]
-    return [sum(weight * sample.us for weight, sample in zip(weights, turn, strict=True)) for turn in taken]
+def _turns_us(taken: Turns, launches: Sequence[Timed]) -> list[float]:
+    return [sum(launch.count * sample.us for launch, sample in zip(launches, turn, strict=True)) for turn in taken]
 
 
 def take_batch(
     timeline: CudaTimeline,
-    launches: Sequence[Launch],
+    launches: Sequence[Timed],
     count: int,
     harness: Harness,
     first: int = 0,
@@ -117,10 +116,9 @@ def take_batch(
 
     first: number of turns taken before. placements: moves the buffers between turns.
     """
-    queued, orders = harness.queues, turn_orders(len(launches), harness.turns)
-    sides = range(len(launches))
+    orders = turn_orders(len(launches), harness.turns)
     placed: list[int] = []
-    taken: dict[tuple[int, int], Taken] = {}
+    read: dict[tuple[int, int], float] = {}
     timeline.make_room(2 * count * len(launches))
     for turn in range(count):
         placed.append(placements.of_turn(turn) if placements else 0)
@@ -130,107 +128,100 @@ def take_batch(
             timeline.draw_place()
             if harness.l2 != "warm":
                 timeline.lift_marks()
-            sample = witnessed(launches[side])
-            if queued:
-                _take_queued(timeline, sample, harness, 2 * (turn * len(launches) + side))
+            slot = 2 * (turn * len(launches) + side)
+            if harness.queues:
+                take_queued(timeline, launches[side], harness, slot)
             else:
-                taken[turn, side] = _take_unqueued(timeline, sample, harness)
+                read[turn, side] = _take_unqueued(timeline, launches[side], harness, slot)
     mask = timeline.throttle_reasons()  # once: reading NVML takes longer than a short kernel
-    if queued:  # the events are read at the end
-        for number in range(count * len(launches)):
-            at = 2 * number, 2 * number + 1
-            taken[divmod(number, len(launches))] = (
-                timeline.elapsed_us(*at),
-                timeline.clock_mhz(*at),
-                timeline.after_flush_us(*at),
-            )
-
-    def sample_of(turn: int, side: int) -> Sample:
-        (us, mhz, around_us), share = taken[turn, side], launches_in(launches[side])
-        return Sample(us / share, mhz, around_us=around_us / share, placement=placed[turn])
-
-    return [[sample_of(turn, side) for side in sides] for turn in range(count)], mask
+    turns: Turns = []
+    for turn in range(count):
+        turns.append([])
+        for side, launch in enumerate(launches):
+            slot = 2 * (turn * len(launches) + side)
+            us = read[turn, side] if read else timeline.elapsed_us(slot, slot + 1)
+            sample = Sample(us / launch.count, timeline.clock_mhz(slot, slot + 1), placement=placed[turn])
+            turns[turn].append(sample)
+    return turns, mask
 
 
-Taken = tuple[float, float, float]  # microseconds, MHz, microseconds by the global timer
-
-
-def _take_queued(timeline: CudaTimeline, sample: Witnessed, harness: Harness, slot: int) -> None:
+def take_queued(timeline: CudaTimeline, launch: Timed, harness: Harness, slot: int) -> None:
     """One launch behind a blocking kernel of its own, with events and stamps `slot` and `slot` + 1 around it."""
     with blocked(timeline):
-        sample.before()
+        launch.before()
         timeline.stamp_clock(slot)
         if harness.l2 == "flush":
-            timeline.flush_l2(slot)
-        bracketed(timeline, sample.launch, slot)
-        stamp = partial(timeline.stamp_clock, slot + 1)
-        for step in (sample.behind, stamp) if sample.at_once else (stamp, sample.behind):
-            step()
+            timeline.flush_l2()
+        bracketed(timeline, launch, slot)
+        if launch.at_once:
+            launch.behind()
+        timeline.stamp_clock(slot + 1)
+        if not launch.at_once:
+            launch.behind()
     timeline.synchronize()
-    sample.after()
+    launch.after()
 
 
-def _take_unqueued(timeline: CudaTimeline, sample: Witnessed, harness: Harness) -> Taken:
-    """One launch on an idle stream: by a host clock, or by events that include the launch bubble."""
-    sample.before()
-    timeline.stamp_clock(0)
+def _take_unqueued(timeline: CudaTimeline, launch: Timed, harness: Harness, slot: int) -> float:
+    """Microseconds of one launch on an idle stream, by a host clock, or by events that include the launch bubble."""
+    launch.before()
+    timeline.stamp_clock(slot)
     if harness.l2 == "flush":
         timeline.flush_l2()
     timeline.synchronize()
     started = timeline.host_us()
     if harness.timer == "host":
-        sample.launch()
+        launch.enqueue()
     else:
-        bracketed(timeline, sample.launch, 0)
+        bracketed(timeline, launch, slot)
     us = timeline.host_us() - started
-    sample.behind()
-    timeline.stamp_clock(1)
-    sample.after()
+    launch.behind()
+    timeline.stamp_clock(slot + 1)
+    launch.after()
     timeline.synchronize()
-    if harness.timer != "host":
-        us = timeline.elapsed_us(0, 1)
-    return us, timeline.clock_mhz(0, 1), float("nan")
+    return us if harness.timer == "host" else timeline.elapsed_us(slot, slot + 1)
 
 
 def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:
     """Microseconds that events read more without a blocking kernel, from a kernel of known length read both ways."""
-    spin = partial(timeline.spin, 1000 * SPIN_US)
-    queued, alone = (
-        np.median([turn[0].us for turn in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
-        for how in ({"timer": "events", "queue": True}, {"timer": "events", "queue": False})
-    )
-    return float(alone - queued)
+    spin = timed(partial(timeline.spin, 1000 * SPIN_US))
+
+    def median_us(queue: bool) -> float:
+        turns, _ = take_batch(timeline, [spin], LONGEST_BATCH, harness.but(timer="events", queue=queue))
+        return float(np.median([turn[0].us for turn in turns]))
+
+    return median_us(queue=False) - median_us(queue=True)
 
 
 def hot(
-    timeline: CudaTimeline, launches: Sequence[Launch], us: Sequence[float], harness: Harness, offset_us: float
+    timeline: CudaTimeline, launches: Sequence[Timed], us: Sequence[float], harness: Harness, offset_us: float
 ) -> list[list[float]]:
     """Microseconds of one launch in each batch, for each of the launches in turn; [] where the harness or a launch
     doesn't allow it. us: the time of each. offset_us: the event overhead, which a batch has once.
     """
     cold = harness.timer == "events" and harness.queue and harness.l2 != "warm"
-    bare = [witnessed(launch).launch for launch in launches]
-    if not (harness.hot_ms and cold) or any(isinstance(launch, Partly) for launch in bare):
+    if not (harness.hot_ms and cold) or any(launch.partly for launch in launches):
         return []
     if ROUNDS * sum(us) > LONGEST_US:
         return []
-    fitting = [QUEUED_US / host_us_of(timeline, launch) for launch in bare]
-    wanted = [1e3 * harness.hot_ms / max(one, 1.0) for one in us]
-    counts = np.clip(np.minimum(wanted, fitting), 1, MOST_IN_A_BATCH).astype(int).tolist()
-    found: list[list[float]] = [[] for _ in launches]
+    counts = []
+    for launch, time_us in zip(launches, us, strict=True):
+        wanted = min(1e3 * harness.hot_ms / max(time_us, 1.0), QUEUED_US / host_us_of(timeline, launch.launch))
+        counts.append(int(np.clip(wanted, 1, MOST_IN_A_BATCH)))
+    read: list[list[float]] = [[] for _ in launches]
     for number in range(ROUNDS + 1):
-        for index in range(len(bare))[:: 1 if number % 2 else -1]:
+        for side in range(len(launches))[:: 1 if number % 2 else -1]:
 
-            def batch(launch: Launch = bare[index], count: int = counts[index]) -> None:
+            def batch(launch: Launch = launches[side].launch, count: int = counts[side]) -> None:
                 for _ in range(count):
                     launch()
 
             with blocked(timeline):
-                bracketed(timeline, batch, 0)
+                bracketed(timeline, Timed(batch), 0)
             timeline.synchronize()
             if number:
-                found[index].append((timeline.elapsed_us(0, 1) - offset_us) / counts[index])
-    return found
+                read[side].append((timeline.elapsed_us(0, 1) - offset_us) / counts[side])
+    return read
 
 
 def host_us_of(timeline: CudaTimeline, launch: Launch) -> float:

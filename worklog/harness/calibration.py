@@ -8,16 +8,14 @@ event pair reads beyond that, the event overhead, is the same at every length, s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.gpu import Gpu
 from worklog.harness.batches import LONGEST_BATCH, Turns, take_batch
-from worklog.harness.launch import Launch
-from worklog.runs import Estimate, Reading, median, paired_ratio
+from worklog.harness.launch import Launch, Timed, timed
+from worklog.runs import Calibration, Estimate, Gpu, KnownLengths, Samples, median, paired_ratio
 from worklog.settings import TOLERANCE, TOLERANCE_US, Harness, allowed_us
 
 if TYPE_CHECKING:
@@ -62,15 +60,15 @@ def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
     """Read kernels of 1 µs to 1 ms with the unbiased harness, in turn: a short disturbance then affects a few samples
     of each length instead of most samples of one.
     """
-    _turns(timeline, [partial(timeline.spin, 1_000_000)], LONGEST_BATCH)  # wakes the clocks
-    turns = _turns(timeline, [partial(timeline.spin, round(1000 * known)) for known in KNOWN_US], SAMPLES)
+    _turns(timeline, [timed(partial(timeline.spin, 1_000_000))], LONGEST_BATCH)  # wakes the clocks
+    turns = _turns(timeline, [timed(partial(timeline.spin, round(1000 * known))) for known in KNOWN_US], SAMPLES)
     taken = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
     return KnownLengths({known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)}, tick)
 
 
-def _turns(timeline: CudaTimeline, launches: Sequence[Launch], count: int, **changed: str) -> Turns:
+def _turns(timeline: CudaTimeline, launches: Sequence[Timed], count: int, **changed: str) -> Turns:
     """`count` turns, rounded up to whole batches, by the unbiased harness with the settings in `changed`."""
     harness, turns = Harness().but(**changed), Turns()
     while len(turns) < count:
@@ -83,8 +81,8 @@ def same_against_itself(timeline: CudaTimeline) -> Estimate:
     launch = partial(timeline.burn, AA_FLOPS)
     launch()
     timeline.synchronize()
-    pairs = _turns(timeline, [launch, launch], AA_PAIRS)
-    ours, theirs, _ = Reading([list(samples) for samples in zip(*pairs, strict=True)]).comparisons()
+    pairs = _turns(timeline, [timed(launch), timed(launch)], AA_PAIRS)
+    ours, theirs, _ = Samples.of_turns(("", ""), [*zip(*pairs, strict=True)]).comparisons()
     return paired_ratio(ours, theirs)
 
 
@@ -149,7 +147,7 @@ def _steady(timeline: CudaTimeline, launch: Launch, **changed: str) -> tuple[flo
     """Median (microseconds, SM MHz) of the second half of some samples: a ceiling is a rate that lasts."""
     launch()
     timeline.synchronize()
-    late = [sample for (sample,) in _turns(timeline, [launch], 2 * LONGEST_BATCH, **changed)[LONGEST_BATCH:]]
+    late = [sample for (sample,) in _turns(timeline, [timed(launch)], 2 * LONGEST_BATCH, **changed)[LONGEST_BATCH:]]
     return float(np.median([s.us for s in late])), float(np.median([s.sm_mhz for s in late]))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.harness.batches import LONGEST_BATCH, bubble_us, host_us_of, take_batch
-from worklog.harness.launch import Launch, as_graphs
+from worklog.harness.launch import Launch, Timed, as_graph, timed
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class CrossCheck:
     def disagreements(self) -> list[str]:
         """What the result must state."""
         bubble = f", and events with a launch bubble of some {self.bubble_us:.1f} µs" if self.bubble_us else ""
-        found = []
+        said = []
         for name, us in self.others.items():
             least, share = ALLOWED[name] if self.limit is None else (0.0, self.limit)
             allowed_us = max(least, share * self.events_us)
@@ -57,8 +57,8 @@ class CrossCheck:
                 readings = f"the {name} reads {us:.2f} µs, events read {self.events_us:.2f} µs"
                 bound = name == WALL_CLOCK and self.host_us > self.events_us
                 slow = f"; the host takes {self.host_us:.1f} µs to launch it" if bound else ""
-                found.append(f"cross-check: {readings} (both with a warm L2{bubble}{slow})")
-        return found
+                said.append(f"cross-check: {readings} (both with a warm L2{bubble}{slow})")
+        return said
 
 
 def cross_check(
@@ -75,14 +75,14 @@ def cross_check(
     whether it may be queued; a launch that waits for the GPU may not. limit: share of the time that is allowed.
     """
     warm = Harness().but(l2="warm", queue=queue)
-    events_us = _median_us(timeline, launch, warm) - offset_us
+    events_us = _median_us(timeline, timed(launch), warm) - offset_us
     bubble = 0.0 if queue else max(0.0, bubble_us(timeline, warm))
     others: dict[str, float] = {}
     absent: dict[str, str] = {}
     if every_timer:
         try:
-            (graph,) = as_graphs(timeline, [launch], warm.l2, warm.graph_launches)
-            others["graph"] = _median_us(timeline, graph, warm) - offset_us / graph.launches
+            graph = as_graph(timeline, timed(launch), warm.l2, warm.graph_launches)
+            others["graph"] = _median_us(timeline, graph, warm) - offset_us / graph.count
         except LaunchFailed as error:
             absent["graph"] = str(error)
     host_us = 0.0
@@ -94,7 +94,7 @@ def cross_check(
     return CrossCheck(events_us, others, absent, bubble, limit, host_us)
 
 
-def _median_us(timeline: CudaTimeline, launch: Launch, harness: Harness) -> float:
+def _median_us(timeline: CudaTimeline, launch: Timed, harness: Harness) -> float:
     """Median of some batches, the first left out, which has one launch and shows how many the others may have."""
 
     def batch(count: int) -> list[float]:

@@ -28,6 +28,7 @@ BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
 PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
 PROBES = 2048  # harness.cu keeps their latencies in shared memory
+STALE_NS = 1_000_000
 SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
 
@@ -42,28 +43,18 @@ def _chain() -> np.ndarray[Any, Any]:
     return chain
 
 
-def _clocks(
-    starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any], flushed: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, and nanoseconds at the end of the flush, (pairs,), to
-    (pairs, 2) of MHz from start to stop, and microseconds from flushed to stop: medians over the SMs that have both
-    stamps, NaN where none has, or where there was no flush between them.
+def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
+    the SMs that have both stamps, NaN where none has. All SMs stamp at once: much older ones are of an earlier sample.
     """
     steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
     usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
-    # The last two may be equal: the global timer of some GPUs ticks once per microsecond.
-    between = (starts[..., 0] < flushed[:, None]) & (flushed[:, None] <= stops[..., 0])
-    usable &= between | ~between.any(axis=1, keepdims=True)  # not an SM whose stamps are of an earlier sample
-    since = np.where(between, (stops[..., 0] - flushed[:, None]).astype(np.int64) / 1e3, np.nan)
+    for stamps in (starts[..., 0], stops[..., 0]):
+        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rates = np.stack([1e3 * steps[..., 1] / steps[..., 0], since], axis=2)
-    if usable.all():
-        found: np.ndarray[Any, Any] = np.median(rates, axis=1)
-        return found
-    nothing = np.full((1, 2), np.nan)
-    return np.array(
-        [np.median(pair[good] if good.any() else nothing, axis=0) for pair, good in zip(rates, usable, strict=True)]
-    )
+        rates = 1e3 * steps[..., 1] / steps[..., 0]
+    medians = [np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)]
+    return np.array(medians, dtype=np.float64)
 
 
 class CudaTimeline:
@@ -117,19 +108,17 @@ class CudaTimeline:
                 f"l2: persisting lines could not be reset (CUresult {failed}); the flush may leave some of them"
             ]
 
-    def flush_l2(self, slot: int = 0) -> None:
-        """Write 2 x L2 of values that differ everywhere and every time. Its end is noted beside the stamp in `slot`."""
-        self.make_room(2)
+    def flush_l2(self) -> None:
+        """Write 2 x L2 of values that differ everywhere and every time."""
         self._salt += 1
-        blocks, ended = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors, self._stamps[slot, -1]
         written = self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt)
-        self.launch("flush", blocks, 1024, *written, ended)
+        self.launch("flush", FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors, 1024, *written)
 
     def make_room(self, slots: int) -> None:
         """Memory for so many slots of stamp_clock(); no allocation may wait behind the blocking kernel."""
         if len(self._stamps) < slots:
             with self.device.errors(f"allocating {slots} clock stamps"), self.device.stream:
-                self._stamps = cupy.zeros((slots, self.gpu.multiprocessors + 1, 2), cupy.uint64)
+                self._stamps = cupy.zeros((slots, self.gpu.multiprocessors, 2), cupy.uint64)
 
     def stamp_clock(self, slot: int) -> None:
         """Each SM stores its cycle counter and the global timer in slot `slot`. Two blocks per SM, so that each SM gets
@@ -162,25 +151,15 @@ class CudaTimeline:
         return float(cupy.cuda.get_elapsed_time(self._events[start], self._events[stop])) * 1e3
 
     def clock_mhz(self, start: int, stop: int) -> float:
-        """SM clock in MHz between an even stamp and the next: the median over the SMs that have both, or NaN."""
-        return float(self._pair(start)[0])
-
-    def after_flush_us(self, start: int, stop: int) -> float:
-        """Microseconds by the global timer, independent of events, from the end of a flush between these stamps to the
-        second one; NaN without such a flush.
-        """
-        return float(self._pair(start)[1])
-
-    def _pair(self, start: int) -> Any:
-        """clock_mhz and after_flush_us of a pair. All pairs of a batch are read at once: one by one they would cost
-        more than the launches.
+        """SM clock in MHz between an even stamp and the next: the median over the SMs that have both, or NaN. All pairs
+        of a batch are read at once: one by one they would cost more than the launches.
         """
         if self._clocks is None:
             stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
             self.device.synchronize()
-            some = stamps[:, : -1 : max(1, self.gpu.multiprocessors // SMS_READ)]
-            self._clocks = _clocks(some[:-1:2], some[1::2], stamps[:-1:2, -1, 0])
-        return self._clocks[start // 2]
+            some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
+            self._clocks = _clocks(some[:-1:2], some[1::2])
+        return float(self._clocks[start // 2])
 
     def host_us(self) -> float:
         """The host's monotonic clock in microseconds."""

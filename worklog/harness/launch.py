@@ -1,19 +1,19 @@
-"""What the harness enqueues on a timeline (worklog.harness.cuda_timeline): any callable without parameters, and those
-here, which rotate their inputs, time a part of themselves, have untimed work around them, or replay a CUDA graph.
+"""What the harness enqueues on a timeline (worklog.harness.cuda_timeline): launches with the untimed work around them.
 
-A graph replays recorded launches as one, so that no launch waits for the host. The gaps between the graph's nodes are
-in the number (`worklog peers` shows them in do_bench_cudagraph's), its launches share the event overhead, and nothing
-can flush L2 between nodes, so the inputs must rotate to be cold.
+A CUDA graph replays recorded launches as one, so that no launch waits for the host. The gaps between the graph's nodes
+are in the number (`worklog peers` shows them in do_bench_cudagraph's), its launches share the event overhead, and
+nothing can flush L2 between nodes, so the inputs must rotate to be cold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 
@@ -29,6 +29,66 @@ def nothing() -> None:
     """Enqueue nothing."""
 
 
+@dataclass(frozen=True)
+class Timed:
+    """One launch of a kernel, with untimed work around it: before (before the flush, e.g. new inputs), behind (behind
+    the end event, e.g. reading the output), and after everything else (e.g. checking what was read).
+
+    launch: takes nothing, or, if it is `partly` timed, a Stopwatch. name: of the kernel; kernels: gives their number
+    per launch, after the loop, if that is known. at_once: whether not even the clock stamp may come between the end
+    event and `behind`, for a launch that may still work on a stream of its own. sets, set_bytes: that it rotates over,
+    one each time, so that no set is still in L2 when its turn comes again. count: launches of the kernel in one call,
+    of a graph.
+
+    A flush leaves the GPU idle for a moment and L2 full of dirty lines; rotation keeps the GPU as busy as a real
+    program does. Both are cold, and their times may differ.
+    """
+
+    launch: Callable[..., Any]
+    name: str = ""
+    kernels: Callable[[], int | None] = lambda: None
+    before: Launch = nothing
+    behind: Launch = nothing
+    after: Launch = nothing
+    at_once: bool = False
+    partly: bool = False
+    sets: int = 1
+    set_bytes: int = 0
+    count: int = 1
+
+    def enqueue(self, start: Launch = nothing, stop: Launch = nothing) -> None:
+        """Launch once. start, stop: enqueue the events around it, or around the part that it times. Raises BadSetting
+        where the launch presses its stopwatch otherwise than start, stop.
+        """
+        if not self.partly:
+            start()
+            self.launch()
+            stop()
+            return
+        watch = Stopwatch(start, stop)
+        self.launch(watch)
+        if watch.left:
+            raise BadSetting(f"the launch returned without stopwatch.{watch.left[0][0]}(): it has no time")
+
+    def __call__(self) -> None:
+        """Launch without timing, for a warm-up; this output is checked too."""
+        self.before()
+        self.enqueue()
+        self.behind()
+        self.after()
+
+
+def timed(launch: Launch | Timed) -> Timed:
+    """Any launch as one with nothing around it."""
+    return launch if isinstance(launch, Timed) else Timed(launch)
+
+
+def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
+    """The launches on several sets of inputs as one that takes the next set each time."""
+    following = cycle(launches)
+    return Timed(lambda: next(following)(), sets=len(launches), set_bytes=set_bytes)
+
+
 def input_sets(set_bytes: int, l2_bytes: int) -> int:
     """Sets of inputs (and outputs) of `set_bytes` to rotate over: three times the L2 in total, and at least two."""
     if set_bytes <= 0:
@@ -36,34 +96,15 @@ def input_sets(set_bytes: int, l2_bytes: int) -> int:
     return max(2, ceil(ROTATION * l2_bytes / set_bytes))
 
 
-@dataclass
-class Rotating:
-    """A launch that takes the next set of inputs each time, so that no set is still in L2 when its turn comes again.
-    last: index of the set that it took.
-
-    A flush leaves the GPU idle for a moment and L2 full of dirty lines; rotation keeps the GPU as busy as a real
-    program does. Both are cold, and their times may differ.
-    """
-
-    launches: Sequence[Launch]
-    set_bytes: int
-    last: int = field(default=-1, init=False)
-
-    def __call__(self) -> None:
-        """Enqueue one launch on the next set."""
-        self.last = (self.last + 1) % len(self.launches)
-        self.launches[self.last]()
-
-
-def require_rotation(launches: Sequence[Launch], l2_bytes: int) -> None:
+def require_rotation(launches: Sequence[Timed], l2_bytes: int) -> None:
     """Raise BadSetting unless every launch rotates over enough sets: otherwise the cache would be warm."""
     for launch in launches:
-        if not isinstance(launch, Rotating):
+        if not launch.set_bytes:
             raise BadSetting("l2 = rotate needs several sets of inputs, and this launch has one: take l2 = flush")
-        sets, needed = len(launch.launches), input_sets(launch.set_bytes, l2_bytes)
-        if sets < needed:
+        needed = input_sets(launch.set_bytes, l2_bytes)
+        if launch.sets < needed:
             raise BadSetting(
-                f"l2 = rotate: {sets} sets of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
+                f"l2 = rotate: {launch.sets} sets of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
                 f"in the L2 of {l2_bytes / 2**20:.0f} MiB: give {needed}"
             )
 
@@ -90,48 +131,6 @@ class Stopwatch:
         self.left.pop(0)[1]()
 
 
-@dataclass(frozen=True)
-class Partly:
-    """A launch that times only a part of itself, with a stopwatch."""
-
-    run: Callable[[Stopwatch], object]
-
-    def __call__(self, start: Launch = nothing, stop: Launch = nothing) -> None:
-        """Launch once. start, stop: enqueue the events around the timed part. Raises BadSetting if one is missing."""
-        watch = Stopwatch(start, stop)
-        self.run(watch)
-        if watch.left:
-            raise BadSetting(f"the launch returned without stopwatch.{watch.left[0][0]}(): it has no time")
-
-
-@dataclass(frozen=True)
-class Witnessed:
-    """A launch with untimed work around it: before (before the flush, e.g. new inputs), behind (behind the end event,
-    e.g. reading the output), and after everything else (e.g. checking what was read).
-
-    at_once: whether not even the clock stamp may come between the end event and `behind`, for a launch that may still
-    work on a stream of its own. The second clock then includes `behind`, so kernel and baseline need the same.
-    """
-
-    launch: Launch
-    before: Launch = nothing
-    behind: Launch = nothing
-    after: Launch = nothing
-    at_once: bool = False
-
-    def __call__(self) -> None:
-        """Launch without timing, for a warm-up; this output is checked too."""
-        self.before()
-        self.launch()
-        self.behind()
-        self.after()
-
-
-def witnessed(launch: Launch) -> Witnessed:
-    """Any launch as one with work around it, none by default."""
-    return launch if isinstance(launch, Witnessed) else Witnessed(launch)
-
-
 @contextmanager
 def blocked(timeline: CudaTimeline) -> Iterator[None]:
     """What is enqueued while the context is open waits behind a blocking kernel."""
@@ -142,50 +141,37 @@ def blocked(timeline: CudaTimeline) -> Iterator[None]:
         timeline.release()
 
 
-def bracketed(timeline: CudaTimeline, launch: Launch, slot: int) -> None:
+def bracketed(timeline: CudaTimeline, launch: Timed, slot: int) -> None:
     """Enqueue a launch with events `slot` and `slot` + 1 around it, or around the part that it times."""
-    start, stop = partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1)
-    if isinstance(launch, Partly):
-        launch(start, stop)
-        return
-    start()
-    launch()
-    stop()
+    launch.enqueue(partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1))
 
 
-class GraphLaunch:
-    """One replay of a graph of `launches` launches; a sample of it is the replay's time divided by them."""
+class Graph:
+    """One replay of a graph of `count` launches."""
 
-    def __init__(self, timeline: CudaTimeline, launch: Launch, launches: int) -> None:
-        self.timeline, self.launch, self.launches = timeline, launch, launches
+    def __init__(self, timeline: CudaTimeline, launch: Launch, count: int) -> None:
+        self.timeline, self.launch, self.count = timeline, launch, count
         self.record()
 
     def record(self) -> None:
         """Record the graph, again after the buffers have moved: a graph holds their addresses."""
-        self.replay = self.timeline.capture([self.launch] * self.launches)
+        self.replay = self.timeline.capture([self.launch] * self.count)
 
     def __call__(self) -> None:
         """Enqueue the whole graph."""
         self.replay()
 
 
-def as_graphs(timeline: CudaTimeline, launches: Sequence[Launch], l2: str, most: int) -> list[GraphLaunch]:
-    """Each launch as a graph of up to `most` launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so
-    that each replay finds each set as cold as the one before. Raises LaunchFailed where a launch can't be recorded.
+def as_graph(timeline: CudaTimeline, launch: Timed, l2: str, most: int) -> Timed:
+    """A launch as a graph of up to `most` launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so
+    that each replay finds each set as cold as the one before. Raises LaunchFailed where it can't be recorded.
     """
-    graphs = []
-    for launch in launches:
-        launch()  # loads the kernel
-        timeline.synchronize()
-        bracketed(timeline, launch, 0)
-        timeline.synchronize()
-        rough_us = max(timeline.elapsed_us(0, 1), 1.0)
-        wanted = int(min(most, max(1.0, ceil(GRAPH_US / rough_us))))
-        sets = len(launch.launches) if isinstance(launch, Rotating) and l2 == "rotate" else 1
-        graphs.append(GraphLaunch(timeline, launch, sets * ceil(wanted / sets)))
-    return graphs
-
-
-def launches_in(launch: Launch) -> int:
-    """The number of launches of the kernel in one call."""
-    return launch.launches if isinstance(launch, GraphLaunch) else 1
+    launch()  # loads the kernel
+    timeline.synchronize()
+    bracketed(timeline, launch, 0)
+    timeline.synchronize()
+    rough_us = max(timeline.elapsed_us(0, 1), 1.0)
+    wanted = int(min(most, max(1.0, ceil(GRAPH_US / rough_us))))
+    sets = launch.sets if l2 == "rotate" else 1
+    count = sets * ceil(wanted / sets)
+    return replace(launch, launch=Graph(timeline, launch.launch, count), count=count)

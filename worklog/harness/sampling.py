@@ -8,7 +8,7 @@ a limit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from worklog.harness.batches import (
     hot,
     take_batch,
 )
-from worklog.harness.launch import Launch, as_graphs, require_rotation
+from worklog.harness.launch import Graph, Launch, Timed, as_graph, require_rotation, timed
 from worklog.harness.rules import (
     Evidence,
     WarmUp,
@@ -34,7 +34,7 @@ from worklog.harness.rules import (
     stopping_rule,
     warm_up_rule,
 )
-from worklog.runs import PILOT, Reading, Sample, duration, median
+from worklog.runs import PILOT, Sample, Samples, duration, median
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -49,36 +49,51 @@ SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a batch of short kernels lasts milliseconds, and a dip of the clock may pass
 
 
+@dataclass
+class Reading:
+    """What was read of the launches of one loop, and what went wrong meanwhile."""
+
+    samples: Samples = field(default_factory=Samples)
+    throttle_mask: int = 0
+    converged: bool = False
+    warmup_launches: int = 0
+    degradations: list[str] = field(default_factory=list)
+
+
 def time_in_turn(
     timeline: CudaTimeline,
-    launches: Sequence[Launch],
+    launches: Sequence[Launch | Timed],
     harness: Harness,
     *,
     size: float | None = None,
     offset_us: float = 0.0,
     move: Callable[[], None] | None = None,
 ) -> Reading:
-    """Samples of the launches, of the subject and then of its baselines, if any: every turn has one of each. Raises
-    LaunchFailed if a launch fails, and BadSetting where the launches can't rotate over enough sets of inputs.
+    """Samples of the launches, of the kernel and then of its baselines, if any: every turn has one of each. Raises
+    LaunchFailed if a launch fails, and BadSetting where the launches can't do what the harness names: rotate over
+    enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that need it; without it they raise BadSetting.
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
     of all launches to a new random placement; without it they stay in one.
     """
+    of = [timed(launch) for launch in launches]
     if harness.l2 == "rotate":
-        require_rotation(launches, timeline.l2_bytes)
-    graphs = as_graphs(timeline, launches, harness.l2, harness.graph_launches) if harness.timer == "graph" else []
+        require_rotation(of, timeline.l2_bytes)
+    if harness.timer == "graph":
+        of = [as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
 
     def move_all() -> None:
         assert move is not None
         move()
-        for graph in graphs:
-            graph.record()
+        for launch in of:
+            if isinstance(launch.launch, Graph):
+                launch.launch.record()
 
     placements = Placements(move_all) if move and harness.placement == "varied" else None
-    reading = Reading([[] for _ in launches])
-    loop = _Loop(timeline, [*graphs] or launches, harness, size, offset_us, placements, reading)
-    remarks, sides = reading.degradations, range(len(launches))
+    reading = Reading()
+    loop = _Loop(timeline, of, harness, size, offset_us, placements, reading)
+    remarks, sides = reading.degradations, range(len(of))
     steady: Turns = []
     if harness.warmup != "none":
         steady = loop.warm_up()
@@ -86,7 +101,7 @@ def time_in_turn(
         timeline.synchronize()
         timeline.pause(IDLE_S)
     started = timeline.host_us()
-    if harness.order == "interleaved" or len(launches) == 1:
+    if harness.order == "interleaved" or len(of) == 1:
         room = harness.most_samples
         if placements:  # an even share of them is for this placement, so that the others get samples too
             room = max(2, room // PILOT // 2 * 2)
@@ -96,21 +111,24 @@ def time_in_turn(
     else:
         known = [loop.sample([side], []) for side in sides]
         reading.converged = all(known)
-        _cut_to_pairs(reading)
-    rough = [float(np.median([sample.us for sample in loop.samples[side]])) for side in sides if loop.samples[side]]
-    if len(rough) == len(launches):
-        reading.hot = hot(timeline, loop.launches, rough, harness, offset_us)
-        if reading.hot:  # one more that is checked: a kernel may have stopped computing
-            for launch in loop.launches:
+        loop.cut_to_pairs()
+    rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
+    hot_us: list[list[float]] = []
+    if len(rough) == len(of):
+        hot_us = hot(timeline, of, rough, harness, offset_us)
+        if hot_us:  # one more that is checked: a kernel may have stopped computing
+            for launch in of:
                 launch()
             timeline.synchronize()
-    found = len(set(reading.placements("subject")))
-    if placements and found < PILOT:
-        remarks.append(f"placement: {found} instead of {PILOT}, for lack of samples")
+    names, kernels = [launch.name for launch in of], [launch.kernels() for launch in of]
+    reading.samples = Samples.of_turns(names, loop.samples, hot_us, kernels)
+    placed = len(set(reading.samples.placements()))
+    if placements and placed < PILOT:
+        remarks.append(f"placement: {placed} instead of {PILOT}, for lack of samples")
     remarks += timeline.remarks
     if not reading.converged:
         remarks.append(
-            f"not converged: ±{100 * harness.precision:g} % was not reached in {len(reading.subject)} samples "
+            f"not converged: ±{100 * harness.precision:g} % was not reached in {len(loop.samples[0])} samples "
             f"and {duration(timeline.host_us() - started)}"
         )
     return reading
@@ -126,7 +144,7 @@ class _Loop:
     def __init__(
         self,
         timeline: CudaTimeline,
-        launches: Sequence[Launch],
+        launches: Sequence[Timed],
         harness: Harness,
         size: float | None,
         offset_us: float,
@@ -135,7 +153,7 @@ class _Loop:
     ) -> None:
         self.timeline, self.launches, self.harness, self.size = timeline, launches, harness, size
         self.offset_us, self.placements, self.reading = offset_us, placements, reading
-        self.samples = reading.series
+        self.samples: list[list[Sample]] = [[] for _ in launches]
         self.plateaus = [float("nan")] * len(launches)
 
     def warm_up(self) -> Turns:
@@ -279,6 +297,14 @@ class _Loop:
         rejected = self.harness.clocks != "ignored" and (off or bool(mask & THROTTLING))
         return [replace(sample, counts=not rejected) for sample in turn]
 
+    def cut_to_pairs(self) -> None:
+        """Sequential sampling may end at different counts; a sample without counting partners doesn't count."""
+        both = [all(sample.counts for sample in turn) for turn in zip(*self.samples, strict=False)]
+        for samples in self.samples:
+            samples[:] = [
+                replace(sample, counts=number < len(both) and both[number]) for number, sample in enumerate(samples)
+            ]
+
 
 def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
     """The remark if the clocks setting is a lock, and the samples ran at another clock."""
@@ -286,11 +312,3 @@ def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
     if not locked or sm_mhz is None or abs(sm_mhz / float(locked) - 1) <= CLOCK_TOLERANCE:
         return None
     return f"clocks: locked to {locked} MHz, but the samples ran at {sm_mhz:.0f} MHz"
-
-
-def _cut_to_pairs(reading: Reading) -> None:
-    """Sequential sampling may end at different counts; a sample without counting partners stays and doesn't count."""
-    both = [all(sample.counts for sample in turn) for turn in zip(*reading.series, strict=False)]
-    pairs = len(both)
-    for samples in reading.series:
-        samples[:] = [replace(s, counts=i < pairs and both[i]) for i, s in enumerate(samples)]

@@ -28,8 +28,8 @@ from worklog.lab.readings import in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
+from worklog.runner.job import BASELINE
 from worklog.runner.measure import results
-from worklog.runner.tasks import BASELINE
 from worklog.runs import KNOWN, LEAST_SAMPLES, median, open_comparison, open_run
 from worklog.settings import PITFALLS
 

@@ -19,7 +19,7 @@ from worklog.lab.choice import Choice, Shown, Size
 from worklog.lab.controls import Page, button
 from worklog.plots import Chart, ladder
 from worklog.problem import Shape
-from worklog.runner.tasks import ARTICLE_SIZES
+from worklog.runner.job import ARTICLE_SIZES
 from worklog.runs import Measurement, Run, Table, cells
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)

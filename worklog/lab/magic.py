@@ -23,7 +23,6 @@ from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
-from worklog.gate import Stage, Verdict
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.kernel import launch_text
@@ -34,8 +33,9 @@ from worklog.runner import check
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
-from worklog.runner.tasks import BASELINE, Progress, silent
+from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, newest_run
+from worklog.runs.verdict import Stage, Verdict
 from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024

@@ -15,7 +15,7 @@ from worklog.lab.panel_picture import Row, picture
 from worklog.lab.readings import Held, Nearest, NotRecorded, Reading, Settings, changes, in_words, unbiased_settings
 from worklog.plots import Chart
 from worklog.problem import Shape, tflops
-from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
+from worklog.runner.job import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Job
 from worklog.runs import CLOCK_OFF, Difference, Run, about, duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
@@ -218,11 +218,11 @@ class PanelChoice(Choice):
         """Avoid none."""
         self.settings = Harness.naive().biased()
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[Job]:
         """What to measure for an answer: the unbiased reading, and this one if its launches differ."""
         biased = {g.setting: self.settings[g.setting] for g in changes(self.settings) if g.resampled}
         chosen = [{}, biased] if biased else [{}]
-        return [Task(self.kernel, self.shape, tuple(changed.items()) + ABLATION_SAMPLING) for changed in chosen]
+        return [Job(self.kernel, self.shape, tuple(changed.items()) + ABLATION_SAMPLING) for changed in chosen]
 
     def answer(self) -> Answer:
         """The reading in the first run that holds the combination. Raises NotRecorded or BadSetting with the reason."""

@@ -19,8 +19,8 @@ from worklog.lab.choice import new_file, why_not_live
 from worklog.lab.controls import ONE_AT_A_TIME, Page, Status, button, offer, one_at_a_time
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.readings import word
+from worklog.runner.job import Job
 from worklog.runner.measure import carry_out
-from worklog.runner.tasks import Task
 from worklog.runs import Run
 from worklog.settings import PITFALLS, Harness, Pitfall
 
@@ -142,7 +142,7 @@ class Panel(Page[PanelChoice]):
         if self._stop is not None:
             self._stop.set()
 
-    def _work(self, tasks: Sequence[Task], out: Path, stop: threading.Event) -> None:
+    def _work(self, tasks: Sequence[Job], out: Path, stop: threading.Event) -> None:
         """Runs on its own thread, which may set widgets' traits but must not draw with pyplot."""
         started, how = time.monotonic(), "failed"
 

@@ -37,7 +37,7 @@ from worklog.peers.harnesses import (
     product,
 )
 from worklog.runner.declare import Benchmark
-from worklog.runner.tasks import Progress, silent
+from worklog.runner.job import Progress, silent
 from worklog.runs import Table, claimed, median, new_path, runs_dir, write_text
 from worklog.runs.comparison import CUBLAS, SCHEMA, Comparison, Row
 from worklog.settings import Harness

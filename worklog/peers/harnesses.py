@@ -24,9 +24,10 @@ from worklog.harness.batches import PLACEMENT_TURNS
 from worklog.harness.launch import blocked
 from worklog.kernel import Kernel, NeedsWorkspace
 from worklog.problem import Shape, random_inputs
-from worklog.runner.declare import Benchmark, Skipped
+from worklog.runner.benchmark import called
+from worklog.runner.declare import Benchmark
+from worklog.runner.job import Skipped
 from worklog.runner.launches import ALIGNED, Pool
-from worklog.runner.point import called
 from worklog.runner.timing import Call
 from worklog.runs import Estimate, median
 

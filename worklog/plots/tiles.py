@@ -23,7 +23,7 @@ from worklog.plots.page import page
 
 if TYPE_CHECKING:
     from worklog.analysis.counts import AccessPattern, Request
-    from worklog.gate import ErrorMap
+    from worklog.runs.verdict import ErrorMap
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.emulator import ARCH, EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
-from worklog.gate import SEED_BITS, Checker, Verdict, edge_shapes, passed
+from worklog.gate import SEED_BITS, Checker, edge_shapes, passed
 from worklog.gpu import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Subject, instruction_mix, tensor_operands
 from worklog.kernel.nvrtc import Compiled, compile_cuda
@@ -29,8 +29,8 @@ from worklog.kernel.solution import Solution
 from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
-from worklog.runner.tasks import Progress, silent
-from worklog.runs import verdict_table
+from worklog.runner.job import Progress, silent
+from worklog.runs.verdict import Verdict
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding
@@ -125,7 +125,7 @@ class Checked:
         places = [finding.at(self.kernel.file) for finding in self.findings]
         notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes]
         notes += [*self.kernel.warnings, *self.warnings]
-        return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
+        return replace(replace(self.verdict, label=self.title).table(), notes=notes).html()
 
 
 def check(

@@ -2,7 +2,7 @@
 
 It unpickles its order from its standard input, and answers in lines of JSON on a pipe of its own, since a kernel or a
 library may print anything on standard output. Every answer says what it `is`: "progress", "error", "raised", "lost",
-or what worklog.runner.job names.
+or what worklog.runner.worker names.
 
 No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard run the caller's
 __main__ again, and none of them ends what the process has started. Here a session of its own holds all of it together.
@@ -26,14 +26,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import ChildFailed, LaunchFailed, OutOfMemory, WorklogError
-from worklog.gate import Stage, failed
+from worklog.gate import failed
 from worklog.gpu import visible_to_a_child
-from worklog.runner.tasks import Progress
+from worklog.runner.job import Progress
+from worklog.runs.verdict import Stage
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
-COMMAND = (sys.executable, "-P", "-m", "worklog.runner.job")
+COMMAND = (sys.executable, "-P", "-m", "worklog.runner.worker")
 START_TIMEOUT_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
 TICK_S = 0.5
 STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck

@@ -20,13 +20,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worklog.errors import BadRunFile, BadSetting, listed, meant
-from worklog.gpu import Gpu
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space
+from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out, live_wanted
-from worklog.runner.tasks import Progress, Task, silent
-from worklog.runs import Run, Table, newest_run
+from worklog.runs import Gpu, Run, Table, newest_run
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
 SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last
 Function = Callable[["State"], object]
 Values = Mapping[str, Any] | Sequence[Any]
-
-
-class Skipped(Exception):
-    """A benchmark skips this point; the message says why."""
 
 
 class State:
@@ -135,9 +130,9 @@ class Benchmark:
         """Every point of the axes, skipped ones with their reason."""
         return [*self.space.points()]
 
-    def tasks(self, *against: str) -> list[Task]:
+    def jobs(self, *against: str) -> list[Job]:
         """A task for each point. against: baselines that take turns with it there."""
-        return [Task(self.name, None, axes=tuple(one.values.items()), against=against) for one in self.space.points()]
+        return [Job(self.name, None, axes=tuple(one.values.items()), against=against) for one in self.space.points()]
 
     def at(self, texts: Iterable[str]) -> Benchmark:
         """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32"; an axis that it
@@ -349,6 +344,6 @@ def measure(
     for beside, one in product(baselines, others):
         if lacking := sorted({axis.name for axis in one.space.axes} ^ {axis.name for axis in beside.space.axes}):
             raise BadSetting(f"{one.name} against {beside.name}: only one has an axis {', '.join(lacking)}")
-    tasks = [task for one in others for task in one.tasks(*names)]
+    tasks = [task for one in others for task in one.jobs(*names)]
     kernels = [one.kernel for one in (*others, *baselines)]
     return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out)

@@ -10,7 +10,7 @@ from worklog.emulator import caveats, load, predict
 from worklog.kernel import LADDER, Kernel
 from worklog.problem import Shape
 from worklog.runner.check import check
-from worklog.runner.tasks import Progress
+from worklog.runner.job import Progress
 from worklog.runs import WIDTH, Table
 
 SMALL = Shape.of(256)

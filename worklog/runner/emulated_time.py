@@ -17,7 +17,7 @@ from worklog.emulator.launch import LANES
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel import Kernel, Subject
 from worklog.problem import Shape, spoken
-from worklog.runner.tasks import GATE_LAUNCHES
+from worklog.runner.job import GATE_LAUNCHES
 
 LIMIT_S = 60.0
 QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't estimated

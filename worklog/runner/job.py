@@ -1,232 +1,215 @@
-"""What the child process does: `python -m worklog.runner.job` carries out one order, and answers as it goes.
-
-The order is pickled on standard input, and the answers leave on a pipe of their own (worklog.runner.child). The process
-ends when its parent does, together with every process that it has started.
-"""
+"""What to measure: jobs, lists of them, and roughly how long they take."""
 
 from __future__ import annotations
 
-import base64
-import ctypes
-import fcntl
-import json
-import os
-import pickle
-import select
-import signal
-import sys
-import tempfile
-import threading
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import astuple, dataclass
+from itertools import combinations
+from typing import Any, Literal
 
-from worklog.errors import GpuBusy, LaunchFailed, WorklogError, memory_is_full
-from worklog.gpu import bus_id, gpu_reason, switchable_clocks
+from worklog.errors import BadSetting, BadShape, listed
+from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness
+from worklog.kernel import LADDER, Kernel
+from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
+from worklog.runs import Measurement, Verdict, Work, recorded_run
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
-if TYPE_CHECKING:
-    from worklog.runner.check import Checked
-    from worklog.runner.session import Session
-    from worklog.runner.tasks import Task
-    from worklog.runs import Measurement
-    from worklog.settings import Harness
-
-TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
+Size = Shape | int | str | Sequence[int]
+Changes = tuple[tuple[str, Any], ...]
+# Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
+# what is being done. It may raise KeyboardInterrupt to stop the work.
+Progress = Callable[[int, int, str], None]
+BASELINE = "cuBLAS"
+ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
+ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
+ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))
+GRID_SIZES = (256, 1024, 4096)
+# At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take 40 s.
+ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
+# A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
+GRID_SAMPLING: Changes = (("most_samples", 40), ("budget_s", 1.0), ("hot_ms", 0.0))
 
 
-class ContextLost(Exception):
-    """The last measurement lost the GPU's context: nothing can be measured after it in this process."""
+def silent(done: int, total: int, doing: str) -> None:
+    """No progress shown."""
 
 
-Hold = Callable[[str], tuple[str, list[str]]]
-Say = Callable[..., None]  # send an answer: what it `is`, and its words
+class Skipped(Exception):
+    """A benchmark or a solution isn't measured at a point; the message says why."""
 
 
-def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = None) -> None:
-    """Read an order, carry it out, and exit immediately, skipping atexit handlers and CUDA teardown. acts: what can be
-    ordered (default: "measure" and "check"). An exception becomes the last answer.
+@dataclass(frozen=True)
+class Job:
+    """One loop to check and time: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the
+    run's harness. Without a shape, a declared benchmark or a solution at the values of its axes. against: baselines
+    that take turns with it in the loop, by name; of a matrix product, those beside cuBLAS.
     """
-    order, say = started()
-    try:
-        (acts or {"measure": measure, "check": check})[order["do"]](order, say)
-    except ContextLost as lost:
-        say("lost", fault=str(lost))
-    except (Exception, SystemExit) as error:  # a host function may raise anything
-        known = error if isinstance(error, WorklogError) else memory_is_full(error)
-        if known is not None:
-            say("error", module=type(known).__module__, type=type(known).__qualname__, message=str(known))
-        else:
-            what = traceback.format_exception_only(error)[-1].strip()
-            say("raised", what=what, traceback="".join(traceback.format_exception(error)))
-    ctypes.CDLL(None).fflush(None)  # what kernels and native code have printed
-    os._exit(0)
+
+    kernel: str
+    shape: Shape | None
+    changed: Changes = ()
+    axes: tuple[tuple[str, Value], ...] = ()
+    against: tuple[str, ...] = ()
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Every baseline, the one that its ratio is against first."""
+        return self.against if self.shape is None else (BASELINE, *self.against)
+
+    @property
+    def problem(self) -> Shape:
+        """The shape of a matrix product. Raises BadShape for anything else."""
+        if self.shape is None:
+            raise BadShape(f"{self} isn't a product of matrices: it has no M, N and K")
+        return self.shape
+
+    @property
+    def pitfalls(self) -> dict[str, Any]:
+        """The changed settings that belong to a pitfall; the others say how long to measure."""
+        settings = {pitfall.setting for pitfall in PITFALLS}
+        return {name: value for name, value in self.changed if name in settings}
+
+    def without_time(
+        self, status: Literal["failed", "skipped"], reason: str = "", verdict: Verdict | None = None
+    ) -> Measurement:
+        """Its measurement if it is skipped or has failed."""
+        return Measurement(
+            self.kernel,
+            None if self.shape is None else astuple(self.shape),
+            status,
+            reason or None,
+            dict(self.axes),
+            self.pitfalls,
+            verdict,
+            against=dict.fromkeys(self.baselines),
+        )
+
+    def failed(self, verdict: Verdict) -> Measurement:
+        """Its measurement where the gate fails the kernel."""
+        return self.without_time("failed", f"failed at {verdict.reason}", verdict)
+
+    def __str__(self) -> str:
+        biased = ", ".join(f"{name}={value}" for name, value in self.pitfalls.items())
+        return self.without_time("skipped").title + (f" with {biased}" if biased else "")
 
 
-def started() -> tuple[dict[str, Any], Say]:
-    """The order, and how to answer. From now on this process and its session end as soon as its parent does.
+def jobs_of(
+    kernels: Iterable[str | Kernel] | Kernel | str | None,
+    shapes: Iterable[Size] | Size,
+    changed: Changes = (),
+    against: Iterable[str | Kernel] = (),
+) -> tuple[list[Job], list[Kernel]]:
+    """Each kernel at each shape once, shape by shape, and those of the kernels that aren't given by name.
 
-    Linux ends them with a signal that no code can catch. Elsewhere a thread does it, unless a kernel's code holds the
-    interpreter's lock.
+    kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
+    that differ from the run's harness. against: further baselines in each job's loop, but for the kernel itself.
+    Raises BadShape, and BadSetting for more jobs than MOST_VALUES.
     """
-    order: dict[str, Any] = pickle.load(sys.stdin.buffer)
-    answers, lifeline = order["answers"], order["lifeline"]
-    for pipe in (answers, lifeline):
-        os.set_inheritable(pipe, False)
-    if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-        if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
-            os.killpg(0, signal.SIGKILL)
-    else:
-        threading.Thread(target=wait_for_the_end, args=(lifeline,), daemon=True).start()
-
-    def say(kind: str, **words: Any) -> None:
-        with os.fdopen(answers, "wb", closefd=False) as pipe:
-            pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
-
-    return order, say
-
-
-def wait_for_the_end(lifeline: int) -> None:
-    """Wait until the parent has gone, then end this process and its session."""
-    os.read(lifeline, 1)
-    os.killpg(0, signal.SIGKILL)
+    chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
+    others = listed("against", against)
+    if (wrong := next((one for one in [*chosen, *others] if not isinstance(one, str | Kernel)), None)) is not None:
+        raise BadSetting(f"{wrong!r:.60} isn't a kernel: give a rung's name, Kernel.from_file(…) or from_function(…)")
+    names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
+    sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
+    beside = dict.fromkeys(one if isinstance(one, str) else one.name for one in others)
+    if len(names) * len(sides) > MOST_VALUES:
+        count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
+        raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
+    jobs = [
+        Job(name, shape, changed, against=tuple(one for one in beside if one not in (name, BASELINE)))
+        for shape in sides
+        for name in names
+    ]
+    own = dict.fromkeys(kernel for kernel in [*chosen, *others] if not isinstance(kernel, str))
+    return jobs, [*own]
 
 
-def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
-    """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
-    with its measurements and its kernel's description. make_session: gets the user kernels by name (default: Session).
+def ablation_jobs(kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()) -> list[Job]:
+    """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken; the others
+    (statistic, offset, roof) are computed from the unbiased samples. unknown: settings that the run is older than.
     """
-    from worklog.runner.session import Session
-
-    tasks, harness = order["tasks"], order["harness"]
-    with alone_on_the_gpu(), switchable_clocks() as hold:
-        clocks, notes = hold(harness.clocks)
-        session = (make_session or Session)(order["user_kernels"])
-        harness = harness.but(clocks=clocks)
-        for shape in {task.shape for task in tasks if task.shape}:
-            session.require_memory(shape)
-        say("ready", head=session.head(harness, notes))
-        session.compile_ahead(tasks)
-        finished: list[Measurement] = []
-        for done, task in enumerate(tasks):
-            say("progress", done=done, doing=str(task))
-            found = attempt(session, task, harness, finished, hold)
-            finished += found
-            description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).describe(None)
-            say("measured", number=done + 1, measurements=[asdict(one) for one in found], description=description)
-            try:
-                session.require_idle()
-            except LaunchFailed as error:
-                raise ContextLost(str(error)) from error
-    say("done")
+    known = [g for g in PITFALLS if g.setting not in unknown]
+    biased: list[Changes] = [((g.setting, g.biased[0]),) for g in known if g.resampled]
+    biased.append(tuple((g.setting, g.biased[0]) for g in known if g.article))
+    biased.append(tuple((g.setting, g.biased[0]) for g in known if g.setting in HOW_ONE_MEASURES))
+    at = [Shape.of(size) for size in listed("shapes", shapes)]
+    unbiased = [Job(kernel, shape) for shape in at]
+    return unbiased + [Job(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
 
 
-def attempt(
-    session: Session,
-    task: Task,
-    harness: Harness,
-    earlier: Sequence[Measurement] = (),
-    hold: Hold = lambda clocks: (clocks, []),
-) -> list[Measurement]:
-    """Gate and time one task: a measurement against each of its baselines. A failed check, a failed launch and a skip
-    are results too.
+def article_jobs() -> list[Job]:
+    """What the article's figures show: the ladder with cuBLAS, and the ablation of three rungs, without hot times."""
+    jobs, _ = jobs_of(None, ARTICLE_SIZES, (("hot_ms", 0.0),))
+    for name, of_ablation in ARTICLE_ABLATIONS.items():
+        jobs += [job for job in ablation_jobs(name, of_ablation) if job.pitfalls]
+    cancel = (("l2", "warm"), ("queue", False))  # in the README's first picture
+    jobs.append(Job("vectorized", Shape.of(1024), cancel + ABLATION_SAMPLING))
+    return sorted(jobs, key=lambda job: job.problem.flops)
 
-    earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the task's
-    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurements state what was held. Raises LaunchFailed
-    if the GPU's context is lost: nothing can be measured after that in this process.
+
+def grid_jobs() -> list[Job]:
+    """The measurements that the panel answers from, for each rung at each size: each pitfall that needs launches alone,
+    each two of them together, every combination of the article's four fixes and the blocking kernel, and all together;
+    and from all together and from the article's four, each setting changed alone. What only changes the arithmetic on
+    samples is computed, and the gate doesn't change the launches.
     """
-    used = harness.but(**dict(task.changed))
-    clocks, notes = hold(used.clocks)
-    if used.clocks == harness.clocks:  # the run states the notes
-        notes = []
-    changed = {**dict(task.changed), "clocks": clocks}
-    if clocks == harness.clocks:
-        del changed["clocks"]
-    used, task = used.but(clocks=clocks), replace(task, changed=tuple(changed.items()))
-    try:
-        if task.shape is not None:
-            from worklog.runner.session import measurements
-
-            why = _too_slow(task, used, earlier)
-            return task.without_time("skipped", why) if why else measurements(session, task, used, notes)
-        from worklog.kernel.solution import Solution  # a run of rungs needs none of these
-        from worklog.runner import point, solved
-
-        if isinstance(session.kernel(task.kernel), Solution):
-            return solved.measurements(session, task, used, notes)
-        return point.measurements(session, task, used, notes)
-    except LaunchFailed as error:
-        session.device.synchronize()  # raises again if the context is lost
-        return task.without_time("refused", f"launch: {error}")
+    every = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
+    fixes = [g for g in every if g.article or g.setting == "queue"]
+    chosen = [both for count in range(3) for both in combinations(every, count)]
+    chosen += [several for count in range(3, len(fixes) + 1) for several in combinations(fixes, count)]
+    for changed in every:
+        chosen.append(tuple(g for g in every if g is not changed))
+        chosen.append(tuple(g for g in every if (g.article is not None) != (g is changed)))
+    changes = [{g.setting: g.biased[0] for g in pitfalls} for pitfalls in [*chosen, every]]
+    for biased in changes:
+        if biased.get("timer") == "host":  # which needs no blocking kernel
+            biased.pop("queue", None)
+    return [
+        Job(name, Shape.of(size), changed + GRID_SAMPLING)
+        for size in GRID_SIZES
+        for name in ABLATION_RUNGS
+        for changed in dict.fromkeys(tuple(biased.items()) for biased in changes)
+    ]
 
 
-def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
-    """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
-    flops = task.problem.flops
-    same = [m for m in earlier if m.kernel == task.kernel and not m.changed and m.us is not None]
-    smaller = [m for m in same if m.problem.flops < flops]
-    if not smaller:
-        return None
-    largest = max(smaller, key=lambda m: m.problem.flops)
-    expected_s = (largest.us or 0.0) / 1e6 * flops / largest.problem.flops
-    if expected_s * harness.least_samples <= TOO_SLOW_S:
-        return None
-    return (
-        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
-        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
-    )
+# Seconds of the gate for one kernel, from its stages' times in the recording of an H200. Most of it is the host's work
+# on the elements of the matrices.
+GATE_S = 0.15
+GATE_S_PER_BYTE = 4e-9
+GATE_LAUNCHES = 11  # at the benchmark shape: exact families, repetitions, products, precision
 
 
-def alone_on_the_gpu() -> AbstractContextManager[object]:
-    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises GpuBusy."""
-    if gpu_reason() is not None:
-        return nullcontext()
-    return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{bus_id()}.lock")
+def estimate(jobs: Sequence[Job], harness: Harness) -> tuple[list[float], str]:
+    """Roughly the seconds per job, and the label of the run whose rates are used. A job takes the gate, which grows
+    with the matrices, if it is the first of its kernel and shape; the warm-up, or the idle second before a cold start;
+    and the least number of samples of the kernel and of its baselines, up to the budget.
+    """
+    run = recorded_run()
+    known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
+    checked: set[tuple[str, Shape]] = set()
+
+    def launch_s(kernel: str, flops: int) -> float:
+        """At this kernel's rate at the nearest size, or at the slowest rate for a kernel that wasn't recorded."""
+        same = [one for one in known if one[0] == kernel] or known
+        _, _, rate = min(same, key=lambda one: (abs(math.log(flops / one[1])), one[2]))
+        return flops / rate
+
+    def job_s(job: Job) -> float:
+        used, where = harness.but(**dict(job.changed)), (job.kernel, job.problem)
+        kernel_s, *others_s = (launch_s(name, job.problem.flops) for name in (job.kernel, *job.baselines))
+        turn_s, gate_s = kernel_s + sum(others_s), 0.0
+        if used.gate and where not in checked:
+            checked.add(where)
+            gate_s = GATE_S + GATE_S_PER_BYTE * job.problem.compulsory_bytes + GATE_LAUNCHES * kernel_s
+        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, turn_s)
+        return gate_s + warm_up_s + min(used.budget_s, used.least_samples * turn_s)
+
+    return [job_s(job) for job in jobs], run.label
 
 
-def locked(path: Path) -> IO[str]:
-    """A lock file, locked until it is closed or the process ends. Raises GpuBusy, naming the process that holds it."""
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
-    file = os.fdopen(lock, "r+", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        with file:
-            raise GpuBusy(
-                f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
-                "other: wait for it, or cancel it"
-            ) from error
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file
-
-
-def check(order: Mapping[str, Any], say: Say) -> None:
-    """Check a kernel or a solution. Answers: "begun" with what is known before a launch, then "checked" with all."""
-    from worklog.runner import check as checks
-
-    checked = checks.check(
-        order["what"],
-        **order["how"],
-        progress=lambda done, _, doing: say("progress", done=done, doing=doing),
-        begun=lambda begun: say("begun", checked=packed(begun)),
-    )
-    say("checked", checked=packed(checked))
-
-
-def packed(checked: Checked) -> str:
-    """A result as a string."""
-    return base64.b64encode(pickle.dumps(checked)).decode()
-
-
-if __name__ == "__main__":
-    main()
+def work_of(shape: Shape) -> Work:
+    """The work of a matrix product. elements: of A and B, inputs, as NVBench counts."""
+    case = SGEMM.of(shape)
+    read, written = SGEMM.get_bytes(case)
+    return Work(SGEMM.get_flops(case), read // FLOAT_BYTES, read, written)

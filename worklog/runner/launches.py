@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Checker, Guarded, LaunchProbe, Stage, failed
-from worklog.harness import Launch, Rotating, Witnessed
+from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Checker, Guarded, LaunchProbe, failed
+from worklog.harness import Launch, Timed
 from worklog.kernel import Buffer, HostSubject, NeedsWorkspace, Subject
 from worklog.kernel.loaded import Loaded
 from worklog.problem import Shape
+from worklog.runs.verdict import Stage
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
@@ -61,49 +62,54 @@ SHORT_FLOPS = 2 * 1024**3
 UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 
 
-class InTurn(Rotating):
-    """Launches of one subject, each on the next A, B and C."""
+class InTurn:
+    """Launches of one subject, each on the next A, B and C. last: the number of the buffers that it took."""
 
     def __init__(self, subject: Subject, shape: Shape, alpha: float) -> None:
-        super().__init__((), shape.compulsory_bytes)
         self.subject, self.shape, self.alpha = subject, shape, alpha
-        self.buffers: list[Buffers] = []
+        self.use([])
 
     def use(self, buffers: list[Buffers]) -> None:
         """Launch on these from now on, on the first one next."""
         self.buffers, self.last = buffers, -1
-        self.launches = [self._on(*one) for one in buffers]
+        self.launches = [self.on(*abc) for abc in buffers]
 
-    def _on(self, a: Any, b: Any, c: Any) -> Launch:
+    def on(self, a: Any, b: Any, c: Any) -> Launch:
         """A launch on these. It doesn't hold self: a cycle would keep the pool's memory until garbage is collected."""
         return partial(self.subject.enqueue, self.shape, self.alpha, a, b, 0.0, c)
+
+    def __call__(self) -> None:
+        """Enqueue one launch on the next ones."""
+        self.last = (self.last + 1) % len(self.launches)
+        self.launches[self.last]()
 
     @property
     def written(self) -> Any:
         """The C that was written last."""
         return self.buffers[self.last][2]
 
-    def witnessed(self, witness: LaunchProbe, elsewhere: Buffers | None, at_once: bool) -> Witnessed:
-        """The same launches, each on new inputs, and with its output checked.
 
-        The gate's kernels evict the subject's code from the SMs' instruction caches. elsewhere: buffers for a launch
-        that brings it back before the timed inputs are written. at_once: as Witnessed says.
-        """
+def checked(launch: Timed, of: InTurn, probe: LaunchProbe, elsewhere: Buffers | None) -> Timed:
+    """The same launch, each time on new inputs, and with its output checked.
 
-        def before() -> None:
-            if elsewhere is not None:
-                self._on(*elsewhere)()
-            witness.prepare(*self.buffers[(self.last + 1) % len(self.buffers)])
-            if isinstance(self.subject, NeedsWorkspace) and self.subject.workspace is not None:
-                witness.device.fill(self.subject.workspace, np.nan)
+    The gate's kernels evict the subject's code from the SMs' instruction caches. elsewhere: buffers for a launch that
+    brings it back before the timed inputs are written.
+    """
 
-        def behind() -> None:
-            witness.observe(self.written)
+    def before() -> None:
+        if elsewhere is not None:
+            of.on(*elsewhere)()
+        probe.prepare(*of.buffers[(of.last + 1) % len(of.buffers)])
+        if isinstance(of.subject, NeedsWorkspace) and of.subject.workspace is not None:
+            probe.device.fill(of.subject.workspace, np.nan)
 
-        def after() -> None:
-            witness.check(*self.buffers[self.last][:2])
+    def behind() -> None:
+        probe.observe(of.written)
 
-        return Witnessed(self, before, behind, after, at_once)
+    def after() -> None:
+        probe.check(*of.buffers[of.last][:2])
+
+    return replace(launch, before=before, behind=behind, after=after)
 
 
 def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> int:
@@ -116,7 +122,8 @@ def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> i
 
 class Loop:
     """A subject and its baselines on the checker's inputs, each with a C of its own. A baseline computes -A B, so that
-    its output can't be mistaken for the subject's. bare: the launches of each; launches: with the work around them.
+    its output can't be mistaken for the subject's. bare: the launches of each; launches: with their
+    names and the work around them.
 
     in_step: whether they take turns launch by launch. Then they swap their C in each turn, or share out a round of the
     sets. sets: to go round, as many as evict each other from L2. classes: the precision class of each; each launch then
@@ -131,6 +138,7 @@ class Loop:
         checker: Checker,
         subjects: Sequence[Subject],
         *,
+        names: Sequence[str],
         in_step: bool,
         sets: int = 1,
         classes: Sequence[str] | None = None,
@@ -140,7 +148,6 @@ class Loop:
     ) -> None:
         self.checker, self.subjects, self.in_step = checker, subjects, in_step
         self.bare = [InTurn(one, checker.shape, -1.0 if number else 1.0) for number, one in enumerate(subjects)]
-        self.launches: list[Launch] = [*self.bare]
         self.probes: list[LaunchProbe] = []
         self.placed: _Placed | None = None
         short = warm and checker.shape.flops <= SHORT_FLOPS
@@ -155,12 +162,23 @@ class Loop:
             for owner in reversed(owners):
                 checker.buffers.memory.lend(owner, checker.shape)
             self._use(_of_checker(checker, sets, len(subjects)))
+        at_once = any(isinstance(subject, HostSubject) for subject in subjects)
+        self.launches = [
+            Timed(
+                launch,
+                name,
+                kernels=partial(launch.subject.kernels, checker.shape),
+                at_once=at_once,
+                sets=sets,
+                set_bytes=checker.shape.compulsory_bytes if sets > 1 else 0,
+            )
+            for name, launch in zip(names, self.bare, strict=True)
+        ]
         if classes is not None:
             elsewhere = _of_checker(checker, 2, 2)[1][:3] if short else None
-            self.probes = [checker.probe(of, alpha=one.alpha) for of, one in zip(classes, self.bare, strict=True)]
-            at_once = any(isinstance(one, HostSubject) for one in subjects)
-            pairs = zip(self.bare, self.probes, strict=True)
-            self.launches = [one.witnessed(probe, elsewhere, at_once) for one, probe in pairs]
+            self.probes = [checker.probe(of, alpha=launch.alpha) for of, launch in zip(classes, self.bare, strict=True)]
+            every = zip(self.launches, self.bare, self.probes, strict=True)
+            self.launches = [checked(launch, of, probe, elsewhere) for launch, of, probe in every]
 
     def move(self) -> None:
         """Move the buffers to a new placement in the pool, and the code of short kernels to another place."""

@@ -11,13 +11,23 @@ from threading import Event
 from typing import Any
 
 from worklog.errors import BadRunFile, BadSetting, Interrupted
-from worklog.gate import Verdict
 from worklog.gpu import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.runner.child import Answer, run_child
-from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs import CHAPTERS, Measurement, Run, claimed, forced_source, new_path, newest_run, recordings, runs_dir
+from worklog.runner.job import ABLATION_SIZES, BASELINE, Job, Progress, Size, ablation_jobs, jobs_of, silent
+from worklog.runs import (
+    CHAPTERS,
+    Measurement,
+    Run,
+    Verdict,
+    claimed,
+    forced_source,
+    newest_run,
+    recordings,
+    runs_dir,
+)
+from worklog.runs.run_file import read_line
 from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
@@ -45,8 +55,8 @@ def measure(
     Raises NoGpu where there is no CUDA device, BadSetting, BadShape, OutOfMemory, and BadRunFile for an `out` that
     exists or a folder that cannot be written, before anything is measured.
     """
-    tasks, user_kernels = tasks_of(kernels, shapes, against=against)
-    return carry_out(tasks, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
+    jobs, user_kernels = jobs_of(kernels, shapes, against=against)
+    return carry_out(jobs, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
 
 
 def ablate(
@@ -64,9 +74,9 @@ def ablate(
     measure() and results() raise.
     """
     if live_wanted():
-        return carry_out(ablation_tasks(kernel, shapes), harness or Harness(), progress=progress, out=out)
-    run = newest_run(lambda run: all(held_by(run, task) for task in ablation_tasks(kernel, shapes, run.unknown)))
-    return recorded(ablation_tasks(kernel, shapes, run.unknown), run)
+        return carry_out(ablation_jobs(kernel, shapes), harness or Harness(), progress=progress, out=out)
+    run = newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
+    return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
 
 
 def results(
@@ -82,52 +92,53 @@ def results(
     recording doesn't hold. shapes: as for measure(). settings: biased ones, such as l2="warm". Raises what measure()
     raises, and BadRunFile, naming the recorded sizes, if a kernel that you name was never recorded.
     """
-    tasks, _ = tasks_of(kernels, shapes, tuple(settings.items()))
+    jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     if live_wanted():
-        return carry_out(tasks, Harness(), progress=progress)
-    return recorded(tasks, holding(tasks), partly=kernels is None)
+        return carry_out(jobs, Harness(), progress=progress)
+    return recorded(jobs, holding(jobs), partly=kernels is None)
 
 
-def holding(tasks: Sequence[Task]) -> Run:
+def holding(jobs: Sequence[Job]) -> Run:
     """The newest run of this machine that holds all of these, else a recording that does, else the article's."""
-    return newest_run(lambda run: all(held_by(run, task) for task in tasks))
+    return newest_run(lambda run: all(held_by(run, job) for job in jobs))
 
 
-def held_by(run: Run, task: Task) -> list[Measurement]:
-    """The run's measurements of a task. A run with a biased harness has none of a task without that bias."""
+def held_by(run: Run, job: Job) -> list[Measurement]:
+    """The run's measurements of a job. A run with a biased harness has none of a job without that bias."""
     biased = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
-    return run.select(task.kernel, task.shape, task.pitfalls) if biased <= task.pitfalls.keys() else []
+    return run.select(job.kernel, job.shape, job.pitfalls) if biased <= job.pitfalls.keys() else []
 
 
-def recorded(tasks: Sequence[Task], run: Run, partly: bool = False) -> Run:
-    """The run with the tasks' measurements only. What the recording doesn't hold comes from those of the chapters past
-    the ladder: from one that holds all tasks, or from several, each measurement with its label, which states that the
+def recorded(jobs: Sequence[Job], run: Run, partly: bool = False) -> Run:
+    """The run with the jobs' measurements only. What the recording doesn't hold comes from those of the chapters past
+    the ladder: from one that holds all jobs, or from several, each measurement with its label, which states that the
     rung's source has changed since. partly: kernels that were never recorded are only named in the run's notes. Raises
     BadRunFile, naming the recorded sizes, if a measurement is missing.
     """
-    require_measurable(tasks, Harness())
+    require_measurable(jobs, Harness())
 
     runs = [run]
-    if not all(held_by(run, task) for task in tasks):
+    if not all(held_by(run, job) for job in jobs):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
-    known = {m.kernel for one in runs for m in one.measurements}
-    if absent := [name for name in dict.fromkeys(task.kernel for task in tasks) if partly and name not in known]:
-        tasks = [task for task in tasks if task.kernel not in absent]
+    known = {m.kernel for held in runs for m in held.measurements}
+    if absent := [name for name in dict.fromkeys(job.kernel for job in jobs) if partly and name not in known]:
+        jobs = [job for job in jobs if job.kernel not in absent]
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
-    found, kernels = list[Measurement](), dict[str, dict[str, Any]]()
-    for task in tasks:
-        by = next((one for one in (run, *runs) if held_by(one, task)), run)
-        if not (there := held_by(by, task)):
-            rows = [m for one in runs for m in one.measurements if m.changed == task.pitfalls]
-            held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == task.kernel})))
+    measurements, kernels = list[Measurement](), dict[str, dict[str, Any]]()
+    for job in jobs:
+        by = next((known for known in (run, *runs) if held_by(known, job)), run)
+        if not (there := held_by(by, job)):
+            rows = [m for known in runs for m in known.measurements if m.changed == job.pitfalls]
+            held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == job.kernel})))
             others = ", ".join(dict.fromkeys(m.kernel for m in rows)) or "another"
             advice = f" (it holds sizes {held}): take one of them" if held else f" at any size: take {others}"
-            raise BadRunFile(f"{task} is not in the {run.origin} run{advice}, or measure on a GPU")
-        kernels |= {task.kernel: by.kernels[task.kernel]} if task.kernel in by.kernels else {}
-        since = f" · {CHANGED}" if source_changed(task.kernel, by.kernels) else ""
-        found += [replace(m, label=m.label + since) for m in there]
-    run.measurements, run.kernels = found, run.kernels | kernels
+            raise BadRunFile(f"{job} is not in the {run.origin} run{advice}, or measure on a GPU")
+        kernels |= {job.kernel: by.kernels[job.kernel]} if job.kernel in by.kernels else {}
+        if source_changed(job.kernel, by.kernels):
+            there = [replace(m, context=replace(by.context, remark=f" · {CHANGED}")) for m in there]
+        measurements += there
+    run.measurements, run.kernels = measurements, run.kernels | kernels
     return run
 
 
@@ -142,7 +153,7 @@ def live_wanted() -> bool:
 
 
 def carry_out(
-    tasks: Sequence[Task],
+    jobs: Sequence[Job],
     harness: Harness,
     *,
     user_kernels: Sequence[Kernel] = (),
@@ -158,119 +169,101 @@ def carry_out(
     each host function gets a process that measures nothing else. An interrupt ends the child and keeps the finished
     measurements. CUDA is not initialised in this process.
 
-    user_kernels: those that tasks name. timeout_s: seconds that a measurement may take beyond its budget before it
+    user_kernels: those that jobs name. timeout_s: seconds that a measurement may take beyond its budget before it
     counts as hung. stop: ends the run when another thread sets it. command: the child's command line (default:
-    worklog.runner.job). Raises what measure() raises, Interrupted, and GpuBusy while another run measures on this GPU.
+    worklog.runner.worker). Raises what measure() raises, Interrupted, and GpuBusy while another run measures here.
     """
-    own = require_measurable(tasks, harness, user_kernels)
+    own = require_measurable(jobs, harness, user_kernels)
     if command is None:
         require_gpu(*([CHECK_ONLY] if own else []))
-    budget_s = max(harness.but(**dict(task.changed)).budget_s for task in tasks)
-    timeout_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes if task.shape else 0 for task in tasks)
-    growing = _Growing(tasks, harness, own, out)
+    budget_s = max(harness.but(**dict(job.changed)).budget_s for job in jobs)
+    timeout_s += budget_s + GATE_S_PER_BYTE * max(job.shape.compulsory_bytes if job.shape else 0 for job in jobs)
+    growing = _Growing(jobs, harness, own, out)
     # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
     with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
         try:
-            while growing.done < len(tasks):
+            while growing.done < len(jobs):
                 growing.measure_some(progress=progress, timeout_s=timeout_s, stop=stop, command=command)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
-    progress(len(tasks), len(tasks), "done")
+    progress(len(jobs), len(jobs), "done")
     assert growing.run is not None
     return growing.run
 
 
 class _Growing:
-    """The run as it grows, on disk after every task. done: the tasks that have their measurements."""
+    """The run as it grows, in its file too. done: the jobs that have their measurements."""
 
     def __init__(
-        self, tasks: Sequence[Task], harness: Harness, user_kernels: Mapping[str, Kernel], out: Path | None
+        self, jobs: Sequence[Job], harness: Harness, user_kernels: Mapping[str, Kernel], out: Path | None
     ) -> None:
-        self.tasks, self.harness, self.user_kernels, self.out = tasks, harness, user_kernels, out
+        self.jobs, self.harness, self.user_kernels, self.out = jobs, harness, user_kernels, out
         self.run: Run | None = None
         self.done = 0
 
     def measure_some(self, **how: Any) -> None:
-        """One child: as many of its tasks as it survives, and a verdict on the kernel that ended it. how: for
-        run_child.
-        """
-        first, home = self.done, self._home(self.tasks[self.done])
-        its_tasks = list(takewhile(lambda task: self._home(task) == home, self.tasks[first:]))
+        """One child: as many of its jobs as it survives, and a verdict on the kernel that ends it. how: see run_child."""
+        first, home = self.done, self._home(self.jobs[self.done])
+        jobs = list(takewhile(lambda job: self._home(job) == home, self.jobs[first:]))
 
         def take(answer: Answer) -> None:
             if answer["is"] == "ready":
                 self._begin(answer["head"])
             elif answer["is"] == "measured" and first + answer["number"] > self.done:  # else it came twice
-                self._add([Measurement.from_dict(one) for one in answer["measurements"]], answer["description"])
+                self._take(answer)
 
-        order = {"do": "measure", "tasks": its_tasks, "harness": self.harness, "user_kernels": self.user_kernels}
-        end = run_child(order, take, first=first, total=len(self.tasks), **how)
-        finished, lost = self.done == first + len(its_tasks), end.kind == "lost"
-        if end.kind == "done" and finished:
+        order = {"do": "measure", "jobs": jobs, "harness": self.harness, "user_kernels": self.user_kernels}
+        end = run_child(order, take, first=first, total=len(self.jobs), **how)
+        if self.done == first + len(jobs):
             return
-        if self.run is None or not end.kind or (lost and self.done == first):
+        if self.run is None or end.kind in ("", "done"):
             raise end.error()
-        self.done -= lost or finished  # the child ended after its last measurement, not in one
-        task = self.tasks[self.done]
-        failed = task.refused(Verdict((end.stage(self.user_kernels.get(task.kernel)),), None))
-        if lost or finished:
-            last = self.run.measurements[-len(failed) :]
-            del self.run.measurements[-len(failed) :]
-            failed = [_after(one, failure) for one, failure in zip(last, failed, strict=True)]
-        self._add(failed)
+        job = self.jobs[self.done]
+        self._add(job.failed(Verdict((end.stage(self.user_kernels.get(job.kernel)),), None)))
 
-    def _home(self, task: Task) -> str:
-        """Tasks with the same one share a process: a host function has its own, with its baselines, and a kernel with
+    def _home(self, job: Job) -> str:
+        """Jobs with the same one share a process: a host function has its own, with its baselines, and a kernel with
         one among its baselines too.
         """
-        own = [self.user_kernels[name] for name in (task.kernel, *task.baselines) if name in self.user_kernels]
-        return task.kernel if any(kernel.host for kernel in own) else ""
+        own = [self.user_kernels[name] for name in (job.kernel, *job.baselines) if name in self.user_kernels]
+        return job.kernel if any(kernel.host for kernel in own) else ""
 
-    def _begin(self, head: Mapping[str, Any]) -> None:
+    def _begin(self, head: Sequence[str]) -> None:
         if self.run is None:
-            self.run = Run(**head)
+            self.run = Run.begin(head, self.out)
         elif self.done:
-            self.run.notes.append(f"from {self.tasks[self.done]} on: in a fresh process, calibrated again")
+            self.run.add_note(f"from {self.jobs[self.done]} on: in a fresh process, calibrated again")
 
-    def _add(self, found: Sequence[Measurement], description: Mapping[str, Any] | None = None) -> None:
+    def _take(self, answer: Answer) -> None:
+        """Add a measurement, and what is new about its kernel."""
         assert self.run is not None
-        if description is not None:
-            own, here = dict(description), found[0].place
-            choices = own.pop("choices", {})  # at each shape that was launched, the gate's too
-            about = self.run.kernels.setdefault(found[0].kernel, own)
-            if here in choices:
-                about.setdefault("choices", {})[here] = choices[here]
-        for one in found:
-            self.run.add(one)
-        self.done += 1
-        self._save(self.run)
+        m = read_line(answer["line"])
+        about = dict(answer["description"])
+        choices = about.pop("choices", {})  # at each shape that was launched, the gate's too
+        known = self.run.kernels.get(m.kernel, about)
+        if m.place in choices:
+            known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
+        if known != self.run.kernels.get(m.kernel):
+            self.run.describe(m.kernel, known)
+        self._add(m, answer["line"])
 
-    def _save(self, run: Run) -> None:
-        run.complete = self.done == len(self.tasks)
-        run.save(run.path or self.out or new_path(run.device["name"], run.created, secrets.token_hex(2)))
+    def _add(self, m: Measurement, line: str = "") -> None:
+        assert self.run is not None
+        self.run.add(m, line)
+        self.done += 1
+        if self.done == len(self.jobs):
+            self.run.end()
 
     def kept(self) -> str:
-        """What an interrupt leaves, saved again: it may have come while the run was saved."""
+        """What an interrupt leaves."""
         if self.run is None or not self.run.measurements:
             return "no measurement was finished, so nothing is saved"
-        self._save(self.run)
-        return f"{self.done} of {len(self.tasks)} measurements are kept in {self.run.path}"
+        return f"{self.done} of {len(self.jobs)} measurements are kept in {self.run.path}"
 
 
-def _after(found: Measurement, failure: Measurement) -> Measurement:
-    """The failure of a process that ended once the kernel had this measurement. One that was refused for the same fault
-    before gets what to do.
-    """
-    if found.status == "refused":
-        return replace(found, reason=f"{found.reason}; {str(failure.reason).rpartition('; ')[2]}")
-    return replace(failure, changed=found.changed)
-
-
-def require_measurable(
-    tasks: Sequence[Task], harness: Harness, user_kernels: Iterable[Kernel] = ()
-) -> dict[str, Kernel]:
+def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()) -> dict[str, Kernel]:
     """The user kernels by name. Raises BadSetting and BadShape for each mistake, before anything is measured."""
-    if not tasks:
+    if not jobs:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     own: dict[str, Kernel] = {}
     for kernel in user_kernels:
@@ -279,13 +272,13 @@ def require_measurable(
         if kernel.name in own or kernel.name in (BASELINE, *(record.name for record in RUNGS)):
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         own[kernel.name] = kernel
-    for task in tasks:
-        for name in task.against if task.shape else ():
+    for job in jobs:
+        for name in job.against if job.shape else ():
             baseline = own.get(name) or rung(name)
-            baseline.check(task.problem)
+            baseline.check(job.problem)
             if not baseline.domain.alpha:
                 raise BadSetting(f"{name} can't be a baseline: it must take alpha, to compute -A B")
-        if task.kernel != BASELINE and task.shape:
-            (own.get(task.kernel) or rung(task.kernel)).check(task.problem)
-        harness.but(**dict(task.changed))
+        if job.kernel != BASELINE and job.shape:
+            (own.get(job.kernel) or rung(job.kernel)).check(job.problem)
+        harness.but(**dict(job.changed))
     return own

@@ -1,44 +1,116 @@
-"""Gate, then time, a matrix product on one GPU. A `Session` holds what is made once and used for a whole run."""
+"""Gate, then time: the one way of every job. A `Session` holds what is made once on a GPU and used for a whole run."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing
-from worklog.gate import timed as timed_stage
+from worklog.gate import SEED_BITS, Checker, after_timing
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
-from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_in_turn
-from worklog.harness.launch import blocked
+from worklog.harness import Harness, Launch, Reading, Timed, off_the_lock, time_in_turn
+from worklog.harness.launch import blocked, nothing
 from worklog.kernel import RUNGS, Kernel, Subject, rung, tensor_operands
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
-from worklog.problem import Shape, random_inputs
-from worklog.runner.launches import LEAST_TIMES_BUFFERS, Loop, Pool, elements
-from worklog.runner.tasks import BASELINE, Task, judged, timed, work_of
-from worklog.runs import Measurement, estimate_of, event_overhead_us, source_label
+from worklog.problem import Shape
+from worklog.runner.job import BASELINE, Job
+from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
+from worklog.runs import (
+    Measurement,
+    Roof,
+    Stage,
+    Verdict,
+    Work,
+    estimate_of,
+    event_overhead_us,
+    source_label,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
-    from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.runs import Calibration
 
 LEFT_S = 10.0  # for work that a kernel left on the GPU
 IDLE_LAUNCHES = 9
-UNCHECKED: dict[bool | str, str] = {
-    False: "gate: off, the result may be wrong",
-    "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
-}
-NO_SECOND_CLOCK = "gate: no second clock compared, the GPU's global timer could not be read"
-LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
+
+
+@dataclass(kw_only=True)
+class Prepared:
+    """A job made ready on a GPU: what its loop launches, and what is known of it.
+
+    launches: of the kernel, then of each baseline. harness: with which they are timed. stated: the result's
+    degradations so far. verdict: on the kernel, None without a gate. move: moves the buffers. size: N of the square
+    problem of the same work. after: gets the reading and the kernel's microseconds as read, and gives the stages on
+    what was timed. close: gives back what was taken for the loop.
+    """
+
+    launches: list[Timed]
+    harness: Harness
+    stated: list[str]
+    work: Work = field(default_factory=Work)
+    datapath: str | None = None
+    verdict: Verdict | None = None
+    move: Callable[[], None] | None = None
+    size: float | None = None
+    witnesses: dict[str, float | str] = field(default_factory=dict)
+    after: Callable[[Reading, float], list[Stage]] = lambda reading, us: []
+    close: Callable[[], None] = nothing
+
+
+def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
+    """Time a job that is ready, and check what was timed."""
+    harness, calibration, card = ready.harness, session.calibration, session.gpu
+    settings = harness.as_dict()
+    overhead_us = event_overhead_us(settings, calibration.offset_us)
+    try:
+        how: dict[str, Any] = {"size": ready.size, "offset_us": overhead_us, "move": ready.move}
+        reading = time_in_turn(session.timeline, ready.launches, harness, **how)
+        us = estimate_of(reading.samples.counted(), harness.statistic).value
+        stages = ready.after(reading, us)
+    finally:
+        ready.close()
+    verdict = ready.verdict and ready.verdict.and_then(*stages)
+    if verdict and not verdict.accepted:
+        return job.failed(verdict)
+    if us <= overhead_us:
+        return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
+    changed, stated = job.pitfalls, ready.stated
+    sm_mhz = reading.samples.sm_mhz or card.sm_clock_mhz
+    if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
+        changed, stated = changed | {"clocks": "watched"}, [*stated, off]
+    peak = Peaks(card, sm_mhz)
+    summary = summarize(reading.samples, settings, calibration.offset_us, ready.work.flops, peak["fp32"])
+    roof = None
+    if job.shape and summary.tflops and summary.of_peak:
+        roof = Roof(summary.tflops / summary.of_peak)
+    elif ready.datapath and ready.work.flops:
+        roof = Roof(peak[ready.datapath], ready.datapath)
+    impossible = Peaks(card, card.sm_clock_mhz).impossible(summary.time.value, ready.work)
+    return Measurement(
+        job.kernel,
+        job.without_time("skipped").shape,
+        axes=dict(job.axes),
+        changed=changed,
+        verdict=verdict,
+        time=summary.time,
+        against=dict.fromkeys(job.baselines) | summary.ratios,
+        work=ready.work,
+        roof=roof,
+        samples=reading.samples,
+        overhead_us=overhead_us,
+        throttle_mask=reading.throttle_mask,
+        converged=reading.converged,
+        degradations=(*stated, *reading.degradations, *impossible),
+        witnesses=ready.witnesses,
+    )
 
 
 class Session:
@@ -76,10 +148,13 @@ class Session:
             self._subjects[name] = self.kernel(name).load(self.device)
         return self._subjects[name]
 
-    def compile_ahead(self, tasks: Sequence[Task]) -> None:
-        """Compile the tasks' rungs at once, each in its own process. An error is reported where a rung is measured."""
-        named = [(rung(task.kernel), task.problem) for task in tasks if task.kernel in (known.name for known in RUNGS)]
-        programs = {one.program for kernel, shape in named for one in kernel.at(shape, self.gpu.arch).passes}
+    def compile_ahead(self, jobs: Sequence[Job]) -> None:
+        """Compile the jobs' rungs at once, each in its own process. An error is reported where a rung is measured."""
+        rungs = {known.name for known in RUNGS}
+        programs = set()
+        for job in jobs:
+            if job.kernel in rungs and job.shape:
+                programs |= {part.program for part in rung(job.kernel).at(job.shape, self.gpu.arch).passes}
         with ThreadPoolExecutor() as pool:
             for program in programs:
                 pool.submit(compile_cuda, program, self.gpu.arch)
@@ -126,7 +201,7 @@ class Session:
             if gate == "article":
                 found = checker.check_by_article(subject)
             else:
-                tensor = None if self.is_host_function(name) else bool(_operands(self, name))
+                tensor = None if self.is_host_function(name) else bool(self.operands(name))
                 found = checker.check(subject, self.claimed(name), tensor)
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
@@ -135,15 +210,32 @@ class Session:
         """Whether the kernel launches its work itself, maybe on streams of its own."""
         return name in self.user_kernels and self.user_kernels[name].host is not None
 
+    def operands(self, name: str) -> tuple[str, ...]:
+        """Types that the kernel's code gives to tensor cores. A host function's code isn't known: each type."""
+        if name == BASELINE:  # in FP32, without tensor cores
+            return ()
+        if self.is_host_function(name):
+            return tuple(after_timing.SIGNIFICANT_BITS)
+        return tensor_operands(compile_cuda(part.program, self.gpu.arch) for part in self.kernel(name).passes)
+
+    def variables(self, name: str, shape: Shape) -> list[str]:
+        """What a kernel's code can keep from one launch to the next; [] for cuBLAS and host functions: it isn't
+        known.
+        """
+        if name == BASELINE or self.is_host_function(name):
+            return []
+        kernel, arch = self.kernel(name).at(shape, self.gpu.arch), self.gpu.arch
+        return [*dict.fromkeys(known for part in kernel.passes for known in compile_cuda(part.program, arch).variables)]
+
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
-        """The head of a run file. notes: what could not be done as the harness says."""
+        """The head of a run. notes: what could not be done as the harness says."""
         cublas: str = self.baselines["fp32"].version  # type: ignore[attr-defined]
         return {
-            "device": self.gpu.as_dict(),
+            "gpu": self.gpu,
             "harness": harness.as_dict(),
             "tool": tool(),
             "software": {**software(), "nvrtc": ".".join(map(str, nvrtc_version())), "cublas": cublas},
-            "calibration": self.calibration.as_dict(),
+            "calibration": self.calibration,
             "notes": [*notes, *self.calibration.remarks],
         }
 
@@ -169,176 +261,15 @@ def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
     return found, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
 
 
-def measurements(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> list[Measurement]:
-    """Gate and time a kernel at a shape. A baseline that fails the gate has no time; the others have."""
-    if reason := _skipped(session, task, used):
-        return task.without_time("skipped", reason)
-    found = dict(zip(task.baselines, task.without_time("measured"), strict=True))
-    right, verdict = [*task.baselines], None
-    if used.gate:
-        verdicts = {name: session.verdict(name, task.problem, used.gate) for name in task.baselines}
-        right = [name for name in right if verdicts[name].accepted]
-        found = {name: judged(one, verdicts[name], f"the baseline {name} ") for name, one in found.items()}
-        verdict = session.verdict(task.kernel, task.problem, used.gate)
-        if not verdict.accepted:
-            return task.refused(verdict)
-    if right:
-        reading, stages = read(session, task, used, right)
-        if verdict is not None:
-            verdict = replace(verdict, stages=(*verdict.stages, *stages))
-            if not verdict.accepted:
-                return task.refused(verdict)
-        read_us = estimate_of(reading.counted("subject"), used.statistic).value
-        if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
-            return task.without_time("refused", "failed at plausible: the time is not above zero")
-        blanks, stated = [found[name] for name in right], [*notes, *_degradations(session, task, used)]
-        if used.queues and used.l2 == "flush" and not all(map(reading.clocks, ("subject", "baseline"))):
-            stated.append(NO_SECOND_CLOCK)
-        measured = timed(blanks, reading, used, session, stated, **work_of(task.problem))
-        for name, one, its in zip(right, measured, reading.pairs(), strict=True):
-            found[name] = one if verdict is None else judged(one, _after(session, used, one, its, verdict))
-    return [*found.values()]
-
-
-def _after(session: Session, used: Harness, found: Measurement, reading: Reading, verdict: Verdict) -> Verdict:
-    """The verdict with the stages on the time: against one baseline, by an unbiased harness."""
-    if used.biased():
-        return verdict
-    # Other classes may run where the peak is another.
-    if session.claimed(found.kernel) == "fp32" and found.us is not None:
-        roof = after_timing.fp32_roof(_operands(session, found.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
-        verdict = verdict.and_then(after_timing.judge(found.problem, found.us, *roof))
-    ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
-    if ours and theirs:
-        own_streams = any(map(session.is_host_function, (found.kernel, found.baseline)))
-        verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
-    return verdict
-
-
-def _operands(session: Session, name: str) -> tuple[str, ...]:
-    """Types that the kernel's code gives to tensor cores. A host function's code isn't known: each type."""
-    if name == BASELINE:  # in FP32, without tensor cores
-        return ()
-    if session.is_host_function(name):
-        return tuple(after_timing.SIGNIFICANT_BITS)
-    return tensor_operands(compile_cuda(one.program, session.gpu.arch) for one in session.kernel(name).passes)
-
-
-def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
-    """What a result must state, apart from what happened while it was measured."""
-    stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
-    if task.kernel != BASELINE:
-        stated += session.kernel(task.kernel).remarks
-    if session.is_host_function(task.kernel) and not _checks_each(used):
-        stated.append(LAST_ONLY)
-    if used.gate is not True:
-        stated.append(UNCHECKED[used.gate])
-    if unread := session.timeline.watch.reason:
-        stated.append(f"clocks: throttle reasons unknown ({unread})")
-    return stated
-
-
-def _checks_each(used: Harness) -> bool:
-    """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
-    return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
-
-
-def _skipped(session: Session, task: Task, used: Harness) -> str | None:
-    """Why the kernel can't be measured here, or only so that its launches must not be reported: where just the last
-    one is checked, code that keeps something from one launch to the next can stop to compute at any launch.
-    """
-    if task.kernel == BASELINE:
-        return None
-    kernel = session.kernel(task.kernel)
-    if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
-        return reason
-    settings = [("timer", "graph"), ("l2", "rotate")]
-    here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
-    if not here or used.gate is not True:
-        return None
-    variables = _variables(session, task.kernel, task.problem)
-    if not kernel.host and not variables:
-        return None
-    keeps = ", ".join(variables) or "a host function"
-    return (
-        f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = flush "
-        "and timer = events"
-    )
-
-
-def _variables(session: Session, name: str, shape: Shape) -> list[str]:
-    """What a kernel's code can keep from one launch to the next; [] for cuBLAS and host functions: it isn't known."""
-    if name == BASELINE or session.is_host_function(name):
-        return []
-    kernel, arch = session.kernel(name).at(shape, session.gpu.arch), session.gpu.arch
-    return [*dict.fromkeys(known for part in kernel.passes for known in compile_cuda(part.program, arch).variables)]
-
-
-def read(
-    session: Session, task: Task, used: Harness, names: Sequence[str] = (BASELINE,)
-) -> tuple[Reading, list[Stage]]:
-    """Time the task's kernel against the baselines of these names in the checker's buffers; also the gate's stages on
-    what was timed.
-
-    If L2 is flushed before each launch, each launch gets inputs of its own and is checked. Otherwise new inputs would
-    warm the L2 that the launch should find cold, and only the output of the last launch is checked.
-    """
-    checker = session.checker(task.problem)
-    easy, checked = used.inputs != "random", used.gate is True and used.inputs == "random"
-    if easy:
-        hosts = random_inputs(task.problem, np.random.default_rng(0), used.inputs)
-        for buffer, host in zip(checker.buffers.abc[:2], hosts, strict=True):
-            session.device.overwrite(buffer, host)
-    checker.buffers.poison()
-    subject = session.subject(task.kernel)
-    if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
-        subject = session.kernel(task.kernel).load(session.device, fresh=True)
-    library = session.baselines[used.baseline]
-    baselines = [library if name == BASELINE else session.subject(name) for name in names]
-    classes = [used.baseline if name == BASELINE else session.claimed(name) for name in names]
-    each = _checks_each(used)
-    sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
-    pool = session.pool(elements(task.problem, sets, (subject, *baselines))) if used.placement == "varied" else None
-    sides = zip((task.kernel, *names), (subject, *baselines), strict=True)
-    staying = [loaded for name, loaded in sides if _variables(session, name, task.problem)]
-    loop = Loop(
-        checker,
-        (subject, *baselines),
-        in_step=used.order == "interleaved" and used.timer != "graph",
-        sets=sets,
-        classes=(session.claimed(task.kernel), *classes) if each else None,
-        warm=used.warmup != "none",
-        pool=pool,
-        staying=staying,
-    )
-    try:
-        size = (task.problem.flops / 2) ** (1 / 3)
-        offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-        move = None if pool is None else loop.move
-        reading = time_in_turn(session.timeline, loop.launches, used, size=size, offset_us=offset, move=move)
-        reading.kernels = [one.kernels(task.problem) for one in (subject, *baselines)]
-        if pool is None and used.placement == "varied":
-            reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
-        stages = [timed_stage(loop.stage)] if checked else []
-        if checked and session.is_host_function(task.kernel):
-            us = estimate_of(reading.counted("subject"), used.statistic).value
-            stages.append(timed_stage(lambda: idle_after(session, loop.bare[0], used.queues, us)))
-        return reading, stages
-    finally:
-        loop.leave_pool()
-        if each or easy:
-            checker.buffers.restore()
-
-
 def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Stage:
     """Whether the whole GPU is idle when a launch of `us` microseconds has ended on the harness's stream. queued:
     whether it may be enqueued behind a blocking kernel. Without one, a fast GPU may finish unjoined work before the
     wait begins. On a busy host every wait is long, so it is compared with the wait after an empty kernel.
     """
 
-    def wait_us(one: Launch) -> float:
+    def wait_us(enqueue: Launch) -> float:
         with blocked(session.timeline) if queued else nullcontext():
-            one()
+            enqueue()
         session.timeline.synchronize()
         ended = session.timeline.host_us()
         session.device.synchronize_all()

@@ -12,20 +12,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
-from worklog.gate import Memory, Stage, Verdict, timed
+from worklog.errors import BadProblem, BadSetting, LaunchFailed, meant
+from worklog.gate import Memory, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
+from worklog.harness import Reading
 from worklog.kernel import words_of
-from worklog.kernel.solution import Ready, Solution
+from worklog.kernel.solution import Solution
 from worklog.problem import Problem, each, raw, rebuilt
 from worklog.runner import timing
 from worklog.runner.arguments import on_gpu
+from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
-from worklog.runner.session import Session, idle_after
-from worklog.runner.tasks import Progress, Task, silent
-from worklog.runner.tasks import judged as under
-from worklog.runs import Measurement, Run
+from worklog.runner.session import Prepared, Session, idle_after
+from worklog.runs import Measurement, Run, Stage, Verdict
 from worklog.settings import Harness
 
 CASE = "case"  # the axis of a problem
@@ -60,8 +60,8 @@ def measure(
             raise BadProblem(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
     chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
     kernels = [replace(one, problem=problem, dtype=posed.dtype) for one in solutions]
-    tasks = [Task(one.name, None, axes=((CASE, name),), against=("baseline",)) for one in kernels for name in chosen]
-    return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out, **how)
+    jobs = [Job(kernel.name, None, (), ((CASE, name),), ("baseline",)) for kernel in kernels for name in chosen]
+    return carry_out(jobs, harness or Harness(), user_kernels=kernels, progress=progress, out=out, **how)
 
 
 @lru_cache(maxsize=8)
@@ -69,64 +69,52 @@ def _posed(problem: str, dtype: str) -> Problem:
     return find_problem(problem, dtype)
 
 
-def measurements(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> list[Measurement]:
-    """Check and time a solution at one case on this session's GPU, beside the problem's baseline."""
-    solution = session.kernel(task.kernel)
+def prepare(session: Session, job: Job, used: Harness) -> Prepared | Measurement:
+    """Check a solution at one case on this session's GPU, and make it ready beside the problem's baseline."""
+    solution = session.kernel(job.kernel)
     assert isinstance(solution, Solution)
     if missing := solution.missing_on(session.gpu.arch):
-        return task.without_time("skipped", missing)
-    posed, name = _posed(solution.problem, solution.dtype), dict(task.axes)[CASE]
+        raise Skipped(missing)
+    posed, name = _posed(solution.problem, solution.dtype), dict(job.axes)[CASE]
     session.device.empty_cache()
-    try:
-        case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
-        require_sound(posed, case)
-        buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
-        return _timed(session, task, used, notes, posed, buffers, solution.ready(session.device, posed))
-    except Exception as error:
-        full = error if isinstance(error, OutOfMemory) else memory_is_full(error)
-        if full is None:
-            raise
-        return task.without_time("skipped", str(full))
-
-
-def _timed(
-    session: Session,
-    task: Task,
-    used: Harness,
-    notes: Sequence[str],
-    posed: Problem,
-    buffers: CaseBuffers,
-    ready: Ready,
-) -> list[Measurement]:
-    """Of a solution that is loaded, on a case's buffers."""
-    case, stages = buffers.case, list[Stage]()
-
-    def launch() -> None:
-        ready.enqueue(buffers.arguments, case.written)
-
-    def last() -> Stage:
-        ready.collect(buffers.arguments, case.written)
-        return judged(TIMED, posed, buffers, buffers.outputs())
-
+    case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
+    require_sound(posed, case)
+    buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
+    loaded, stages = solution.ready(session.device, posed), list[Stage]()
     for stage in (check_case, check_repeated) if used.gate else ():
-        stages.append(timed(partial(stage, ready, posed, buffers)))
+        stages.append(timed(partial(stage, loaded, posed, buffers)))
         if not stages[-1].passed:
-            return task.refused(Verdict(tuple(stages), None))
+            return job.failed(Verdict(tuple(stages), None))
     baseline, why = _baseline(session, posed, buffers)
     buffers.poison()
-    amounts = posed.work(case)
-    work = {what: amounts[name] for what, name in timing.WORK.items() if amounts[name]}
-    call = timing.Call(launch, against=baseline, sync=ready.waits, **work)
-    task = replace(task, against=() if baseline is None else task.against)
-    found = timing.time_task(session, task, call, used, [*notes, *why], LAST if used.gate else timing.UNCHECKED)
+
+    def launch() -> None:
+        loaded.enqueue(buffers.arguments, case.written)
+
+    def last() -> Stage:
+        loaded.collect(buffers.arguments, case.written)
+        return judged(TIMED, posed, buffers, buffers.outputs())
+
+    work = posed.work(case)
+    amounts = {"flops": work["flops"], "elements": work["elements"]}
+    amounts |= {"reads": work["bytes_read"], "writes": work["bytes_written"]}
+    call = timing.Call(launch, against=baseline, sync=loaded.waits, **{of: n for of, n in amounts.items() if n})
+    names = [job.kernel, *(() if baseline is None else job.against)]
+    prepared = timing.prepare_call(session, call, used, names, LAST if used.gate else timing.UNCHECKED)
+    prepared.stated[:0] = why
     if not used.gate:
-        return found
-    stages.append(timed(last))
-    us = found[0].us
-    if stages[-1].passed and us is not None:  # it may launch on streams of its own
-        stages.append(timed(lambda: idle_after(session, launch, used.queues and not ready.waits, us)))
-    verdict = Verdict(tuple(stages), posed.dtype if stages[-1].passed else None)
-    return [under(one, verdict) for one in found]
+        return prepared
+    after_call = prepared.after
+
+    def after(reading: Reading, us: float) -> list[Stage]:
+        after_call(reading, us)
+        on_time = [timed(last)]
+        if on_time[0].passed:  # it may launch on streams of its own
+            on_time.append(timed(lambda: idle_after(session, launch, used.queues and not loaded.waits, us)))
+        return on_time
+
+    prepared.after, prepared.verdict = after, Verdict(tuple(stages), posed.dtype)
+    return prepared
 
 
 def _baseline(session: Session, posed: Problem, buffers: CaseBuffers) -> tuple[Callable[[], Any] | None, list[str]]:

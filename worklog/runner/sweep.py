@@ -16,8 +16,8 @@ from worklog.gpu import gpu
 from worklog.kernel import LADDER, MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
+from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runner.measure import CHANGED, live_wanted, measure
-from worklog.runner.tasks import BASELINE, Progress, silent
 from worklog.runs import Run, recordings
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def recorded(found: Variants) -> Run:
             elif compiled in earlier:
                 known[name] = earlier[compiled], f" · {CHANGED}"
         of_shape = [(m, *known[m.kernel]) for m in run.select(shape=found.shape) if m.kernel in known]
-        there = [replace(m, kernel=name, label=m.label + since) for m, name, since in of_shape]
+        there = [replace(m, kernel=name, context=replace(run.context, remark=since)) for m, name, since in of_shape]
         absent = [v.name for v in found.kept if v.name not in {m.kernel for m in there}]
         if len(absent) < len(found.kept):
             missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []

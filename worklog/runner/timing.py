@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -19,12 +19,12 @@ from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu import DATAPATHS, Peaks, bus_id, clocks_as_requested, require_gpu
-from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Partly, Reading, Rotating, bubble_us, time_in_turn
+from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Reading, Timed, bubble_us, rotating
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
-from worklog.runner.session import Session, idle_after
-from worklog.runner.tasks import Task, timed
-from worklog.runs import Measurement, estimate_of, event_overhead_us, source_label
+from worklog.runner.job import Job
+from worklog.runner.session import Prepared, Session, idle_after, time_prepared
+from worklog.runs import Context, Measurement, Stage, Work, estimate_of, event_overhead_us
 from worklog.settings import TOLERANCE_US
 
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
@@ -37,7 +37,7 @@ WAITS = (
 )
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
-WORK = {"flops": "flops", "elements": "elements", "reads": "bytes_read", "writes": "bytes_written"}
+WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 CROSS_CHECKS = (WALL_CLOCK, "all", "none")
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
@@ -94,9 +94,10 @@ class Call:
         return [*self.against] if isinstance(self.against, list | tuple) else [self.against]  # type: ignore[list-item]
 
     @property
-    def work(self) -> dict[str, int]:
-        """Of one call, as far as it is known, by the names of a Measurement."""
-        return {name: round(amount) for what, name in WORK.items() if (amount := getattr(self, what)) is not None}
+    def work(self) -> Work:
+        """Of one call, as far as it is known."""
+        amounts = (self.flops, self.elements, self.reads, self.writes)
+        return Work(*(None if amount is None else round(amount) for amount in amounts))
 
     def alone(self, *_: Any, **__: Any) -> None:
         """Call it on its own arguments, whatever it is given."""
@@ -122,7 +123,7 @@ def time(
     datapath: str | None = None,
 ) -> Measurement:
     """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments. With a list of
-    callables, all take turns in one loop: the result is against the first, its `beside` against each of the others.
+    callables, all take turns in one loop: the result's `against` has the ratio to each, by name.
 
     The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
     that waits pass sync=True. With timer=True, fn and against get a stopwatch before their arguments, and only what
@@ -173,58 +174,71 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     """What worklog.time does, on a calibrated session whose caller holds the clocks as harness.clocks says. notes: for
     the result. Raises as worklog.time.
     """
-    task = Task(call.name or name_of(call.fn), None, against=tuple(map(name_of, call.baselines)))
-    found = time_task(session, task, call, harness, notes)
-    clocks = found[0].changed.get("clocks", harness.clocks)
-    label = source_label("live", session.gpu.name, clocks, datetime.now(UTC).isoformat())
-    for one in found:
-        one.changed.pop("clocks", None)  # the label states it
-    first, *others = (replace(one, label=label) for one in found)
-    return replace(first, beside=tuple(others))
+    prepared = prepare_call(session, call, harness, [call.name or name_of(call.fn), *map(name_of, call.baselines)])
+    prepared.stated[:0] = notes
+    kernel, *against = (launch.name for launch in prepared.launches)
+    m = time_prepared(session, Job(kernel, None, against=tuple(against)), prepared)
+    clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return replace(m, context=Context("live", clocks, created, session.gpu, session.calibration))
 
 
-def time_task(
-    session: Session,
-    task: Task,
-    call: Call,
-    harness: Harness,
-    notes: Sequence[str] = (),
-    gate: str = UNCHECKED,
-) -> list[Measurement]:
-    """Time a call as a task's, against each of its baselines, on a session whose caller holds the clocks. notes, gate:
-    for the results. Raises as worklog.time.
+def prepare_call(
+    session: Session, call: Call, harness: Harness, names: Sequence[str], gate: str = UNCHECKED
+) -> Prepared:
+    """Make a call and its baselines ready on a session whose caller holds the clocks. names: theirs. gate: what the
+    result states about the check. Raises as worklog.time.
     """
     require_timeable(call, harness)
-    calibration, device = session.calibration, session.gpu
     if call.datapath:
-        Peaks(device, device.sm_clock_mhz).of(call.datapath)
+        Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
-    stated, used = [*notes, gate, *biased], harness
+    stated, used = [gate, *biased], harness
     if call.timer:
         stated.append(PARTLY)
     if call.sync:
         used = harness.but(queue=False)
         stated.append(WAITS.format(bubble_us(session.timeline, harness)))
-    overhead = event_overhead_us(harness.as_dict(), calibration.as_dict())
-    launches = _launches(session, call, harness)
-    with _reported_if_it_hangs(task.kernel, harness.budget_s + HANGS_S), _stream_of(session, call, launches):
-        reading = time_in_turn(session.timeline, launches, used, offset_us=overhead)
-        witnesses = _witnesses(session, task, call, reading, used, stated)
-    reading.kernels = [1] * len(launches)  # at least
-    beyond = estimate_of(reading.counted("subject"), harness.statistic).value
-    beyond -= calibration.offset_us if harness.timer == "events" else 0.0
-    if beyond < TOLERANCE_US:
-        stated.append(NEARLY_NOTHING.format(beyond))
-    peaks = Peaks(device, reading.sm_mhz or device.sm_clock_mhz)
-    datapath = _datapath(call, peaks)
+    stated += [ONE_PLACEMENT.format("since the buffers belong to the call"), *session.calibration.remarks]
+    datapath = _datapath(call, Peaks(session.gpu, session.gpu.sm_clock_mhz))
     if datapath and not call.datapath:
         stated.append(BY_DTYPE.format(datapath))
-    stated += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
-    found = timed(task.without_time("measured"), reading, harness, session, stated, **call.work)
-    rate = found[0].tflops
-    of_roof = rate / peaks[datapath] if datapath and rate else None
-    known: dict[str, Any] = {"of_roof": of_roof, "datapath": datapath, "witnesses": witnesses}
-    return [replace(one, of_ceiling=None, **known) for one in found]  # which is of FP32 on CUDA cores
+    launches = [
+        replace(launch, name=name, kernels=lambda: 1)  # at least
+        for launch, name in zip(_launches(session, call, harness), _distinct(names), strict=True)
+    ]
+    witnesses: dict[str, float | str] = {}
+
+    def after(reading: Reading, us: float) -> list[Stage]:
+        beyond = us - (session.calibration.offset_us if harness.timer == "events" else 0.0)
+        if beyond < TOLERANCE_US:
+            stated.append(NEARLY_NOTHING.format(beyond))
+        witnesses.update(_witnesses(session, call, reading, used, stated))
+        return []
+
+    with ExitStack() as stack:
+        stack.enter_context(_reported_if_it_hangs(launches[0].name, harness.budget_s + HANGS_S))
+        stack.enter_context(_stream_of(session, call, launches))
+        close = stack.pop_all().close
+    return Prepared(
+        launches=launches,
+        harness=used,
+        stated=stated,
+        work=call.work,
+        datapath=datapath,
+        witnesses=witnesses,
+        after=after,
+        close=close,
+    )
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """The names, numbered where several are equal."""
+    distinct: list[str] = []
+    for name in names:
+        count = 1 + sum(known.partition(" (")[0] == name for known in distinct)
+        distinct.append(name if count == 1 else f"{name} ({count})")
+    return distinct
 
 
 def _datapath(call: Call, peaks: Peaks) -> str | None:
@@ -238,18 +252,16 @@ def _datapath(call: Call, peaks: Peaks) -> str | None:
 
 
 def _witnesses(
-    session: Session, task: Task, call: Call, reading: Reading, used: Harness, stated: list[str]
+    session: Session, call: Call, reading: Reading, used: Harness, stated: list[str]
 ) -> dict[str, float | str]:
     """What other timers read of the call. stated: gets disagreements, those about a baseline too. Raises LaunchFailed
     where nothing was enqueued, or work is left on a stream that isn't joined.
     """
     witnesses: dict[str, float | str] = {}
-    overhead = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-    for number, (fn, samples) in enumerate(zip([call.fn, *call.baselines], reading.series, strict=True)):
-        of = task.kernel
-        if number:
-            of = f"the baseline {task.baselines[number - 1]}" if len(reading.series) > 2 else "the baseline"
-        read_us = estimate_of([one.us for one in samples if one.counts], used.statistic).value
+    overhead = event_overhead_us(used.as_dict(), session.calibration.offset_us)
+    for number, (fn, side) in enumerate(zip([call.fn, *call.baselines], reading.samples.sides, strict=True)):
+        of = f"the baseline {side.name}" if number else side.name
+        read_us = estimate_of(reading.samples.counted(number), used.statistic).value
         if read_us <= overhead:
             raise LaunchFailed(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
@@ -264,9 +276,9 @@ def _witnesses(
             witnesses = {WALL_CLOCK: PART_ONLY}
             continue
         constants, every = (session.calibration.offset_us, session.calibration.launch_us), call.cross_check == "all"
-        found = cross_check(session.timeline, alone, *constants, used.queue, every, call.cross_check_limit)
-        stated += [f"{of}: {said}" if number else said for said in found.disagreements]
-        witnesses = witnesses or {**found.others, **found.absent}
+        others = cross_check(session.timeline, alone, *constants, used.queue, every, call.cross_check_limit)
+        stated += [f"{of}: {said}" if number else said for said in others.disagreements]
+        witnesses = witnesses or {**others.others, **others.absent}
     return witnesses
 
 
@@ -288,7 +300,7 @@ def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _stream_of(session: Session, call: Call, launches: Sequence[Launch]) -> Iterator[None]:
+def _stream_of(session: Session, call: Call, launches: Sequence[Timed]) -> Iterator[None]:
     """Make the harness's stream current for all launches of a call that waits. They aren't queued, so the host time to
     enter it in each launch would be part of their time. Each runs once before: it may import PyTorch, which has a
     current stream of its own.
@@ -304,7 +316,7 @@ def _stream_of(session: Session, call: Call, launches: Sequence[Launch]) -> Iter
         yield
 
 
-def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
+def _launches(session: Session, call: Call, harness: Harness) -> list[Timed]:
     """Of the function and of each baseline, which share out a round of the sets of inputs, if they alternate."""
     sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
     if harness.l2 == "rotate":
@@ -317,7 +329,7 @@ def _launches(session: Session, call: Call, harness: Harness) -> list[Launch]:
     ]
 
 
-def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Launch:
+def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
     """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
     current = nullcontext if call.sync else session.device.loan("cupy").current
 
@@ -327,11 +339,13 @@ def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence
         with current():
             fn(*before, *arguments[0], **arguments[1])
 
-    each = [(arguments, [copies.get(id(one), one) for one in call.grad_to_none]) for arguments, copies in sets]
-    launches = [partial(enqueue, *one) for one in each]
-    if call.timer:
-        return Partly(launches[0])
-    return launches[0] if len(sets) == 1 else Rotating(launches, bytes_of(sets[0][0]))
+    launches = []
+    for arguments, copies in sets:
+        dropped = [copies.get(id(tensor), tensor) for tensor in call.grad_to_none]
+        launches.append(partial(enqueue, arguments, dropped))
+    if len(sets) > 1:
+        return rotating(launches, bytes_of(sets[0][0]))
+    return Timed(launches[0], partly=call.timer)
 
 
 def name_of(call: object) -> str:

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import BadRunFile, WorklogError
-from worklog.gpu import Gpu, Peaks
+from worklog.gpu import Peaks
 from worklog.harness import Harness
 from worklog.kernel import Kernel, occupancy
 from worklog.kernel.best import BULK, FILE, Table, Tile, kernel_of, split_work, table, work_of
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Shape
+from worklog.runner.job import Job, Progress
 from worklog.runner.measure import carry_out
-from worklog.runner.tasks import Progress, Task
-from worklog.runs import Run, write_bytes
+from worklog.runs import Gpu, Run, write_bytes
 from worklog.runs import Table as Rows
 
 SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "STAGES", "MIN_BLOCKS", "ORDER")
@@ -98,7 +98,7 @@ def points(gpu: Gpu) -> list[tuple[str, Shape]]:
 
 def measured(gpu: Gpu, harness: Harness, progress: Progress, out: Path | None) -> Run:
     """The sweep that fitted() takes. Raises as worklog.measure."""
-    tasks = [Task(name, shape) for name, shape in sorted(points(gpu), key=lambda point: point[1])]
+    tasks = [Job(name, shape) for name, shape in sorted(points(gpu), key=lambda point: point[1])]
     return carry_out(tasks, harness, user_kernels=kernels(), progress=progress, out=out)
 
 
@@ -128,7 +128,7 @@ def estimated(gpu: Gpu) -> Table:
 
 def fitted(run: Run) -> Table:
     """The table that fits a sweep's times best. Raises BadRunFile where the run holds no sweep, or part of one."""
-    gpu = Gpu.of(run.device)
+    gpu = run.gpu
     times = {(m.kernel, m.problem): m.us for m in run.measurements if m.us is not None and not m.changed}
     shapes = sorted({shape for _, shape in times})
     sms = gpu.multiprocessors

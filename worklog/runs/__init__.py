@@ -25,14 +25,12 @@ from worklog.runs.recordings import (
     forced_source,
     in_steps,
     live_runs,
-    new_path,
     newest_run,
     open_run,
     recorded_run,
     recordings,
-    runs_dir,
 )
-from worklog.runs.run import Run
+from worklog.runs.run import Run, new_path, runs_dir
 from worklog.runs.samples import Sample, Samples, Side, Summary, event_overhead_us, summarize
 from worklog.runs.table import WIDTH, Bar, Cell, Table, bound, duration, percent, scaled
 from worklog.runs.verdict import ErrorMap, Stage, Verdict

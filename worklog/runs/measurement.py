@@ -62,7 +62,7 @@ class Context:
     origin: str
     clocks: str
     created: str
-    gpu: Gpu | None = None
+    gpu: Gpu
     calibration: Calibration | None = None
     remark: str = ""
 
@@ -127,9 +127,8 @@ class Measurement:
         """Where, how and when it was measured; "" outside of a run."""
         if self.context is None:
             return ""
-        device = self.context.gpu.name if self.context.gpu else "unknown GPU"
-        clocks = self.changed.get("clocks", self.context.clocks)
-        return source_label(self.context.origin, device, clocks, self.context.created) + self.context.remark
+        clocks, of = self.changed.get("clocks", self.context.clocks), self.context
+        return source_label(of.origin, of.gpu.name, clocks, of.created) + of.remark
 
     # -------------------------------------------------------------------------------------------- its time, and derived
 
@@ -215,8 +214,7 @@ class Measurement:
     @property
     def of_memory_peak(self) -> float | None:
         """GB/s as a share of the memory's theoretical rate."""
-        gpu = self.context.gpu if self.context else None
-        return self.gbs / gpu.memory_peak_gbs if self.gbs and gpu else None
+        return self.gbs / self.context.gpu.memory_peak_gbs if self.gbs and self.context else None
 
     @cached_property
     def sm_mhz(self) -> float | None:
@@ -321,7 +319,7 @@ def details(m: Measurement) -> dict[str, str]:
     energy of one launch, average power and temperature of the same. parts of ±95 %: of the time's interval. gate:
     seconds that its stages took.
     """
-    rate = "" if m.status == "measured" else m.status
+    rate: str = "" if m.status == "measured" else m.status
     if m.status == "measured" and m.tflops is not None:
         rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
     roof = m.roof.datapath if m.roof and m.roof.datapath else "fp32"

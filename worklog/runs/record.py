@@ -25,7 +25,7 @@ class RunRecord:
     """
 
     harness: dict[str, Any]
-    gpu: Gpu | None = None
+    gpu: Gpu
     calibration: Calibration | None = None
     tool: dict[str, Any] = field(default_factory=dict)
     software: dict[str, str] = field(default_factory=dict)
@@ -53,8 +53,7 @@ class RunRecord:
     @property
     def label(self) -> str:
         """What must stand beside every number of this run: source, device, clocks, date."""
-        name = self.gpu.name if self.gpu else "unknown GPU"
-        whole = source_label(self.origin, name, self.context.clocks, self.created)
+        whole = source_label(self.origin, self.gpu.name, self.context.clocks, self.created)
         return whole + ("" if self.complete else " · cut short")
 
     @property

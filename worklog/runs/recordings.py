@@ -12,22 +12,9 @@ from typing import Any
 
 from worklog.errors import BadRunFile, WorklogError
 from worklog.problem import Shape
-from worklog.runs.run import Run
+from worklog.runs.run import Run, runs_dir
 
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
-
-
-def runs_dir() -> Path:
-    """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
-    import platformdirs
-
-    return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
-
-
-def new_path(device_name: str, created: str, token: str) -> Path:
-    """A fresh file name: time, device and a few random characters."""
-    slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
-    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.jsonl"
 
 
 def live_runs() -> list[Path]:

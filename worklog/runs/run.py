@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from worklog.errors import BadRunFile
@@ -22,6 +25,14 @@ class Run(RunRecord):
     def load(cls, path: Path, origin: str = "") -> Run:
         """Read a run file. origin: instead of what the file says. Raises BadRunFile."""
         return run_file.read_run(cls, path, origin)
+
+    @classmethod
+    def begin(cls, head: Sequence[str], path: Path | None = None) -> Run:
+        """A run with this head, in its file (default: a new one among this machine's runs). Raises BadRunFile."""
+        run = run_file.read_lines(cls, head, path or Path())
+        run.path = path or new_path(run.gpu.name, run.created, secrets.token_hex(2))
+        write_text(run.path, "".join(f"{line}\n" for line in head))
+        return run
 
     def save(self, path: Path | None = None) -> Path:
         """Write the whole file to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
@@ -55,3 +66,16 @@ class Run(RunRecord):
     def _append(self, line: str) -> None:
         if self.path is not None:
             run_file.append(self.path, [line])
+
+
+def runs_dir() -> Path:
+    """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
+    import platformdirs
+
+    return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
+
+
+def new_path(device_name: str, created: str, token: str) -> Path:
+    """A fresh file name: time, device and a few random characters."""
+    slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
+    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.jsonl"

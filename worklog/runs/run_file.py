@@ -6,7 +6,7 @@ A file of schema 1, one JSON document, is read by worklog.runs.schema1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,8 @@ def head_lines(run: RunRecord) -> list[str]:
     """Everything but the measurements."""
     head = {name: getattr(run, name) for name in ("origin", "created", "tool", "software", "harness")}
     lines = [line("head", {"schema": SCHEMA, **head})]
-    lines += [line(kind, record) for kind, record in (("gpu", run.gpu), ("calibration", run.calibration)) if record]
+    lines.append(line("gpu", run.gpu))
+    lines += [line("calibration", run.calibration)] if run.calibration else []
     lines += [line("kernel", {"name": name, "about": about}) for name, about in run.kernels.items()]
     return lines + [line("note", {"text": note}) for note in run.notes]
 
@@ -93,6 +94,11 @@ def read_measurement(entry: Any) -> Measurement:
     return m
 
 
+def read_line(text: str) -> Measurement:
+    """The measurement of a line. Raises ValueError."""
+    return read_measurement(msgspec.json.decode(text))
+
+
 def read_run(cls: type[R], path: Path, origin: str = "") -> R:
     """Read a run file. origin: instead of what the file says; a file that says nothing is a recording.
 
@@ -115,44 +121,51 @@ def read_run(cls: type[R], path: Path, origin: str = "") -> R:
         raise BadRunFile(
             f"{path} has schema {first['schema']}; this version reads {SCHEMA}: install a newer gemm-worklog"
         )
+    return read_lines(cls, texts, path, origin)
+
+
+def read_lines(cls: type[R], texts: Sequence[str], path: Path, origin: str = "") -> R:
+    """A run from its lines. Raises as read_run."""
     try:
-        head = msgspec.convert(first, Head)
+        head = msgspec.json.decode(texts[0], type=Head)
         harness = BEFORE_PLACEMENT | head.harness if head.harness else {}
         check_settings(harness)
     except (ValueError, BadSetting) as error:
         raise BadRunFile(f"{path} isn't whole (its head: {error}): {ADVICE}") from error
-    created = {"created": head.created, "tool": head.tool, "software": head.software}
-    run = cls(harness, origin=origin or head.origin, path=path, **created)
+    known: dict[str, Any] = {"kernels": {}, "notes": [], "measurements": [], "complete": False}
     for number, text in enumerate(texts[1:], 2):
         try:
-            _take(run, msgspec.json.decode(text))
+            _take(known, msgspec.json.decode(text), harness)
         except (ValueError, BadSetting, RecursionError) as error:
-            if number == len(texts) and not run.complete:  # it was cut short while it was written
+            if number == len(texts) and not known["complete"]:  # it was cut short while it was written
                 break
             raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
-    run.measurements = [run.in_context(m) for m in run.measurements]
-    return run
+    if "gpu" not in known:
+        raise BadRunFile(f"{path} names no GPU: {ADVICE}")
+    of: dict[str, Any] = {"created": head.created, "tool": head.tool, "software": head.software, "origin": origin or head.origin}
+    return cls(harness, path=path, **of, **known)
 
 
-def _take(run: RunRecord, entry: Any) -> None:
+def _take(known: dict[str, Any], entry: Any, harness: Mapping[str, Any]) -> None:
     """Add what a line says; of a kind that this version doesn't know, nothing."""
     if not isinstance(entry, dict):
         raise ValueError("it isn't an object")
     kind = entry.get("kind")
     if kind == "gpu":
-        run.gpu = msgspec.convert(entry, Gpu)
+        known["gpu"] = msgspec.convert(entry, Gpu)
     elif kind == "calibration":
-        run.calibration = msgspec.convert(entry, Calibration)
+        known["calibration"] = msgspec.convert(entry, Calibration)
     elif kind == "kernel":
-        run.kernels[msgspec.convert(entry.get("name"), str)] = msgspec.convert(entry.get("about"), dict[str, Any])
+        about = msgspec.convert(entry.get("about"), dict[str, Any])
+        known["kernels"][msgspec.convert(entry.get("name"), str)] = about
     elif kind == "note":
-        run.notes.append(msgspec.convert(entry.get("text"), str))
+        known["notes"].append(msgspec.convert(entry.get("text"), str))
     elif kind == "measurement":
         m = read_measurement(entry)
-        check_settings(run.harness | m.changed)
-        run.measurements.append(m)
+        check_settings({**harness, **m.changed})
+        known["measurements"].append(m)
     elif kind == "end":
-        run.complete = True
+        known["complete"] = True
 
 
 def check_settings(values: Mapping[str, Any]) -> None:

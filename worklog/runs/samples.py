@@ -76,7 +76,7 @@ class Samples:
         names: Sequence[str],
         series: Sequence[Sequence[Sample]],
         hot: Sequence[Sequence[float]] = (),
-        kernels: Sequence[int] = (),
+        kernels: Sequence[int | None] = (),
     ) -> Samples:
         """From the samples of each side; times to a nanosecond, clocks to 0.1 MHz."""
         sides = []

@@ -70,7 +70,10 @@ def _measurement(entry: Mapping[str, Any], harness: Mapping[str, Any], offset_us
     time, ratio = _estimate(entry, "us"), _estimate(entry, "ratio")
     baseline = entry.get("baseline", "cuBLAS")
     tflops, of_roof = entry.get("tflops"), entry.get("of_roof")
-    overhead, settings = entry.get("overhead_us"), {"offset": "removed", "timer": "events"} | harness | entry["changed"]
+    overhead, settings = (
+        entry.get("overhead_us"),
+        {"offset": "removed", "timer": "events", **harness, **entry["changed"]},
+    )
     verdict = entry.get("verdict") and msgspec.convert({"precision": None, **entry["verdict"]}, Verdict)
     values: dict[str, Any] = {
         "kernel": entry["kernel"],
