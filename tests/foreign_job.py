@@ -1,4 +1,4 @@
-"""In place of worklog.runner.job, where nothing can be measured: a kernel's name says what becomes of its process.
+"""In place of worklog.runner.worker, where nothing can be measured: a kernel's name says what becomes of its process.
 
 Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
 """
@@ -12,15 +12,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.helpers import CALIBRATION, GPU
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory, UnknownEntry
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.worker import ContextLost, Say, main, packed
-from worklog.runs.measurement import Measurement
+from worklog.runs import Estimate, Measurement, Run
+from worklog.runs.run_file import head_lines, line
 
 FOR_EVER_S = 300.0
 SLEEPER = f"import time; time.sleep({FOR_EVER_S})"
@@ -105,44 +107,35 @@ ACTS: dict[str, Callable[[], None]] = {
 }
 
 
-def head(order: dict[str, Any]) -> dict[str, Any]:
+def head(order: dict[str, Any]) -> list[str]:
     """Of a run; the calibration is another one in each process."""
-    tool, device = {"name": "gemm-worklog"}, {"name": "NVIDIA H200"}
-    return {
-        "device": device,
-        "harness": order["harness"].as_dict(),
-        "tool": tool,
-        "software": {},
-        "calibration": {"offset_us": float(os.getpid())},
-        "notes": [],
-    }
+    calibration = replace(CALIBRATION, offset_us=float(os.getpid()))
+    return head_lines(Run(order["harness"].as_dict(), GPU, calibration, tool={"name": "gemm-worklog"}))
 
 
 def measure(order: dict[str, Any], say: Say) -> None:
-    """As worklog.runner.job.measure, but for the measuring."""
-    names = [task.kernel for task in order["tasks"]]
+    """As worklog.runner.worker.measure, but for the measuring."""
+    names = [job.kernel for job in order["jobs"]]
     if names[0] == "never ready":
         os._exit(4)
     say("ready", head=head(order))
     for done, name in enumerate(names):
         say("progress", done=done, doing=name)
-        found = Measurement(name, (512, 512, 512), "measured", us=100.0)
-        if name == "is refused and loses the context":
-            found = replace(found, status="refused", reason="failed at launch: a fault", us=None)
         ACTS.get(name, lambda: None)()
-        description = {"choices": {"64": ["gate"], "512": ["timed"]}}
-        say("measured", number=done + 1, measurements=[asdict(found)], description=description)
         if name.endswith("loses the context"):
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
+        m = Measurement(name, (512, 512, 512), time=Estimate(100.0, 99.0, 101.0))
+        description = {"choices": {"64": ["gate"], "512": ["timed"]}}
+        say("measured", number=done + 1, line=line("measurement", m), description=description)
     time.sleep(FOR_EVER_S if "leaves a thread that leaves" in names else 0)
     say("done")
 
 
 def check(order: dict[str, Any], say: Say) -> None:
-    """As worklog.runner.job checks, but for the checking."""
-    from worklog.gate import Verdict
-    from worklog.gate.verdict import passed
+    """As worklog.runner.worker checks, but for the checking."""
+    from worklog.gate import passed
     from worklog.runner.check import Checked  # here, since it takes a second
+    from worklog.runs import Verdict
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(order["what"], Verdict((), None), order["how"]["at"], "live · NVIDIA H200", compiled)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from worklog.gpu.device import Gpu
+from worklog.runs import Gpu
 
 ROOT = Path(__file__).parents[2]
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")

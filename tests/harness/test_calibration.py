@@ -5,7 +5,7 @@ kernels as the compiler sees them.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +20,10 @@ from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION
 from worklog.harness import calibration as harness
-from worklog.harness.calibration import Calibration, certificate
+from worklog.harness.calibration import certificate
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
-from worklog.runs.run import open_run
+from worklog.runs import Calibration, open_run
 
 
 def calibration(**changes: Any) -> Calibration:
@@ -134,13 +134,14 @@ def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: p
     monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "no usable NVIDIA driver")
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     recorded = open_run()
+    assert recorded.calibration
     page = typed("calibrate")
     assert page.exit_code == 0
-    assert page.output.startswith(f"{recorded.label} · driver {recorded.device['driver']}\n")
-    assert f"{recorded.calibration['offset_us']:.2f} µs, removed" in page.output
+    assert page.output.startswith(f"{recorded.label} · driver {recorded.gpu.driver}\n")
+    assert f"{recorded.calibration.offset_us:.2f} µs, removed" in page.output
     document = json.loads(typed("calibrate", "--json").output)
-    assert document["calibration"] == recorded.calibration
-    assert document["device"] == recorded.device
+    assert document["calibration"] == asdict(recorded.calibration)
+    assert document["device"]["name"] == recorded.gpu.name
     assert document["label"] == recorded.label
 
 

@@ -199,6 +199,6 @@ def test_samples_under_a_lock_are_still_watched() -> None:
     gpu = VirtualGpu(slow_launches=range(warmup, warmup + 20), slow_mhz=REFERENCE_MHZ / 1.25)
     result = timed(gpu, Harness().but(clocks="locked"))
     assert result.time.value == approx(50.0, rel=1e-3)
-    assert any(not sample.counts for sample in result.reading.subject)
-    assert off_the_lock("locked:2000", result.reading.sm_mhz) is None
-    assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", result.reading.sm_mhz))
+    assert not all(result.reading.samples.counts)
+    assert off_the_lock("locked:2000", result.reading.samples.sm_mhz) is None
+    assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", result.reading.samples.sm_mhz))

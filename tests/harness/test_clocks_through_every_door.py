@@ -84,7 +84,7 @@ def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: An
         if kind != "progress":
             take(json.loads(json.dumps({"is": kind, **words})))
 
-    job.measure(order, say, LockableSession)  # type: ignore[arg-type]
+    worker.measure(order, say, LockableSession)  # type: ignore[arg-type]
     return SimpleNamespace(kind=kinds[-1])
 
 

@@ -19,8 +19,9 @@ from tests.harness import fake_nvml
 from tests.harness.fake_nvml import GPU
 from worklog.errors import BadSetting
 from worklog.gpu import device, peaks
-from worklog.gpu.device import THROTTLING, ClockWatch, Gpu, reason_names, software, source_revision
+from worklog.gpu.device import THROTTLING, ClockWatch, reason_names, software, source_revision
 from worklog.runner import timing
+from worklog.runs import Gpu
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ leaves the queue as found; and the second clock beside the events.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from functools import partial
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -19,15 +17,14 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import Stage
-from worklog.gate.after_timing import second_clock
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import take_batch, turn_orders
 from worklog.harness.crosscheck import cross_check
-from worklog.harness.launch import Partly, Stopwatch, Witnessed
+from worklog.harness.launch import Stopwatch, Timed
 from worklog.harness.rules import WINDOW_US, Evidence, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
-from worklog.runs.samples import Reading, summarize
+from worklog.runs.measurement import Measurement
+from worklog.runs.samples import summarize
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US
@@ -57,12 +54,12 @@ def test_a_mean_follows_the_outliers_and_a_minimum_is_the_luckiest_sample() -> N
     gpu = VirtualGpu(outlier_every=10, outlier_factor=6.0)
     harness = Harness().but(statistic="mean", precision=0.9, least_samples=100)
     result = timed(gpu, harness)
-    share = sum(us > 2 * TRUE_US for us in result.reading.counted("subject")) / len(result.reading.subject)
+    share = sum(us > 2 * TRUE_US for us in result.reading.samples.counted()) / len(result.reading.samples.counts)
     assert share == approx(0.1, abs=0.05)
     assert result.time.value == approx(TRUE_US * (1 + 5 * share))
     assert timed(gpu, harness.but(statistic="median")).time.value == approx(TRUE_US)
     result = timed(VirtualGpu(noise=0.01), Harness().but(statistic="min"))
-    assert result.time.value == approx(min(result.reading.counted("subject")) - OFFSET_US)
+    assert result.time.value == approx(min(result.reading.samples.counted()) - OFFSET_US)
     assert result.time.value < TRUE_US * 0.99
 
 
@@ -71,7 +68,7 @@ def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
         gpu = VirtualGpu(offset_us=2000.0, noise=0.05)
         reading = time_in_turn(gpu, [gpu.kernel(2000.0)], Harness(), offset_us=offset_us)
         assert reading.converged
-        return len(reading.subject)
+        return len(reading.samples.counts)
 
     assert samples(2000.0) > 2 * samples(0.0)
 
@@ -102,7 +99,7 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
     gpu = VirtualGpu(warm_speedup=2.0)
     marks = gpu.kernel(50.0, marks=True)
     marks()
-    pairs, _ = take_batch(gpu, [marks], 4, Harness().but(queue=queue))
+    pairs, _ = take_batch(gpu, [Timed(marks)], 4, Harness().but(queue=queue))
     bubble = 0.0 if queue else gpu.machine.enqueue_us
     assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
 
@@ -139,7 +136,7 @@ def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns: str, reads: 
     subject, copy = (gpu.kernel(50.0, name, module="both") for name in ("subject", "copy"))
     launches = [copy, subject, gpu.kernel(BASELINE_US, "baseline")]
     reading = time_in_turn(gpu, launches, Harness().but(turns=turns), offset_us=OFFSET_US)
-    copies, subjects = (np.mean([s.us for s in samples if s.counts]) - OFFSET_US for samples in reading.series[:2])
+    copies, subjects = (np.mean(reading.samples.counted(side)) - OFFSET_US for side in range(2))
     assert copies / subjects == approx(reads, rel=0.01)
 
 
@@ -149,10 +146,9 @@ def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_on
     reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading
     timed_names = kernels_only(gpu.log)[first:]
     assert timed_names == sorted(timed_names, reverse=True)
-    assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)
-    for subject, baseline in zip(reading.subject, reading.baseline, strict=False):
-        assert subject.counts == baseline.counts
-    assert len(reading.counted("subject")) == len(reading.counted("baseline"))
+    ours, theirs = (len(side.us) for side in reading.samples.sides)
+    assert ours != theirs or not all(reading.samples.counts)
+    assert len(reading.samples.counted()) == len(reading.samples.counted(1)) == reading.samples.n
 
 
 def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn() -> None:
@@ -165,8 +161,7 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
     assert timed(drifting(), longer).ratio.value == approx(TRUE_RATIO, rel=1e-3)
     sequential = timed(drifting(), longer.but(order="sequential"))
     when_subject, when_baseline = (
-        median([sample.sm_mhz for sample in samples]).value
-        for samples in (sequential.reading.subject, sequential.reading.baseline)
+        median([mhz for mhz in side.sm_mhz if mhz]).value for side in sequential.reading.samples.sides
     )
     assert when_subject / when_baseline > 1.005
     assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
@@ -179,7 +174,7 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
         load()
     ours, theirs = cycle([fast, slow]), cycle([slow, fast])
     reading = time_in_turn(gpu, [lambda: next(ours)(), lambda: next(theirs)()], Harness().but(precision=0.1))
-    found = paired_ratio(*reading.comparisons())
+    found = paired_ratio(*reading.samples.comparisons())
     assert (found.low, found.high) == (approx(1.0), approx(1.0))
 
 
@@ -188,8 +183,8 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     """What repeated measurements scatter by is in the interval only if the buffers move within one measurement."""
     gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
     varied = timed(gpu)
-    assert len(set(varied.reading.placements("subject"))) == gpu.moves + 1 >= 9
-    assert varied.reading.placements("subject") == varied.reading.placements("baseline"), "both move in step"
+    assert len(set(varied.reading.samples.placements())) == gpu.moves + 1 >= 9
+    assert varied.reading.samples.placements() == varied.reading.samples.placements(1), "both move in step"
     fixed = timed(gpu, Harness().but(placement="fixed"))
     assert varied.time.low <= TRUE_US <= varied.time.high
     assert varied.time.placement is not None and varied.time.launches is not None
@@ -205,9 +200,9 @@ def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed: in
     """The first placements decide how many there are at least, each with one launch of a long kernel."""
     gpu = VirtualGpu(placement=lambda rng: float(rng.normal(0.0, 0.02)), noise=1e-4, seed=seed)
     reading = timed(gpu, us=5000.0).reading
-    places = reading.placements("subject")
+    places = reading.samples.placements()
     pilot = sum(place < PILOT for place in places)
-    first = Evidence([us - OFFSET_US for us in reading.counted("subject")[:pilot]], 0.0, places[:pilot])
+    first = Evidence([us - OFFSET_US for us in reading.samples.counted()[:pilot]], 0.0, places[:pilot])
     needed = placements_needed(first, Harness().precision)
     assert reading.converged and places[-1] + 1 >= 0.9 * needed > PILOT
 
@@ -217,7 +212,7 @@ def test_an_odd_number_of_samples_is_completed_to_turns_in_pairs_and_the_timelin
     gpu.remarks.append("l2: a driver that can't")
     harness = Harness().but(least_samples=7, precision=0.5, placement="fixed")
     reading = timed(gpu, harness, us=8000.0).reading
-    assert len(reading.subject) == 8 and "l2: a driver that can't" in reading.degradations
+    assert len(reading.samples.counts) == 8 and "l2: a driver that can't" in reading.degradations
 
 
 RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
@@ -226,7 +221,7 @@ RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, plac
 @pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
     gpu, harness = VirtualGpu(ring_us=RING, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
-    found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).comparisons())
+    found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons())
     assert found.value == approx(1.0, abs=0.01)
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
 
@@ -260,8 +255,8 @@ def test_a_warm_up_lasts_as_long_as_its_words_say() -> None:
 def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness: Harness) -> None:
     interleaved = timed(VirtualGpu(), Harness().but(placement="fixed")).reading
     reading = timed(VirtualGpu(), harness.but(placement="fixed")).reading
-    assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.subject)
-    assert len(reading.subject) < 40
+    assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.samples.counts)
+    assert len(reading.samples.counts) < 40
 
 
 def test_a_throttled_half_is_seen_and_taken_again() -> None:
@@ -270,12 +265,13 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
     unbiased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer, us=2000.0)
     assert unbiased.time.value == approx(2000.0, rel=1e-3)
     assert any("taken again" in said for said in unbiased.reading.degradations)
-    marked = [sample for sample in unbiased.reading.subject if not sample.counts]
+    samples = unbiased.reading.samples
+    marked = [us for us, counts in zip(samples.sides[0].us, samples.counts, strict=True) if not counts]
     assert len(marked) >= 12
-    assert all(sample.us == approx(2500.0 + OFFSET_US) for sample in marked[:12])
+    assert marked[:12] == approx([2500.0 + OFFSET_US] * 12)
     biased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer.but(clocks="ignored"), us=2000.0)
-    assert max(biased.reading.counted("subject")) == approx(2500.0 + OFFSET_US)
-    assert all(sample.counts for sample in biased.reading.subject)
+    assert max(biased.reading.samples.counted()) == approx(2500.0 + OFFSET_US)
+    assert all(biased.reading.samples.counts)
 
 
 # ----------------------------------------------------------------------------------- launches in a row, and pauses
@@ -285,17 +281,17 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
 def test_the_hot_time_stands_beside_the_cold_one(us: float) -> None:
     gpu = VirtualGpu(warm_speedup=1.4)
     reading = time_in_turn(gpu, [gpu.kernel(us), gpu.kernel(BASELINE_US)], Harness(), offset_us=gpu.offset_us)
-    found = summarize(Reading.of_columns(reading.columns()), Harness().as_dict(), {"offset_us": gpu.offset_us})
-    assert found.hot is not None and found.hot_ratio is not None, "the run file keeps the batches"
-    assert found.hot.value == approx(us / 1.4, rel=2e-3)
-    assert found.time.value == approx(us, rel=2e-3)
-    assert found.hot_ratio.value == approx(BASELINE_US / us, rel=5e-3)
+    m = Measurement("a", samples=reading.samples)
+    assert m.hot is not None and m.hot_ratio is not None
+    assert m.hot.value == approx(us / 1.4, rel=2e-3)
+    assert summarize(m.samples, Harness().as_dict(), gpu.offset_us).time.value == approx(us, rel=2e-3)
+    assert m.hot_ratio.value == approx(BASELINE_US / us, rel=5e-3)
 
 
 def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued() -> None:
     for settings in ({"hot_ms": 0.0}, {"l2": "warm"}, {"queue": False}, {"timer": "host"}):
-        assert timed(VirtualGpu(), Harness().but(**settings)).reading.hot == [], settings
-    assert timed(VirtualGpu(), us=200_000.0).reading.hot == [], "it takes too long"
+        assert timed(VirtualGpu(), Harness().but(**settings)).reading.samples.sides[0].hot_us == [], settings
+    assert timed(VirtualGpu(), us=200_000.0).reading.samples.sides[0].hot_us == [], "it takes too long"
     gpu = VirtualGpu()
     part = gpu.kernel(50.0)
 
@@ -304,7 +300,8 @@ def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued() -> N
         part()
         watch.stop()
 
-    assert time_in_turn(gpu, [Partly(call)], Harness()).hot == [], "it times a part of itself"
+    reading = time_in_turn(gpu, [Timed(call, partly=True)], Harness())
+    assert reading.samples.sides[0].hot_us == [], "it times a part of itself"
 
 
 @pytest.mark.parametrize("kernels", [20, 200])
@@ -317,7 +314,8 @@ def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
             each()
 
     reading = time_in_turn(gpu, [layer], Harness())
-    assert reading.hot[0] == approx([3.0 * kernels] * len(reading.hot[0]), rel=0.1)
+    hot = reading.samples.sides[0].hot_us
+    assert hot and hot == approx([3.0 * kernels] * len(hot), rel=0.1)
     found = cross_check(gpu, layer, gpu.offset_us, gpu.machine.enqueue_us, every_timer=False)
     assert found.host_us == approx(kernels * gpu.machine.enqueue_us)
 
@@ -327,73 +325,18 @@ def test_the_gpu_idles_before_each_sample_where_that_is_asked_for() -> None:
     few = Harness().but(stopping="count:10", warmup="count:1", placement="fixed", hot_ms=0.0)
     timed(busy, few)
     reading = timed(idle, few.but(sleep_ms=5.0)).reading
-    samples = len(reading.subject) + len(reading.baseline) + 2  # the warm-up's
+    samples = sum(len(side.us) for side in reading.samples.sides) + 2  # the warm-up's
     assert idle.machine.host_now - busy.machine.host_now == approx(5_000.0 * samples, rel=0.02)
-
-
-# -------------------------------------------------- the global timer, with which the gate compares the events
-
-
-class Tampered(VirtualGpu):
-    """Events that read a part of every second launch, as a patched library would."""
-
-    def elapsed_us(self, start: int, stop: int) -> float:
-        elapsed = super().elapsed_us(start, stop)
-        return elapsed / 2 if elapsed < 70.0 else elapsed
-
-
-def judged(gpu: VirtualGpu, us: float = 50.0) -> Stage:
-    reading = time_in_turn(gpu, [gpu.kernel(us), gpu.kernel(80.0)], Harness())
-    return second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
-
-
-@pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
-def test_both_clocks_agree_on_an_unbiased_reading(us: float) -> None:
-    stage = judged(VirtualGpu(noise=0.01, flush_us=31.0), us)
-    assert stage.passed, stage.detail
-    assert re.search(r"-3\.[45] µs beside", stage.detail)  # not the flush; the event pair's own 3.45 µs
-    reading = time_in_turn(gpu := VirtualGpu(), [gpu.kernel(us)], Harness().but(timer="host"))
-    assert reading.clocks("subject") == [], "a host clock has no second clock"
-
-
-def test_neither_a_longer_flush_nor_the_reading_of_the_output_is_taken_for_a_part_that_events_miss() -> None:
-    gpu = VirtualGpu()
-    read_output = gpu.kernel(10.0)
-    subject = Witnessed(gpu.kernel(50.0), before=partial(setattr, gpu, "flush_us", 36.0), behind=read_output)
-    baseline = Witnessed(gpu.kernel(50.0), before=partial(setattr, gpu, "flush_us", 30.0))
-    reading = time_in_turn(gpu, [subject, baseline], Harness())
-    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
-    assert stage.passed and stage.measured == approx(0.0, abs=0.1), stage.detail
 
 
 def test_what_may_still_be_running_has_its_output_read_before_anything_else() -> None:
     gpu = VirtualGpu()
-    read_output = gpu.kernel(10.0)
-    both = [Witnessed(gpu.kernel(50.0), behind=read_output, at_once=at_once) for at_once in (True, False)]
-    reading = time_in_turn(gpu, both, Harness())
-    ours, theirs = (median([around - us for us, around in reading.clocks(side)]) for side in ("subject", "baseline"))
-    assert ours.value - theirs.value == approx(10.0, abs=0.1)
-
-
-def test_a_reading_that_misses_a_part_is_refused() -> None:
-    stage = judged(Tampered())
-    assert not stage.passed
-    assert stage.measured == approx(0.5 * 53.45)
-    assert stage.detail.endswith("the events miss a part")
-
-
-@pytest.mark.parametrize(("own_streams", "left"), [(False, 2.0), (True, 5.0)])
-def test_some_microseconds_are_allowed_and_more_where_there_may_be_streams(own_streams: bool, left: float) -> None:
-    unbiased, share = [(50.0, 80.0)] * 9, 0.02 * 50.0
-    for missed, passes in ((left + share - 0.1, True), (left + share + 0.1, False)):
-        apart = [(50.0, 80.0 + missed)] * 9
-        assert second_clock(apart, unbiased, own_streams=own_streams).passed is passes
-        assert second_clock(unbiased, apart, own_streams=own_streams).passed is passes
-    assert second_clock([(50.0, 80.0)] * 8 + [(50.0, 900.0)], unbiased, own_streams=own_streams).passed, "one outlier"
-
-
-@pytest.mark.parametrize("count", [4, 10, 100])
-def test_what_is_hidden_in_each_second_launch_is_found(count: int) -> None:
-    hidden = [(50.0, 80.0 + 30.0 * (number % 2)) for number in range(count)]
-    stage = second_clock(hidden, [(50.0, 80.0)] * count, own_streams=False)
-    assert not stage.passed and f"medians of {count} samples:" in stage.detail
+    steps: list[str] = []
+    for name in ("stamp_clock", "record_event"):
+        step = getattr(gpu, name)
+        setattr(gpu, name, lambda slot, step=step, name=name: (steps.append(name), step(slot)))
+    for at_once in (True, False):
+        launch = Timed(gpu.kernel(50.0), behind=lambda: steps.append("read"), at_once=at_once)
+        time_in_turn(gpu, [launch], Harness().but(stopping="count:1", warmup="count:1", hot_ms=0.0))
+        behind = steps[len(steps) - steps[::-1].index("record_event") :]
+        assert behind == (["read", "stamp_clock"] if at_once else ["stamp_clock", "read"])

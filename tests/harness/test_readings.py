@@ -175,12 +175,12 @@ def test_a_reading_is_what_the_gpu_was_given_and_says_what_was_not_right(name: s
     assert len(said) == len(case.says) and all(map(str.__contains__, said, case.says)), said
     expected = case.us if case.reads is None else case.reads
     assert np.isnan(expected) or result.time.value == approx(expected, rel=1e-3)
-    assert case.n[0] <= len(reading.subject) <= case.n[1]
+    assert case.n[0] <= len(reading.samples.counts) <= case.n[1]
     assert reading.converged is not any("not converged" in words for words in case.says)
     assert case.warm_up in (None, reading.warmup_launches)
-    assert len(set(reading.placements("subject"))) >= case.placements
-    assert all(sample.counts for sample in reading.subject) is not any("taken again" in words for words in case.says)
-    assert len(reading.counted("subject")) >= min(24, len(reading.subject))
+    assert len(set(reading.samples.placements())) >= case.placements
+    assert bool(all(reading.samples.counts)) is not any("taken again" in words for words in case.says)
+    assert len(reading.samples.counted()) >= min(24, len(reading.samples.counts))
     assert gpu.machine.device_now < 1e6 * case.device_s
 
 

@@ -25,12 +25,12 @@ def mine(name: str) -> Kernel:
     return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
 
 
-def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> list[Measurement]:
+def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Measurement:
     """The first point of a file's benchmark, against others of it, measured in this process on a virtual GPU."""
     xp.machine = Machine()
     chosen = declared(file, [name, *against], axes)
-    task = next(one for one in chosen if one.name == name).tasks(*against)[0]
-    return attempt(VirtualSession(xp.machine, *(one.kernel for one in chosen)), task, QUICK)
+    job = next(benchmark for benchmark in chosen if benchmark.name == name).jobs(*against)[0]
+    return attempt(VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK)
 
 
 def true_us(m: int, n: int, k: int) -> float:

@@ -25,7 +25,7 @@ from worklog.runner.launches import Loop
 from worklog.runner.measure import require_measurable
 from worklog.runner.timing import Call, time_on
 from worklog.runner.worker import attempt
-from worklog.runs.run import Run
+from worklog.runs import Estimate, Measurement, Run
 
 SHAPE = Shape(96, 64, 80)
 HOST = """
@@ -50,34 +50,37 @@ def host(tmp_path: Path) -> dict[str, Kernel]:
     return {name: Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in ("plain", "slow", "wrong")}
 
 
+def ratio_to(m: Measurement, name: str) -> float:
+    ratio = m.against[name]
+    assert ratio is not None, m.degradations
+    return ratio.value
+
+
 def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Kernel]) -> None:
     session = VirtualSession(xp.machine, *host.values())
-    found, slow, wrong = attempt(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
-    assert [one.baseline for one in (found, slow, wrong)] == ["cuBLAS", "slow", "wrong"]
-    assert found.samples["us"] == slow.samples["us"] and len(slow.samples["us"]) == len(slow.samples["baseline_us"])
-    assert slow.ratio is not None and 1.5 < slow.ratio < 2.0, slow.reason  # its second product finds a warm cache
-    assert slow.changed == {"against": "slow"} and found.changed == {}
-    assert found.ratio != slow.ratio and found.samples["baseline_us"] != slow.samples["baseline_us"]
-    assert wrong.status == "refused" and str(wrong.reason).startswith("the baseline wrong failed at")
-    _, turned = attempt(session, Job("slow", SHAPE, against=("plain",)), QUICK)
-    assert turned.ratio == approx(1 / slow.ratio, rel=0.05)
-    refused = attempt(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
-    assert [(one.baseline, one.status) for one in refused] == [("cuBLAS", "refused"), ("plain", "refused")]
+    m = attempt(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
+    assert m.status == "measured" and [*m.against] == ["cuBLAS", "slow", "wrong"]
+    assert [side.name for side in m.samples.sides] == ["plain", "cuBLAS", "slow"]
+    assert len({len(side.us) for side in m.samples.sides}) == 1
+    assert 1.5 < ratio_to(m, "slow") < 2.0  # its second product finds a warm cache
+    assert ratio_to(m, "cuBLAS") != ratio_to(m, "slow") and m.against["wrong"] is None
+    assert any(said.startswith("the baseline wrong failed at") for said in m.degradations)
+    turned = attempt(session, Job("slow", SHAPE, against=("plain",)), QUICK)
+    assert ratio_to(turned, "plain") == approx(1 / ratio_to(m, "slow"), rel=0.05)
+    failed = attempt(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
+    assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
 
 
 def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(
     host: dict[str, Kernel], tmp_path: Path
 ) -> None:
-    tasks, own = jobs_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
-    assert [(task.kernel, task.against) for task in tasks] == [("plain", ("slow",)), ("slow", ())]
-    path = small_run(measurements=attempt(VirtualSession(xp.machine, *own), tasks[0], QUICK)).save(
-        tmp_path / "run.json"
-    )
-    run = Run.load(path)
-    (m,) = run.select()
-    assert (m.kernel, m.baseline) == ("plain", "cuBLAS")
-    assert [(o.baseline, o.changed, o.status) for o in run.against(m)] == [("slow", {"against": "slow"}, "measured")]
+    jobs, own = jobs_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
+    assert [(job.kernel, job.against) for job in jobs] == [("plain", ("slow",)), ("slow", ())]
+    m = attempt(VirtualSession(xp.machine, *own), jobs[0], QUICK)
+    run = Run.load(small_run(measurements=[m]).save(tmp_path / "run.jsonl"))
+    assert run.select() == [m] and m.baseline == "cuBLAS"
     assert " of cuBLAS " in str(run) and "of slow" in str(run)
+    assert run.frame()["of slow"][0] == ratio_to(m, "slow")
 
 
 def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +92,12 @@ def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch: pytest.Monkey
 
 
 def test_the_table_says_why_a_baseline_has_no_number() -> None:
-    other = replace(measured("naive", ratio=0.7, against="torch"), baseline="torch", degradations=())
-    failed = replace(other, kernel="cuBLAS", status="refused", reason="the baseline torch failed", us=None)
-    shown = str(small_run(measurements=[measured("naive"), measured("cuBLAS"), other, failed]))
+    first, other = measured("naive"), measured("cuBLAS")
+    first = replace(first, against=first.against | {"torch": Estimate(0.7, 0.69, 0.71)})
+    other = replace(other, against=other.against | {"torch": None}, degradations=("the baseline torch failed",))
+    shown = str(small_run(measurements=[first, other]))
     (head,) = [line for line in shown.splitlines() if line.startswith(" kernel")]
-    assert head.endswith("of torch") and "70.0 %" in shown and "cuBLAS: failed: the baseline torch failed" in shown
-    assert shown.count(" naive ") == 1
+    assert head.endswith("of torch") and "70.0 %" in shown and "the baseline torch failed (cuBLAS at 512)" in shown
 
 
 def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
@@ -128,10 +131,10 @@ def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why() -> None:
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    (found,) = attempt(session, Job("bulk_copies", Shape.of(256)), QUICK)
+    found = attempt(session, Job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
     earlier = [replace(measured("naive", us=4e6 / 7**3), shape=(size, size, size)) for size in (64, 128)]
-    (slow,) = attempt(session, Job("naive", Shape.of(896)), QUICK, earlier)
+    slow = attempt(session, Job("naive", Shape.of(896)), QUICK, earlier)
     assert slow.status == "skipped" and str(slow.reason).startswith(
         "too slow: at the rate of size 128, one launch takes 4.0 s and 6 samples 24 s, more than 20 s"
     )
@@ -139,8 +142,8 @@ def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why(
 
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host: dict[str, Kernel]) -> None:
     session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
-    for found in attempt(session, Job("plain", SHAPE, against=("slow",)), locked):
-        assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
+    found = attempt(session, Job("plain", SHAPE, against=("slow",)), locked)
+    assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
     a, b, c = (xp.empty(64, 64) for _ in range(3))
     alone = time_on(session, Call(xp.gemm, (1.0, a, b, 0.0, c)), locked)
     assert "clocks as found" in alone.label and "locked to 1395 MHz, but" in str(alone.degradations)

@@ -15,7 +15,7 @@ from tests.lab.waiting import WAIT_S, gone, until
 from worklog.errors import BadSetting, GpuBusy, WorklogError
 from worklog.gpu import device
 from worklog.kernel import Kernel
-from worklog.runner import job
+from worklog.runner import worker
 from worklog.runner.check import check_in_child
 from worklog.runner.child import Child, environment
 
@@ -75,17 +75,17 @@ print(child.pid, flush=True)
 """
 JOB = """
 import ctypes, os, sys
-from worklog.runner import job
-order, say = job.started()
+from worklog.runner import worker
+order, say = worker.started()
 say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
 LATE = "import time; time.sleep(1.0)\n" + JOB  # its parent has gone before it says that it ends with it
 ELSEWHERE = """
 import fcntl, time
-from worklog.runner import job
+from worklog.runner import worker
 del fcntl.F_SETSIG
-job.started()[1]("ready")
+worker.started()[1]("ready")
 time.sleep(300)
 """
 
@@ -123,16 +123,16 @@ def test_a_file_in_the_current_folder_is_not_taken_for_a_module(
 def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with (
-        job.locked(lock),
+        worker.locked(lock),
         pytest.raises(GpuBusy, match=f"process {os.getpid()} is measuring on this GPU"),
-        job.locked(lock),
+        worker.locked(lock),
     ):
         raise AssertionError("both measure")
-    with job.locked(lock):
+    with worker.locked(lock):
         assert lock.read_text() == str(os.getpid())
     lock.unlink()
     lock.symlink_to(tmp_path / "precious")
-    with pytest.raises(WorklogError, match="cannot open"), job.locked(lock):
+    with pytest.raises(WorklogError, match="cannot open"), worker.locked(lock):
         raise AssertionError("it followed a link")
 
 
@@ -173,5 +173,5 @@ class OutOfMemoryError(MemoryError):
     ],
 )
 def test_full_memory_is_named(error: Exception, whose: str) -> None:
-    assert whose in str(job.memory_is_full(error))
-    assert job.memory_is_full(ValueError("out of luck")) is None
+    assert whose in str(worker.memory_is_full(error))
+    assert worker.memory_is_full(ValueError("out of luck")) is None

@@ -12,14 +12,13 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
 from tests.virtual.machine import Machine
-from tests.virtual.session import QUICK, VirtualSession
+from tests.virtual.session import QUICK, VirtualSession, read_alone
 from worklog.emulator import EmulatedDevice
 from worklog.gate import Checker
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.job import Job
 from worklog.runner.launches import Loop, Pool, elements
-from worklog.runner.session import _variables, read
 
 SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -65,7 +64,7 @@ class Looped:
         checker = Checker(device, SHAPE, 0)
         pool = Pool(device, 8 * elements(SHAPE, SETS), seed=1) if pooled else None
         noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
-        how = {"in_step": True, "pool": pool, **KINDS[kind], **how}
+        how = {"names": ("ours", "theirs"), "in_step": True, "pool": pool, **KINDS[kind], **how}
         self.loop = Loop(checker, [NumpySubject(device, function) for function in noted], **how)
         checker.buffers.poison()
 
@@ -212,7 +211,9 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     device: Any = CodeInPlaces()
     checker = Checker(device, SHAPE, 0)
     both = [rung("naive").load(device) for _ in ("subject", "baseline")]
-    loop = Loop(checker, both, in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
+    loop = Loop(
+        checker, both, names=("a", "b"), in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1)
+    )
     for _ in range(3):
         loop.move()
         for launch in loop.launches:
@@ -258,13 +259,13 @@ def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_t
     device: Any = EmulatedPool(races=False)
     kernel, shape = Kernel.from_source(STOPS, grid="1, M / 8", block="32,8"), Shape(32, 32, 32)
     session = VirtualSession(Machine(), kernel)
-    assert _variables(session, kernel.name, shape) == ["finished"] and _variables(session, "naive", shape) == []
+    assert session.variables(kernel.name, shape) == ["finished"] and session.variables("naive", shape) == []
 
     def passes(staying: bool) -> bool:
         subject = kernel.load(device)
         checker = Checker(device, shape, 0)
         how: Any = {"in_step": True, "warm": True, "classes": ("fp32",), "staying": [subject] * staying}
-        loop = Loop(checker, [subject], pool=Pool(device, 8 * elements(shape), seed=1), **how)
+        loop = Loop(checker, [subject], names=("a",), pool=Pool(device, 8 * elements(shape), seed=1), **how)
         checker.buffers.poison()
         for turn in range(16):
             if turn % 4 == 0:
@@ -287,7 +288,7 @@ def test_a_session_tells_the_loop_which_kernels_keep_variables(monkeypatch: pyte
         told.append(how["staying"])
         return Loop(*arguments, **how)
 
-    monkeypatch.setattr("worklog.runner.session.Loop", noting)
+    monkeypatch.setattr("worklog.runner.product.Loop", noting)
     for against in ("cuBLAS", kernel.name):
-        read(session, Job(kernel.name, shape), QUICK, [against])
+        read_alone(session, Job(kernel.name, shape), QUICK, [against])
     assert told == [[subject], [subject, subject]]

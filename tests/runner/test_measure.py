@@ -99,9 +99,9 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
     for m in run.measurements:
         if m.kernel in RUINOUS:
             stage, why = RUINOUS[m.kernel]
-            assert m.status == "refused" and str(m.reason).startswith(f"failed at {stage}: ") and why in str(m.reason)
+            assert m.status == "failed" and str(m.reason).startswith(f"failed at {stage}: ") and why in str(m.reason)
             assert ("worklog check --emulate" in str(m.reason)) is (stage != "memory")
-            assert m.verdict is not None and m.verdict["accepted"] is False
+            assert m.verdict is not None and not m.verdict.accepted
         else:
             assert m.status == "measured" and m.reason is None
     assert run.complete and run.path is not None and Run.load(run.path).measurements == run.measurements
@@ -117,7 +117,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
     orders: list[list[str]] = []
 
     def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Child:
-        orders.append([task.kernel for task in order["tasks"]])
+        orders.append([job.kernel for job in order["jobs"]])
         return run_child(order, *rest, **how)
 
     monkeypatch.setattr(bench, "run_child", noted)
@@ -135,27 +135,27 @@ def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
 ) -> None:
     def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Child:
         """Only with the first process: the second one may be slow."""
-        hangs = order["tasks"][0].kernel != "fine"
+        hangs = order["jobs"][0].kernel != "fine"
         return run_child(order, *rest, timeout_s=0.5 if hangs else timeout_s, **how)
 
     monkeypatch.setattr(bench, "run_child", impatient)
     run = measure("hangs with the lock", "fine")
-    assert [m.status for m in run.measurements] == ["refused", "measured"]
+    assert [m.status for m in run.measurements] == ["failed", "measured"]
     assert "hung: no progress for " in str(run.measurements[0].reason)
     assert all(map(gone, pids()))
 
 
 def test_a_lost_context_is_blamed_on_the_kernel_before_it() -> None:
-    run = measure("is refused and loses the context", "loses the context", "fine")
-    refused, lost, fine = run.measurements
-    assert str(refused.reason).startswith("failed at launch: a fault; run it with")
-    assert lost.status == "refused" and lost.us is None and "an illegal memory access" in str(lost.reason)
+    run = measure("fine", "loses the context", "fine")
+    _, lost, fine = run.measurements
+    assert lost.status == "failed" and lost.us is None and "an illegal memory access" in str(lost.reason)
     assert fine.status == "measured"
 
 
-def test_all_measured_is_not_enough_without_the_last_answer() -> None:
+def test_a_process_that_ends_early_after_its_last_measurement_is_noted() -> None:
     run = measure("fine", "leaves a thread that leaves")
-    assert [m.status for m in run.measurements] == ["measured", "refused"]
+    assert [m.status for m in run.measurements] == ["measured", "measured"] and run.complete
+    assert "leaves a thread that leaves at 512 ended early: its process exited" in run.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,14 @@ def test_a_stop_that_was_set_before_starts_nothing_that_lasts(pids: Callable[[],
 
 
 def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    save = Run.save
+    end = Run.add
 
-    def interrupted(*_: Any) -> Path:
-        monkeypatch.setattr(Run, "save", save)
+    def interrupted(*arguments: Any) -> None:
+        end(*arguments)
+        monkeypatch.setattr(Run, "add", end)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Run, "save", interrupted)
+    monkeypatch.setattr(Run, "add", interrupted)
     with pytest.raises(Interrupted, match="1 of 2 measurements are kept"):
         measure("fine", "hangs", out=tmp_path / "run.json")
     assert [m.kernel for m in Run.load(tmp_path / "run.json").measurements] == ["fine"]
@@ -279,10 +280,10 @@ def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_cra
     run = carry_out(tasks, harness, user_kernels=own, command=JOB)
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete
-    assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "measured"]
+    assert [m.status for m in run.measurements] == ["measured", "failed", "failed", "measured"]
     assert "process" in str(found["leaves"].reason) and "call it alone in Python" in str(found["leaves"].reason)
     assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
-    assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict["accepted"]
-    assert run.kernels["last"]["label"] == "host function" and run.calibration["offset_us"] > 0
-    assert run.device["name"] == "a virtual GPU" and run.software["cublas"] == "0"
+    assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict.accepted
+    assert run.kernels["last"]["label"] == "host function" and run.offset_us > 0
+    assert run.gpu.name == "a virtual GPU" and run.software["cublas"] == "0"
     assert run.notes[-1].startswith("from last at 96x64x80 on: in a fresh process")

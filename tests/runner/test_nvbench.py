@@ -77,7 +77,7 @@ def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, file: P
 
 @pytest.mark.parametrize(
     ("mode", "status", "reason"),
-    [("skip", "skipped", "not today"), ("foreign", "refused", "state.set_stream: the harness times its own stream")],
+    [("skip", "skipped", "not today"), ("foreign", "failed", "state.set_stream: the harness times its own stream")],
 )
 def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(
     mode: str, status: str, reason: str, file: Path

@@ -89,6 +89,11 @@ class InTurn:
         return self.buffers[self.last][2]
 
 
+def _kernels(subject: Subject, shape: Shape) -> int:
+    """How many a launch enqueues, found when it is asked for: it may compile."""
+    return subject.kernels(shape)
+
+
 def checked(launch: Timed, of: InTurn, probe: LaunchProbe, elsewhere: Buffers | None) -> Timed:
     """The same launch, each time on new inputs, and with its output checked.
 
@@ -167,7 +172,7 @@ class Loop:
             Timed(
                 launch,
                 name,
-                kernels=partial(launch.subject.kernels, checker.shape),
+                kernels=partial(_kernels, launch.subject, checker.shape),
                 at_once=at_once,
                 sets=sets,
                 set_bytes=checker.shape.compulsory_bytes if sets > 1 else 0,

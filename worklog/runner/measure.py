@@ -192,14 +192,18 @@ def carry_out(
 
 
 class _Growing:
-    """The run as it grows, in its file too. done: the jobs that have their measurements."""
+    """The run as it grows, in its file too."""
 
     def __init__(
         self, jobs: Sequence[Job], harness: Harness, user_kernels: Mapping[str, Kernel], out: Path | None
     ) -> None:
         self.jobs, self.harness, self.user_kernels, self.out = jobs, harness, user_kernels, out
         self.run: Run | None = None
-        self.done = 0
+
+    @property
+    def done(self) -> int:
+        """The jobs that have their measurements."""
+        return len(self.run.measurements) if self.run else 0
 
     def measure_some(self, **how: Any) -> None:
         """One child: as many of its jobs as it survives, and a verdict on the kernel that ends it. how: see run_child."""
@@ -215,6 +219,8 @@ class _Growing:
         order = {"do": "measure", "jobs": jobs, "harness": self.harness, "user_kernels": self.user_kernels}
         end = run_child(order, take, first=first, total=len(self.jobs), **how)
         if self.done == first + len(jobs):
+            if self.run is not None and end.kind != "done":
+                self.run.add_note(f"the process of {jobs[-1]} ended early: {end}")
             return
         if self.run is None or end.kind in ("", "done"):
             raise end.error()
@@ -250,14 +256,14 @@ class _Growing:
     def _add(self, m: Measurement, line: str = "") -> None:
         assert self.run is not None
         self.run.add(m, line)
-        self.done += 1
         if self.done == len(self.jobs):
             self.run.end()
 
     def kept(self) -> str:
-        """What an interrupt leaves."""
+        """What an interrupt leaves, saved again: it may have come while a line was written."""
         if self.run is None or not self.run.measurements:
             return "no measurement was finished, so nothing is saved"
+        self.run.save()
         return f"{self.done} of {len(self.jobs)} measurements are kept in {self.run.path}"
 
 

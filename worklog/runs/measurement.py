@@ -288,7 +288,7 @@ def share_cells(m: Measurement) -> dict[str, Cell]:
     for name, ratio in m.against.items():
         words = of_baseline(ratio.value, ratio.low, ratio.high) if ratio else ""
         if m.status == "measured" and not ratio:
-            words = "failed"
+            words = "–"
         cells[f"of {name}"] = Bar(words, ratio.value if ratio else None)
     return cells
 
