@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pytest import approx
 
+from tests.helpers import CALIBRATION, GPU
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
-from worklog.runner.job import ablation_jobs
+from worklog.runner.job import ablation_jobs, work_of
+from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work
 from worklog.runs.ablation import effect_in_words, effects, effects_text
 from worklog.runs.clocks import PRECISION
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
 
 SIZE = Shape.of(1024)
@@ -23,25 +23,20 @@ UNBIASED_US = 60.0
 
 
 def measurement(us: float, changed: dict[str, Any] | None = None, **more: Any) -> Measurement:
+    samples = Samples([Side("warptiled", [us + OFFSET] * 9 + [10 * us + OFFSET])], [1] * 10)
     values: dict[str, Any] = {
-        "us": us,
-        "us_low": us * 0.999,
-        "us_high": us * 1.001,
-        "tflops": tflops(SIZE, us),
-        "ratio": 48.0 / us,
-        "ratio_low": 48.0 / us,
-        "ratio_high": 48.0 / us,
-        "of_roof": 0.5,
-        "samples": {"us": [us + OFFSET] * 9 + [10 * us + OFFSET], "counts": [1] * 10},
+        "time": Estimate(us, us * 0.999, us * 1.001),
+        "against": {"cuBLAS": Estimate(48.0 / us, 48.0 / us, 48.0 / us)},
+        "work": work_of(SIZE),
+        "roof": Roof(2 * tflops(SIZE, UNBIASED_US)),
+        "samples": samples,
     }
-    shape = (SIZE.m, SIZE.n, SIZE.k)
-    return Measurement("warptiled", shape, "measured", changed=changed or {}, **(values | more))
+    return Measurement("warptiled", (SIZE.m, SIZE.n, SIZE.k), changed=changed or {}, **(values | more))
 
 
 def run(*biased: Measurement) -> Run:
-    return Run(
-        {"name": "Virtual"}, {}, calibration={"offset_us": OFFSET}, measurements=[measurement(UNBIASED_US), *biased]
-    )
+    calibration = replace(CALIBRATION, offset_us=OFFSET)
+    return Run({}, GPU, calibration, measurements=[measurement(UNBIASED_US), *biased])
 
 
 def effect_of(setting: str, *biased: Measurement) -> Any:
@@ -52,11 +47,10 @@ def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
     effect = effect_of("l2", measurement(UNBIASED_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
     assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
-    other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, ratio=0.1, ratio_low=0.099, ratio_high=0.101)
-    unbiased = measurement(UNBIASED_US, ratio_low=0.78, ratio_high=0.82)
-    [effect] = [
-        e for e in effects(Run({}, {}, measurements=[unbiased, other_baseline]), "warptiled") if e.setting == "baseline"
-    ]
+    other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, against={"cuBLAS": Estimate(0.1, 0.099, 0.101)})
+    unbiased = measurement(UNBIASED_US, against={"cuBLAS": Estimate(0.8, 0.78, 0.82)})
+    both = Run({}, GPU, measurements=[unbiased, other_baseline])
+    [effect] = [effect for effect in effects(both, "warptiled") if effect.setting == "baseline"]
     assert effect.noise == approx(PRECISION + 0.025 + 0.01)
     assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))
 
@@ -70,7 +64,9 @@ def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples() -> 
 
 
 def test_a_cold_start_has_a_row_for_its_first_launch_too() -> None:
-    cold = measurement(UNBIASED_US, {"warmup": "none"}, samples={"us": [600.0 + OFFSET, 60.0], "counts": [1, 1]})
+    cold = measurement(
+        UNBIASED_US, {"warmup": "none"}, samples=Samples([Side("warptiled", [600.0 + OFFSET, 60.0])], [1, 1])
+    )
     assert effect_of("first_launch", cold).factor == approx(0.1)
     assert effect_of("warmup", cold).factor == approx(1.0)
 
@@ -95,7 +91,7 @@ def test_an_effect_in_words(factor: float, words: str) -> None:
     "biased",
     [
         measurement(5.0, {"l2": "warm", "queue": False}),  # a combination without a name
-        *(measurement(UNBIASED_US, {"l2": "warm"}, tflops=tflops) for tflops in (None, 0.0, -2.0, math.inf)),
+        measurement(UNBIASED_US, {"l2": "warm"}, work=Work()),
     ],
 )
 def test_another_combination_and_an_impossible_reading_are_no_effect(biased: Measurement) -> None:
@@ -108,9 +104,9 @@ def test_a_run_without_an_ablation_is_an_error_with_the_command() -> None:
         effects(run(), "warptiled")
 
 
-def test_the_tasks_measure_every_pitfall_that_needs_launches_and_the_table_shows_them() -> None:
-    tasks = ablation_jobs("warptiled", [SIZE])
-    alone = {next(iter(task.pitfalls)) for task in tasks if len(task.pitfalls) == 1}
+def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_them() -> None:
+    jobs = ablation_jobs("warptiled", [SIZE])
+    alone = {next(iter(job.pitfalls)) for job in jobs if len(job.pitfalls) == 1}
     assert alone == {pitfall.setting for pitfall in PITFALLS if pitfall.resampled}
-    shown = effects_text(run(*[measurement(50.0, task.pitfalls) for task in tasks if task.pitfalls]), "warptiled")
+    shown = effects_text(run(*[measurement(50.0, job.pitfalls) for job in jobs if job.pitfalls]), "warptiled")
     assert all(pitfall.title[:40] in shown for pitfall in PITFALLS)

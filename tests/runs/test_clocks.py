@@ -18,12 +18,9 @@ from tests.virtual.session import timed
 from worklog.lab.panel_answer import PanelChoice
 from worklog.plots import headline
 from worklog.problem import Shape
+from worklog.runs import Estimate, Measurement, Run, Samples, Side, about, duration, recordings
 from worklog.runs.ablation import effects, effects_text
 from worklog.runs.clocks import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, Timed, compare, fitted_slope
-from worklog.runs.estimates import about
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, recordings
-from worklog.runs.tables import duration
 from worklog.settings import Harness
 
 # The time doesn't depend on these: watching the clock only repeats samples, the gate runs before and after the timing,
@@ -105,8 +102,8 @@ def with_clock(us: float, mhz: float, slope: float = -1.0, known: bool = True) -
     """
     drift = 1 + 0.0025 * np.sin(np.arange(40))
     times, clocks = [*(30 + us * drift**slope), 9 * us, 9 * us], [*(mhz * drift), mhz / 2, mhz / 2]
-    samples = {"us": times, "sm_mhz": clocks if known else [None] * 42, "counts": [1] * 40 + [0, 0]}
-    return replace(measured("a", us=us), us_low=us, us_high=us, samples=samples, overhead_us=30.0)
+    samples = Samples([Side("a", times, clocks if known else [None] * 42)], [1] * 40 + [0, 0])
+    return replace(measured("a", us=us), time=Estimate(us, us, us), samples=samples, overhead_us=30.0)
 
 
 @pytest.mark.parametrize(("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)])
@@ -119,10 +116,14 @@ def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope: float, fi
     assert by_host.difference(first, second).noise > HOST_SD
 
 
+def with_times(m: Measurement, us: list[float]) -> Measurement:
+    return replace(m, samples=replace(m.samples, sides=[replace(m.samples.sides[0], us=us)]))
+
+
 def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise() -> None:
     rng = np.random.default_rng(1)
     first, second = (with_clock(us, mhz) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0)))
-    noisy = [replace(m, samples=m.samples | {"us": rng.normal(m.us, 3.0, 42).tolist()}) for m in (first, second)]
+    noisy = [with_times(m, rng.normal(m.us, 3.0, 42).tolist()) for m in (first, second)]
     run = small_run(measurements=noisy)
     found, same = run.difference(*noisy), run.difference(noisy[0], noisy[0])
     assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
@@ -163,7 +164,7 @@ def test_on_a_gpu_whose_clock_drifts_no_false_effect_is_found_and_a_true_one_of_
 
         gpu = VirtualGpu(clock=mhz, noise=0.002, seed=seed)
         found = timed(gpu, harness, us=us)
-        return Timed(found.time, found.reading, gpu.offset_us, by_host=False)
+        return Timed(found.time, found.reading.samples, gpu.offset_us, by_host=False)
 
     false, found, before = 0, 0, 0
     for draw in range(100):

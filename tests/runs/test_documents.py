@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -16,20 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.damage import DAMAGES, GONE, changed, damaged
-from tests.helpers import small_run
 from tests.runs.test_comparison import DOCUMENT, show_comparison
 from worklog.errors import BadRunFile
 from worklog.peers.exploits import ExploitTable, open_exploits
 from worklog.runs.comparison import open_comparison
-from worklog.runs.run import HEAD, SCHEMA, Run
 
 NAN, INFINITE = float("nan"), float("inf")
-
-
-def show_run(run: Run) -> None:
-    shown = f"{run}{run._repr_html_()}{run.frame().to_csv()}"
-    assert not re.search(r"\bnan\b|None ok", shown)
-    assert all(repr(m) and m._repr_html_() for m in run.measurements)
 
 
 def show_exploits(table: ExploitTable) -> None:
@@ -69,11 +60,8 @@ def coverage_of(*clocks: list[float]) -> dict[str, Any]:
     return {"of": 512, "intervals_us": [[[16.3, 16.4, 16.5]] * len(one) for one in clocks], "sm_mhz": [*clocks]}
 
 
-measured = [json.loads(m.line) for m in small_run().measurements]
-RUN = {"schema": SCHEMA, **{name: getattr(small_run(), name) for name in HEAD}, "measurements": measured}
 EXPLOITS = {"schema": 2, "kind": "exploits", **asdict(replace(open_exploits(), rows=open_exploits().rows[-3:]))}
 KINDS = {
-    "run": Kind(RUN, Run.load, show_run, "a file that `worklog run` wrote"),
     "peers": Kind(DOCUMENT, open_comparison, show_comparison, "a file that `worklog peers` wrote"),
     "exploits": Kind(EXPLOITS, open_exploits, show_exploits, "a file that `worklog gate --exploits --out` wrote"),
 }
@@ -117,28 +105,6 @@ def test_what_is_no_file_is_not_read(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "place", "values"),
     [
-        *(("run", name, [GONE]) for name in HEAD),
-        ("run", "measurements", [GONE, {}, [1]]),
-        ("run", "device", [None]),
-        ("run", "device compute_capability", [["9", 0]]),
-        ("run", "device l2_bytes", [0]),
-        ("run", "harness", [[]]),
-        ("run", "harness timer", ["sundial"]),
-        ("run", "calibration offset_us", ["3"]),
-        ("run", "origin", ["made up"]),
-        ("run", "created", ["lately", 5]),
-        ("run", "measurements 0 us", [-3.0, 10**400, "fast"]),
-        ("run", "measurements 0 shape", [[1, 2], 3, ["a", "b", "c"], [0, 1, 1]]),
-        ("run", "measurements 0 status", ["guessed"]),
-        ("run", "measurements 0 kernel", [None]),
-        ("run", "measurements 0 degradations", [3]),
-        ("run", "measurements 0 samples", [None]),
-        ("run", "measurements 1 samples us", [[1.0, None, 2.0], [1.0, -1.0, 2.0]]),
-        ("run", "measurements 1 samples counts", [[1]]),
-        ("run", "measurements 0 verdict", [{"x": 1}]),
-        ("run", "measurements 0 verdict accepted", [False]),
-        ("run", "measurements 0 verdict stages", [[{"name": "precision"}]]),
-        ("run", "measurements 4 changed l2", ["lukewarm"]),
         ("peers", "created", [GONE, 20261121, "lately"]),
         ("peers", "calibration offset_us", ["2.75"]),
         ("peers", "calibration offset_by_length_us", [{}, {"1": None}]),
@@ -177,8 +143,6 @@ def test_a_missing_or_wrong_part_is_named(kind: str, place: str, values: list[An
     for value in values:
         words = KINDS[kind].refused(changed(KINDS[kind].document, place, value), tmp_path)
         assert "isn't a whole document" in words and first in words and (named in words or named.isdigit()), words
-        if path and path[0].isdigit() and kind == "run":
-            assert f"{first} {int(path[0]) + 1} " in words, "counted from 1"
 
 
 def test_a_damaged_recording_is_installed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,20 +15,19 @@ from pytest import approx
 
 from tests.helpers import measured, small_run
 from tests.helpers import typed as worklog
-from worklog.harness import Harness
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
-from worklog.runs import ablation
+from worklog.runs import Estimate, Measurement, Run, ablation, recorded_run
 from worklog.runs.comparison import open_comparison
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, recorded_run
 
 
 def points() -> Run:
     """A benchmark with two axes, one of which is called as a column of the frame."""
-    one = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"}, baseline="gelu", hot_us=7.0)
-    one = replace(one, samples={**one.samples, "hot_us": [7.0, 8.0]})
-    return small_run(measurements=[one, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
+    m = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"}, overhead_us=3.45)
+    m = replace(m, against={"gelu": m.first})
+    hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
+    m = replace(m, samples=replace(m.samples, sides=hot))
+    return small_run(measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
 
 
 def test_a_frame_has_the_axes_as_columns() -> None:
@@ -58,31 +57,15 @@ def example(of: Callable[..., object]) -> Any:
 
 def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size() -> None:
     naive = recorded_run().select("naive", Shape.of(256))[0]
-    assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples["us"], ddof=1), abs=1e-4)
+    assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples.counted(), ddof=1), abs=1e-4)
     assert example(Run.frame).loc["naive", 256] == naive.us
 
 
-@pytest.mark.parametrize(
-    ("own", "settings", "overhead"),
-    [
-        (None, {}, 3.45),
-        (2.82, {}, 2.82),
-        (0.0, {}, 0.0),
-        (None, {"timer": "host"}, 0.0),
-        (None, {"offset": "kept"}, 0.0),
-    ],
-)
-def test_samples_lose_only_what_their_reading_had_added(
-    own: float | None, settings: dict[str, str], overhead: float
-) -> None:
-    m = replace(measured("naive"), overhead_us=own)
-    for run in (
-        small_run(measurements=[m], harness=Harness().but(**settings).as_dict()),
-        small_run(measurements=[replace(m, changed=settings)]),
-    ):
-        samples = run.samples()
-        assert (samples.us_read - samples.us).dropna().to_list() == approx([overhead] * 6, abs=1e-6)
-        assert sample_times(run, run.measurements[0])[0] == approx([us - overhead for us in m.samples["us"]])
+def test_samples_lose_only_what_their_reading_had_added() -> None:
+    run = small_run(measurements=[replace(measured("naive"), overhead_us=2.82)])
+    samples, (m,) = run.samples(), run.measurements
+    assert (samples.us_read - samples.us).dropna().to_list() == approx([2.82] * 6, abs=1e-6)
+    assert sample_times(run, m)[0] == approx([us - 2.82 for us in m.samples.sides[0].us])
 
 
 def test_effects_and_comparisons_are_frames_with_labels() -> None:
@@ -93,7 +76,7 @@ def test_effects_and_comparisons_are_frames_with_labels() -> None:
 
 
 def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart() -> None:
-    near = [replace(measured(name, us=us), us_low=us - 1, us_high=us + 1) for name, us in (("a", 50), ("b", 51.5))]
+    near = [replace(measured(name, us=us), time=Estimate(us, us - 1, us + 1)) for name, us in (("a", 50), ("b", 51.5))]
     run = small_run(measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)])
     table = run.pivot()
     assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
@@ -118,14 +101,14 @@ def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_
         "geometric mean": ["", "50.0 %", "", "50.0 %"],
         "lowest": ["", "50.0 %", "", "25.0 %"],
     }
-    assert "naive: failed: refused at precision" in run.shares().text()
+    assert "naive: failed: failed at precision" in run.shares().text()
     kinds = {Shape.of(1024): "large", Shape.of(3): "absent"}
     assert [row[:2] for row in run.shares(kinds).rows][:2] == [["1024", "large"], ["3", "absent"]]
     assert small_run(measurements=[]).shares().rows == ()
 
 
 def test_show_prints_a_run_and_writes_it(tmp_path: Path) -> None:
-    path = points().save(tmp_path / "run.json")
+    path = points().save(tmp_path / "run.jsonl")
     csv, tables = tmp_path / "a.csv", tmp_path / "a.md"
     shown = worklog("show", path, "--csv", csv, "--markdown", tables)
     assert shown.exit_code == 0 and "100.0 µs" in shown.stdout and "relu" in shown.stdout
@@ -147,14 +130,14 @@ def test_without_a_library_for_parquet_the_message_names_one(tmp_path: Path, mon
         raise ImportError
 
     monkeypatch.setattr(pandas.DataFrame, "to_parquet", missing)
-    path = points().save(tmp_path / "run.json")
+    path = points().save(tmp_path / "run.jsonl")
     found = worklog("show", path, "--parquet", tmp_path / "a.parquet")
     assert found.exit_code == 2 and "pip install pyarrow" in found.stderr
 
 
 def test_parquet_holds_the_frame(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow isn't installed: pip install pyarrow")
-    worklog("show", points().save(tmp_path / "run.json"), "--parquet", tmp_path / "a.parquet")
+    worklog("show", points().save(tmp_path / "run.jsonl"), "--parquet", tmp_path / "a.parquet")
     assert len(pandas.read_parquet(tmp_path / "a.parquet")) == len(points().frame())
 
 

@@ -6,18 +6,20 @@ import json
 import runpy
 import sys
 import warnings
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import worklog
-from tests.helpers import measured, small_run, typed
+from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
 from worklog.cli.commands import main
 from worklog.errors import BadRunFile, WorklogError
-from worklog.runs import run as runs
-from worklog.runs.run import live_runs, new_path, newest_run, open_run, recorded_run, recordings, runs_dir
+from worklog.runs import live_runs, new_path, newest_run, open_run, recorded_run, runs_dir
+from worklog.runs.recordings import recordings
 from worklog.settings import Harness
 
 EXAMPLES = Path(__file__).parents[2] / "notebooks" / "examples"
@@ -32,8 +34,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A shipped run, in a place of this test's own."""
-    path = small_run(device={"name": "NVIDIA A6000"}).save(tmp_path / "package" / "recordings" / "a6000.json")
-    monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "package")
+    path = small_run(gpu=replace(GPU, name="NVIDIA A6000")).save(tmp_path / "package" / "recordings" / "a6000.jsonl")
+    monkeypatch.setattr(resources, "files", lambda name: tmp_path / "package")
     return path
 
 
@@ -41,7 +43,7 @@ def test_runs_are_kept_in_worklog_home_or_with_the_users_data(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = new_path("NVIDIA H200", "2026-11-21T03:12:44+00:00", "4f2c")
-    assert path == home / "runs" / "2026-11-21T03-12-44Z-h200-4f2c.json"
+    assert path == home / "runs" / "2026-11-21T03-12-44Z-h200-4f2c.jsonl"
     monkeypatch.delenv("WORKLOG_HOME")
     monkeypatch.setattr("platformdirs.user_data_dir", lambda *_, **__: str(tmp_path))
     assert runs_dir() == tmp_path / "runs"
@@ -62,7 +64,7 @@ def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced
     days: list[int], source: str, found: str, home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", source)
-    half_written = home / "runs" / ".2026-11-23T03-12-44Z-h200-4f2c.json.123"
+    half_written = home / "runs" / ".2026-11-23T03-12-44Z-h200-4f2c.jsonl.123"
     half_written.parent.mkdir(parents=True)
     half_written.write_text("{")
     for day in days:
@@ -119,7 +121,7 @@ def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladde
 
 
 def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home: Path, recording: Path) -> None:
-    path = small_run().save(home / "runs" / "2026-11-20.json")
+    path = small_run().save(home / "runs" / "2026-11-20.jsonl")
     (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
     with pytest.warns(UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"):
         assert open_run().path == path
@@ -136,6 +138,6 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home
 
 
 def test_without_any_recording_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "nowhere")
+    monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nowhere")
     with pytest.raises(BadRunFile, match="install gemm-worklog again"):
         open_run()

@@ -19,16 +19,15 @@ from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
 from worklog.runner import measure
 from worklog.runner.job import ABLATION_RUNGS, ABLATION_SIZES, BASELINE, GATE_LAUNCHES
+from worklog.runs import CHAPTERS, Run, in_steps, open_run, recordings, summarize
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import Comparison, at_one_clock, open_comparison
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us
-from worklog.runs.run import CHAPTERS, Run, in_steps, open_run, recordings
-from worklog.runs.samples import Reading, summarize
 from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = next(iter(recordings().values())).parent
-RUNS = [path for path in sorted(RECORDINGS.rglob("*.json")) if b'"measurements":[' in path.read_bytes()]
+RUNS = sorted(RECORDINGS.rglob("*.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +44,8 @@ def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason
                 assert size > 4096
             else:
                 assert m.status == "measured"
-                assert m.verdict is not None and m.verdict["accepted"] and m.verdict["precision"] == "fp32"
-                assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) >= h200.harness["least_samples"]
+                assert m.verdict is not None and m.verdict.accepted and m.verdict.precision == "fp32"
+                assert len(m.samples.sides[0].us) == len(m.samples.sides[0].sm_mhz) >= h200.harness["least_samples"]
 
 
 def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
@@ -64,10 +63,9 @@ def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
 def test_its_estimates_are_those_of_its_samples(path: Path) -> None:
     run = Run.load(path)
     for m in run.measurements:
-        if m.us is None or not m.samples:
+        if m.us is None or not m.samples.sides:
             continue
-        overhead = run.calibration | {"offset_us": run.overhead_us(m)}
-        found = summarize(Reading.of_columns(m.samples), run.harness | m.changed, overhead)
+        found = summarize(m.samples, run.harness | m.changed, m.overhead_us)
         assert (found.time.value, found.time.low, found.time.high) == approx((m.us, m.us_low, m.us_high), rel=1e-5)
         if found.ratio is not None:
             stored = m.ratio, m.ratio_low, m.ratio_high
@@ -79,8 +77,8 @@ def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_
     for run in map(Run.load, RUNS):
         for m in run.measurements:
             if m.ratio is not None and not m.changed:
-                ours, theirs, placements = Reading.of_columns(m.samples).comparisons()
-                ratios = (np.array(theirs) - run.overhead_us(m)) / (np.array(ours) - run.overhead_us(m))
+                ours, theirs, placements = m.samples.comparisons()
+                ratios = (np.array(theirs) - m.overhead_us) / (np.array(ours) - m.overhead_us)
                 larger.append(median(ratios.tolist(), placements).value / m.ratio - 1)
     assert max(larger) == approx(0.002, abs=2e-4) and min(larger) > -2e-4, "notebook 02 states it"
 
@@ -124,7 +122,7 @@ def test_the_gate_takes_less_than_a_second_and_a_half_at_4096_beside_its_launche
     for m in h200.select(shape=Shape.of(4096)):
         name = m.kernel
         assert m.verdict is not None and m.us is not None
-        spent = sum(stage["seconds"] for stage in m.verdict["stages"]) - GATE_LAUNCHES * m.us / 1e6
+        spent = m.verdict.seconds - GATE_LAUNCHES * m.us / 1e6
         assert spent < (2.0 if name == BASELINE else 1.5), name
         assert spent > 0
 

@@ -24,7 +24,7 @@ from worklog.runs.estimates import (
     over_shapes,
     paired_ratio,
 )
-from worklog.runs.samples import Reading, Sample, summarize
+from worklog.runs.samples import Sample, Samples, summarize
 from worklog.settings import PITFALLS, Harness
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
@@ -212,11 +212,11 @@ def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
     for _ in range(runs):
         overhead, gap = rng.normal(3.0, OVERHEAD_SD_US), rng.normal(1.0, GAP_SD_US)
         true = [us + count - 1 for us, count in zip((5.0, 8.0), kernels, strict=True)]
-        reading = Reading([[], []], kernels=kernels)
-        for us, count, samples in zip((5.0, 8.0), kernels, reading.series, strict=True):
+        series = []
+        for us, count in zip((5.0, 8.0), kernels, strict=True):
             read = overhead + us + gap * (count - 1) + 0.01 * rng.standard_normal(40)
-            samples += [Sample(one, 1980.0, placement=number // 4) for number, one in enumerate(read)]
-        found = summarize(Reading.of_columns(reading.columns()), Harness().as_dict(), {"offset_us": 3.0})
+            series.append([Sample(us, 1980.0, placement=number // 4) for number, us in enumerate(read)])
+        found = summarize(Samples.of_turns("ab", series, kernels=kernels), Harness().as_dict(), 3.0)
         assert found.ratio is not None and found.ratio.process is not None
         held += found.time.low <= true[0] <= found.time.high, found.ratio.low <= true[1] / true[0] <= found.ratio.high
     assert all(0.93 <= share <= 0.99 for share in held / runs)
@@ -224,21 +224,13 @@ def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
 
 def test_what_differs_between_processes_cancels_in_a_ratio_to_itself() -> None:
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
-    found = summarize(Reading([samples, samples], kernels=[2, 2]), Harness().as_dict(), {"offset_us": 3.0})
+    found = summarize(Samples.of_turns("ab", [samples] * 2, kernels=[2, 2]), Harness().as_dict(), 3.0)
     assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
     assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (1.0, 1.0)
 
 
 def test_a_timer_without_event_overhead_has_no_process_part() -> None:
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
-    found = summarize(Reading([samples, samples], kernels=[2, 1]), Harness().but(timer="host").as_dict(), {})
+    both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 1])
+    found = summarize(both, Harness().but(timer="host").as_dict(), 3.0)
     assert found.ratio is not None and found.time.process is None is found.ratio.process
-
-
-def test_a_reading_against_several_baselines_is_one_for_each_of_them() -> None:
-    one, two, three = ([Sample(us, 1980.0)] for us in (1.0, 2.0, 3.0))
-    pairs = Reading([one, two, three], hot=[[1.0], [2.0], [3.0]], kernels=[1, 2, 3]).pairs()
-    assert [pair.series for pair in pairs] == [[one, two], [one, three]]
-    assert [pair.hot for pair in pairs] == [[[1.0], [2.0]], [[1.0], [3.0]]]
-    assert [pair.kernels for pair in pairs] == [[1, 2], [1, 3]]
-    assert [pair.series for pair in Reading([one]).pairs()] == [[one]]

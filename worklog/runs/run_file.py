@@ -106,13 +106,13 @@ def read_run(cls: type[R], path: Path, origin: str = "") -> R:
     that is damaged; a last line that was cut short is left out.
     """
     try:
-        texts = read_text(path).splitlines()
+        texts = read_text(path).rstrip("\n").split("\n")
     except OSError as error:
         raise BadRunFile(f"cannot read {path}: {error.strerror}; {ADVICE}") from error
     except ValueError as error:
         raise BadRunFile(f"{path} is not a run: {error}: {ADVICE}") from error
     try:
-        first = msgspec.json.decode(texts[0]) if texts else None
+        first = msgspec.json.decode(texts[0])
     except (ValueError, RecursionError):
         first = None
     if not isinstance(first, dict) or first.get("kind") != "head":
