@@ -274,7 +274,8 @@ class Cublas:
         # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.
         self.workspace = self._own = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
         self._kernels: dict[Shape, int] = {}
-        self.follow(device.stream)
+        self.device = device
+        self._follow()
 
     @property
     def version(self) -> str:
@@ -282,10 +283,10 @@ class Cublas:
         number = cublas.getVersion(self.handle)
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
-    def follow(self, stream: Any) -> None:
-        """Enqueue on this stream from now on."""
-        self.stream = stream
-        self._call("SetStream_v2", ctypes.c_void_p(stream.ptr))
+    def _follow(self) -> None:
+        """Enqueue on the device's present stream from now on."""
+        self.stream = self.device.stream
+        self._call("SetStream_v2", ctypes.c_void_p(self.stream.ptr))
         self.use_workspace(self.workspace)  # which cuBLAS forgets when the stream changes
 
     def kernels(self, shape: Shape) -> int:
@@ -313,6 +314,8 @@ class Cublas:
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
+        if self.device.stream is not self.stream:
+            self._follow()
         scalars = np.array([alpha, beta], np.float32)
         m, n, k = shape.m, shape.n, shape.k
         pointers = (scalars.ctypes.data, b.data.ptr, a.data.ptr, scalars.ctypes.data + 4, c.data.ptr)
