@@ -24,7 +24,6 @@ from worklog.peers.harnesses import Found, OtherHarness, Timer, cupti_timer, nvb
 from worklog.peers.works import Work, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Comparison, open_comparison
-from worklog.runs.estimates import median
 
 
 def work(gpu: VirtualGpu, of: float, us: float) -> Work:
@@ -123,7 +122,7 @@ def test_a_tracer_that_fails_is_a_reason(tracer_of: Tracer) -> None:
 def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else() -> None:
     """To half a percent of the time, not of the time with the offset in it."""
     gpu = VirtualGpu(noise=2e-2, offset_us=1000.0)  # so noisy that the samples of the warm-up are not enough
-    same = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)["aa"]
+    same = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)
     assert same["agree"] >= 8
     assert len(same["intervals_us"]) == same["pairs"] == 10
     intervals = [interval for pair in same["intervals_us"] for interval in pair]
@@ -137,30 +136,30 @@ def test_two_readings_agree_if_their_intervals_overlap(changed: float, agree: in
     first, second = (ours(gpu).read(Work("cuBLAS", 1, lambda stream, launch=launch: launch())) for launch in kernels)
     turns = iter([first, second])
     harness = SimpleNamespace(read=lambda work: next(turns))
-    assert peers.same_twice(harness, work(gpu, 1, 1.0), pairs=1)["aa"]["agree"] == agree  # type: ignore[arg-type]
-
-
-AGAIN = [{"of": 512, "wall_s": seconds, "converged": True} for seconds in (0.4, 0.1)]
+    assert peers.same_twice(harness, work(gpu, 1, 1.0), pairs=1)["agree"] == agree  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("converged", "again", "theirs", "said"),
+    ("budget_s", "theirs", "said"),
     [
-        (True, AGAIN, [peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)], "±0.5 % after 0.15 s; NVBench 1.50 s"),
-        (False, AGAIN, [], "±0.5 % not reached in 0.15 s; NVBench –"),
-        (True, [AGAIN[0], AGAIN[1] | {"converged": False}], [], "±0.5 % not reached in 0.15 s; NVBench –"),
+        (3.0, [peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)], r"±0\.5 % after \d\.\d\d s; NVBench 1\.50 s"),
+        (1e-6, [], r"±0\.5 % not reached in \d\.\d\d s; NVBench –"),
     ],
 )
 def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_converge_is_reported(
-    converged: bool, again: list[dict[str, Any]], theirs: list[peers.Row], said: str
+    budget_s: float, theirs: list[peers.Row], said: str
 ) -> None:
-    rows = [peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=converged), *theirs]
+    gpu = VirtualGpu(noise=2e-2)
+    harness = peers.OurHarness(gpu, None, 0.0, peers.SAMPLING.but(budget_s=budget_s))  # type: ignore[arg-type]
+    rows = [peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15), *theirs]
     rows.append(peers.Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
     read = [*map(asdict, rows)]
-    promises = {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, again)}
+    (point,) = wall_s = peers.wall_times(harness, [work(gpu, 512, 500.0)], read)
+    assert point["of"] == 512 and point["worklog_s"] > 0
+    promises = {"aa": {"pairs": 50, "agree": 48}, "wall_s": wall_s}
     head = {"device": {"name": "Virtual"}, "created": "2026-11-21T05:00:00+00:00"}
     text = peers.text(Comparison({**head, "rows": read, "promises": promises}, "live"))
-    assert text.startswith("live · Virtual · ") and f"cuBLAS 512: {said}" in text
+    assert text.startswith("live · Virtual · ") and re.search(f"cuBLAS 512: {said}$", text, re.MULTILINE)
     assert re.search(rf"^ +cuBLAS 512 +17\.00 {' +20.00' * len(theirs)} +–$", text, re.MULTILINE)
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 
@@ -249,11 +248,6 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     assert [error for _, error in errors[peers.KEPT]] == approx([gpu.offset_us] * 2, abs=0.05)
     promises = compared.document["promises"]
     assert [point["of"] for point in promises["wall_s"]] == [512, 4096]
-    for point in promises["wall_s"]:
-        row_s = compared.wall_s("cuBLAS", point["of"])[peers.OURS]
-        again = [reading["wall_s"] for reading in promises["again"] if reading["of"] == point["of"]]
-        assert all(seconds > 0 for seconds in again)
-        assert point["worklog_s"] == approx(median([row_s, *again]).value) and len(again) == peers.BESIDE - 1
     assert {point["of"] for point in promises["beside_cupti"]} == {512, 4096}
 
 

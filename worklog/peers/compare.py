@@ -49,12 +49,6 @@ class Read(NamedTuple):
     sm_mhz: float | None
     hot: Estimate | None = None
 
-    def row(self, name: str, work: Work, off_us: float = 0.0, hot: bool = False) -> Row:
-        """As a row of the document; off_us: what is subtracted."""
-        interval = self.hot if hot and self.hot else self.interval
-        us = interval.shifted(-off_us)
-        return Row(name, work.kind, work.of, us.value, self.wall_s, None, us.low, us.high, self.converged)
-
 
 @dataclass(frozen=True)
 class OurHarness:
@@ -84,9 +78,11 @@ class OurHarness:
         rows = []
         for work in works:
             read = self.read(work)
-            rows += [read.row(OURS, work, self.offset_us), read.row(KEPT, work)]
-            if read.hot is not None:
-                rows.append(read.row(HOT, work, hot=True))
+            shown = {OURS: read.interval.shifted(-self.offset_us), KEPT: read.interval, HOT: read.hot}
+            for name, us in shown.items():
+                if us is not None:
+                    how = (read.wall_s, None, us.low, us.high, read.converged)
+                    rows.append(Row(name, work.kind, work.of, us.value, *how))
         return rows
 
 
@@ -104,30 +100,27 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
     stream = session.device.stream
     ours = OurHarness(session.timeline, stream, session.calibration.offset_us, sampling)
     tracer = partial(cupti_timer, session.timeline, stream)
-    others = *HARNESSES, OtherHarness.of_timer(TRACED, tracer)
-    rows: list[tuple[str, Callable[[], list[Row]]]] = [(OURS, lambda: ours.rows(works))]
-    rows += [(other.name, partial(other.rows, works)) for other in others]
-    promises: list[tuple[str, Callable[[], dict[str, Any]]]] = []
+    rows, promises = document["rows"], document["promises"]
+
+    def add(read: Callable[[Sequence[Work]], list[Row]]) -> None:
+        rows.extend(map(asdict, read(works)))
+
+    steps: dict[str, Callable[[], object]] = {OURS: lambda: add(ours.rows)}
+    for other in (*HARNESSES, OtherHarness.of_timer(TRACED, tracer)):
+        steps[other.name] = partial(add, other.rows)
     if benchmarks:
         document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
     else:
         cublas = {work.of: work for work in works if work.kind == CUBLAS}
-        promises = [
-            ("time to ±0.5 %", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
-            ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
-            ("worklog beside CUPTI", lambda: beside_the_tracer(ours, tracer, [*cublas.values()])),
-        ]
-    steps = [*rows[:1], *promises[:2], *rows[1:], *promises[2:]]  # foreign code comes after our own readings
+        promised = [cublas[size] for size in PROMISED_SIZES]
+        steps["A/A"] = lambda: promises.update(aa=same_twice(ours, cublas[AA_SIZE]))
+        steps["worklog beside CUPTI"] = lambda: promises.update(beside_the_tracer(ours, tracer, [*cublas.values()]))
+        steps["time to ±0.5 %"] = lambda: promises.update(wall_s=wall_times(ours, promised, rows))
     with claimed(path):
-        for done, (name, step) in enumerate(steps):
+        for done, (name, step) in enumerate(steps.items()):
             progress(done, len(steps), name)
-            found = step()
-            if isinstance(found, dict):
-                document["promises"].update(found)
-            else:
-                document["rows"] += map(asdict, found)
+            step()
             document["complete"] = done == len(steps) - 1
-            document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again"])
             write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
@@ -147,18 +140,8 @@ def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
         "harness": sampling.as_dict(),
         "calibration": session.calibration.as_dict(),
         "rows": [],
-        "promises": {"again": []},
+        "promises": {"wall_s": []},
     }
-
-
-def seconds_again(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]:
-    """Seconds of further readings: the warm-up waits for the clock, and how long varies."""
-    again = []
-    for work in works:
-        for _ in range(BESIDE - 1):
-            read = ours.read(work)
-            again.append({"of": work.of, "wall_s": read.wall_s, "converged": read.converged})
-    return {"again": again}
 
 
 def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str, Any]:
@@ -168,7 +151,7 @@ def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str,
         first, second = ours.read(work).interval, ours.read(work).interval
         agree += first.low <= second.high and second.low <= first.high
         intervals.append([[us.low, us.value, us.high] for us in (first, second)])
-    return {"aa": {"work": work.kind, "of": work.of, "pairs": pairs, "agree": agree, "intervals_us": intervals}}
+    return {"work": work.kind, "of": work.of, "pairs": pairs, "agree": agree, "intervals_us": intervals}
 
 
 def beside_the_tracer(ours: OurHarness, tracer: Callable[[], Timer], works: Sequence[Work]) -> dict[str, Any]:
@@ -189,24 +172,16 @@ def beside_the_tracer(ours: OurHarness, tracer: Callable[[], Timer], works: Sequ
     return {"beside_cupti": points}
 
 
-def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Seconds to a ±0.5 % interval of cuBLAS by this harness (the median of its readings, and whether all converged),
-    and by NVBench at the same size.
+def wall_times(ours: OurHarness, works: Sequence[Work], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seconds to a ±0.5 % interval of cuBLAS by this harness (the median of some measurements, since the warm-up waits
+    for the clock, and whether all converged), and by NVBench at the same size.
     """
-    known = {(row["ruler"], row["of"]): row for row in rows if row["work"] == CUBLAS}
+    nvbench = {row["of"]: row["wall_s"] for row in rows if (row["ruler"], row["work"]) == ("NVBench cold", CUBLAS)}
     times = []
-    for size in PROMISED_SIZES:
-        if (OURS, size) not in known:
-            continue
-        readings = [known[OURS, size], *(reading for reading in again if reading["of"] == size)]
-        times.append(
-            {
-                "of": size,
-                "worklog_s": median([reading["wall_s"] for reading in readings]).value,
-                "converged": all(reading["converged"] for reading in readings),
-                "nvbench_s": known.get(("NVBench cold", size), {}).get("wall_s"),
-            }
-        )
+    for work in works:
+        reads = [ours.read(work) for _ in range(BESIDE)]
+        seconds, converged = median([read.wall_s for read in reads]).value, all(read.converged for read in reads)
+        times.append(dict(of=work.of, worklog_s=seconds, converged=converged, nvbench_s=nvbench.get(work.of)))
     return times
 
 
