@@ -136,11 +136,11 @@ def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_sa
 ) -> None:
     monkeypatch.setattr(inspection, "disassembler", lambda: None)
     found = inspect(rung("naive"), Shape.of(64))
-    assert (found.sass, found.sass_note) == ({}, no_sass()) and "[sass]" in report(found)
+    assert (found.sass.loops, found.sass.note) == ({}, no_sass()) and "[sass]" in report(found)
     request.getfixturevalue("no_nvrtc")
     found = inspect(rung("shared"), Shape.of(256))
     assert found.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
-    assert found.main.registers == 32 and "needs NVRTC" in found.sass_note
+    assert found.main.registers == 32 and "needs NVRTC" in found.sass.note
     assert run("shared", "--arch", "all").exit_code == 2
 
 

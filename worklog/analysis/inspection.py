@@ -39,20 +39,42 @@ TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared
 
 
 @dataclass(frozen=True)
+class Sass:
+    """The machine code's main loop: its instructions by architecture, and the share of its multiply-adds that wait for
+    a register bank; or why there is none.
+    """
+
+    loops: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    conflicts: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    @classmethod
+    def of(cls, compiled: Sequence[Compiled]) -> Sass:
+        """Disassemble what was compiled."""
+        if not all(out.cubin for out in compiled):
+            return cls(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
+        if (tool := disassembler()) is None:
+            return cls(note=no_sass())
+        loops, conflicts = {}, {}
+        for out in compiled:
+            code = disassemble(out.cubin, tool)
+            if mix := main_loop(code, out.symbol):
+                loops[out.arch], conflicts[out.arch] = mix, bank_conflicts(code, out.symbol)
+        return cls(loops, conflicts, "" if loops else "no loop with an FFMA")
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What is known of a kernel. compiled: PTX, cubin and resources per architecture. main: the one that the counts are
     for. threads: per block, None if unknown. lines: counts by source line, empty if nothing was run. caveats: why
-    nothing was run, or where a GPU may count otherwise. sass: instructions of the main loop by architecture, or
-    sass_note: why there are none. conflicts: share of its multiply-adds that wait for a register bank.
+    nothing was run, or where a GPU may count otherwise.
     """
 
     compiled: tuple[Compiled, ...] = field(repr=False)
     main: Compiled = field(repr=False)
     threads: int | None
     label: str
-    sass: Mapping[str, Mapping[str, int]]
-    sass_note: str
-    conflicts: Mapping[str, float] = field(default_factory=dict)
+    sass: Sass
     shape: Shape | None = None
     lines: Mapping[int, Counts] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -70,29 +92,26 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        text = self.main.program.source.splitlines()
-        resources = []
+        program, resources = self.main.program, []
         for out in self.compiled:
             at_once = self.occupancy(out)
             own = {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}}
             resources.append({**own, "occupancy": None if at_once is None else asdict(at_once)})
+        text = dict(enumerate(program.source.splitlines(), 1))
         return {
-            "kernel": self.main.program.entry,
-            "file": self.main.program.name,
+            "kernel": program.entry,
+            "file": program.name,
             "threads": self.threads,
             "label": self.label,
             "resources": resources,
             "shape": None if self.shape is None else [self.shape.m, self.shape.n, self.shape.k],
             "counts": asdict(self.counts) if self.lines else None,
-            "lines": [
-                {"line": n, "text": text[n - 1] if 0 < n <= len(text) else "", **asdict(counts)}
-                for n, counts in self.lines.items()
-            ],
+            "lines": [{"line": n, "text": text.get(n, ""), **asdict(cost)} for n, cost in self.lines.items()],
             "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
-            "sass_main_loop": {arch: dict(mix) for arch, mix in self.sass.items()},
-            "sass_note": self.sass_note,
-            "sass_bank_conflicts": dict(self.conflicts),
+            "sass_main_loop": dict(self.sass.loops),
+            "sass_note": self.sass.note,
+            "sass_bank_conflicts": dict(self.sass.conflicts),
         }
 
 
@@ -127,8 +146,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
     main, label = next((pair for pair in built if pair[0].arch == ARCH), built[0])
-    sass, note, conflicts = _sass(compiled)
-    found = Inspection(compiled, main, threads, label, sass, note, conflicts)
+    found = Inspection(compiled, main, threads, label, Sass.of(compiled))
     if not kernel.grid:
         return found
     own = kernel.text is not None
@@ -187,18 +205,6 @@ def save(found: Inspection, folder: Path) -> list[Path]:
     return [folder / name for name in sorted(contents)]
 
 
-def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str, Mapping[str, float]]:
-    """The main loops by architecture, or why there are none; and their bank conflicts."""
-    tool = disassembler()
-    if not all(out.cubin for out in compiled):
-        return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC", {}
-    if tool is None:
-        return {}, no_sass(), {}
-    code = {out.arch: (disassemble(out.cubin, tool), out.symbol) for out in compiled}
-    found = {arch: mix for arch, of in code.items() if (mix := main_loop(*of))}
-    return found, "" if found else "no loop with an FFMA", {arch: bank_conflicts(*code[arch]) for arch in found}
-
-
 SASS_SHOWN = 12
 _MEMORY = ("memory", "requests", "bytes", "sectors", "sectors/request", "wavefronts", "per request", "conflicts")
 
@@ -235,16 +241,18 @@ def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
 
 def _main_loops(found: Inspection) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
-    if not found.sass:
-        return found.sass_note
-    loops = [Counter(mix) for mix in found.sass.values()]
-    shown = sorted({name: 0 for mix in loops for name in mix}, key=lambda name: -max(mix[name] for mix in loops))
+    sass = found.sass
+    if not sass.loops:
+        return sass.note
+    loops = [Counter(mix) for mix in sass.loops.values()]
+    names = dict.fromkeys(name for mix in loops for name in mix)
+    shown = sorted(names, key=lambda name: -max(mix[name] for mix in loops))
     rows = [[name, *(str(mix[name]) for mix in loops)] for name in shown[:SASS_SHOWN]]
     if rest := shown[SASS_SHOWN:]:
         rows.append(["others", *(str(sum(mix[name] for name in rest)) for mix in loops)])
     rows.append(["all", *(str(mix.total()) for mix in loops)])
-    rows.append(["FFMAs with a bank conflict", *(f"{100 * found.conflicts[arch]:.1f} %" for arch in found.sass)])
-    return Table("", ("main loop, SASS", *found.sass), rows).text()
+    rows.append(["FFMAs with a bank conflict", *(f"{100 * share:.1f} %" for share in sass.conflicts.values())])
+    return Table("", ("main loop, SASS", *sass.loops), rows).text()
 
 
 def _mix(counts: Counts) -> str:
