@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +23,7 @@ from worklog.peers.harnesses import Found, OtherHarness, Timer, cupti_timer, nvb
 from worklog.peers.works import Work, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Comparison, open_comparison
+from worklog.runs.estimates import Estimate
 
 
 def work(gpu: VirtualGpu, of: float, us: float) -> Work:
@@ -44,8 +44,8 @@ class VirtualCupti:
 
     ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
 
-    def __init__(self, gpu: VirtualGpu) -> None:
-        self.gpu, self.error = gpu, ""
+    def __init__(self) -> None:
+        self.gpu, self.error = VirtualGpu(), ""
 
     def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
         size, most = requested()
@@ -65,54 +65,48 @@ class VirtualCupti:
         self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.gpu.traced])
         self.gpu.traced.clear()
 
-
-Tracer = Callable[[VirtualGpu], tuple[Callable[[], Timer], VirtualCupti]]
+    def timer(self) -> Timer:
+        return cupti_timer(self.gpu, None)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def tracer_of(monkeypatch: pytest.MonkeyPatch) -> Tracer:
-    def of(gpu: VirtualGpu) -> tuple[Callable[[], Timer], VirtualCupti]:
-        cupti = VirtualCupti(gpu)
-        monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=cupti))  # type: ignore[arg-type]
-        return partial(cupti_timer, gpu, None), cupti  # type: ignore[arg-type]
-
-    return of
+def cupti(monkeypatch: pytest.MonkeyPatch) -> VirtualCupti:
+    stand_in = VirtualCupti()
+    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=stand_in))  # type: ignore[arg-type]
+    return stand_in
 
 
 def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_launch_or_events(
-    tracer_of: Tracer,
+    cupti: VirtualCupti,
 ) -> None:
-    gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
-    tracer, _ = tracer_of(gpu)
+    cupti.gpu = gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
     first, second = gpu.kernel(4.0), gpu.kernel(7.5, data="other")
     two = Work("two kernels", 1, lambda stream: (first(), second())[0])
-    assert tracer()(work(gpu, 512.0, 50.0)) == approx(50.6)
-    assert tracer()(two) == approx(11.5 + 0.6), "the GPU doesn't wait for the second"
+    assert cupti.timer()(work(gpu, 512.0, 50.0)) == approx(50.6)
+    assert cupti.timer()(two) == approx(11.5 + 0.6), "the GPU doesn't wait for the second"
     assert gpu.traced is None, "switched off"
 
 
-def test_the_tracer_moves_the_buffers_and_leaves_them_where_they_were(tracer_of: Tracer) -> None:
+def test_the_tracer_moves_the_buffers_and_leaves_them_where_they_were(cupti: VirtualCupti) -> None:
     gpu, settled = VirtualGpu(placement=lambda rng: rng.random()), list[int]()
-    kernel = gpu.kernel(50.0, sensitivity=1.0)
+    cupti.gpu, kernel = gpu, gpu.kernel(50.0, sensitivity=1.0)
     moving = Work("cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves))
-    assert 60.0 < tracer_of(gpu)[0]()(moving) < 90.0
+    assert 60.0 < cupti.timer()(moving) < 90.0
     assert settled == [gpu.moves] and gpu.moves > 20
 
 
-def test_events_and_tracer_in_turn_see_the_same_clock(tracer_of: Tracer) -> None:
-    gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
-    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), tracer_of(gpu)[0], [work(gpu, 512.0, 200.0)])["beside_cupti"]
+def test_events_and_tracer_in_turn_see_the_same_clock(cupti: VirtualCupti) -> None:
+    cupti.gpu = gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
+    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), cupti.timer, [work(gpu, 512.0, 200.0)])["beside_cupti"]
     assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
     assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
 
 
-def test_a_tracer_that_fails_is_a_reason(tracer_of: Tracer) -> None:
-    gpu = VirtualGpu()
-    tracer, cupti = tracer_of(gpu)
+def test_a_tracer_that_fails_is_a_reason(cupti: VirtualCupti) -> None:
     with pytest.raises(LaunchFailed, match="saw no kernel"):
-        tracer()(Work("nothing", 1, lambda stream: None))
+        cupti.timer()(Work("nothing", 1, lambda stream: None))
     cupti.error = "MULTIPLE_SUBSCRIBERS\nsecond line"
-    beside = peers.beside_the_tracer(ours(gpu), tracer, [work(gpu, 512.0, 20.0)])
+    beside = peers.beside_the_tracer(ours(cupti.gpu), cupti.timer, [work(cupti.gpu, 512.0, 20.0)])
     assert beside == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS"}
 
 
@@ -129,14 +123,13 @@ def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_els
     assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for low, middle, high in intervals)
 
 
-@pytest.mark.parametrize(("changed", "agree"), [(0.0, 1), (10.0, 0)])
-def test_two_readings_agree_if_their_intervals_overlap(changed: float, agree: int) -> None:
-    gpu = VirtualGpu()
-    kernels = [gpu.kernel(50.0), gpu.kernel(50.0 + changed)]
-    first, second = (ours(gpu).read(Work("cuBLAS", 1, lambda stream, launch=launch: launch())) for launch in kernels)
-    turns = iter([first, second])
-    harness = SimpleNamespace(read=lambda work: next(turns))
-    assert peers.same_twice(harness, work(gpu, 1, 1.0), pairs=1)["agree"] == agree  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("second", "agree"), [((51.0, 52.0), 1), ((51.5, 52.0), 0), ((48.0, 49.0), 1), ((48.0, 48.9), 0)]
+)
+def test_two_readings_agree_if_their_intervals_overlap(second: tuple[float, float], agree: int) -> None:
+    reads = iter([Estimate(50.0, 49.0, 51.0), Estimate(sum(second) / 2, *second)])
+    harness: Any = SimpleNamespace(read=lambda work: SimpleNamespace(interval=next(reads)))
+    assert peers.same_twice(harness, work(VirtualGpu(), 1, 1.0), pairs=1)["agree"] == agree
 
 
 @pytest.mark.parametrize(
@@ -203,10 +196,10 @@ def is_not_installed() -> Timer:
 
 
 def test_the_whole_comparison_is_written_step_by_step_and_opens(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tracer_of: Tracer
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cupti: VirtualCupti
 ) -> None:
     gpu, recorded = VirtualGpu(noise=1e-3, tracer_us=0.6), open_comparison().document["calibration"]
-    tracer_of(gpu)
+    cupti.gpu = gpu
 
     class Ready:
         device = SimpleNamespace(stream=None)
