@@ -146,26 +146,26 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
     main, label = next((pair for pair in built if pair[0].arch == ARCH), built[0])
-    found = Inspection(compiled, main, threads, label, Sass.of(compiled))
+    inspected = Inspection(compiled, main, threads, label, Sass.of(compiled))
     if not kernel.grid:
-        return found
+        return inspected
     own = kernel.text is not None
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
-    found = replace(found, shape=shape)
+    inspected = replace(inspected, shape=shape)
     try:
         parsed = load(main.ptx, main.symbol, main.shared_accesses)
         if own and max(shape.m, shape.n, shape.k) <= WHOLE:
             lines, findings = _run(kernel, shape, main.arch)
-            return replace(found, lines=lines, findings=findings, caveats=caveats(parsed))
+            return replace(inspected, lines=lines, findings=findings, caveats=caveats(parsed))
         findings, confirmed = _confirmed(kernel, parsed, main.arch) if own else ((), "")
         predicted = predict(parsed, kernel, shape)
     except (UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):
             raise
-        return replace(found, caveats=(f"memory requests not counted: {error}",))
+        return replace(inspected, caveats=(f"memory requests not counted: {error}",))
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{label} · predicted from {blocks}{confirmed}"
-    return replace(found, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
+    return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
 
 
 def _confirmed(kernel: Kernel, parsed: Parsed, arch: str) -> tuple[tuple[Finding, ...], str]:
@@ -190,12 +190,12 @@ def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts],
     return device.last.lines, device.last.findings
 
 
-def save(found: Inspection, folder: Path) -> list[Path]:
+def save(inspected: Inspection, folder: Path) -> list[Path]:
     """Write PTX, and the cubin where NVRTC made it, of each architecture into a folder. Raises WorklogError."""
-    program = found.main.program
+    program = inspected.main.program
     stem = f"{Path(program.name).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', program.entry).strip('_')}"
-    contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in found.compiled}
-    contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in found.compiled if out.cubin}
+    contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in inspected.compiled}
+    contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in inspected.compiled if out.cubin}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -209,23 +209,23 @@ SASS_SHOWN = 12
 _MEMORY = ("memory", "requests", "bytes", "sectors", "sectors/request", "wavefronts", "per request", "conflicts")
 
 
-def report(found: Inspection) -> str:
+def report(inspected: Inspection) -> str:
     """For a terminal."""
-    program = found.main.program
-    threads = "" if found.threads is None else f" · {found.threads} threads per block"
-    resources = Table.of("", [_resources(found, out) for out in found.compiled])
-    parts = [f"{program.name}: {program.entry}{threads}", resources.text(), _main_loops(found)]
-    if not found.lines:
-        caveats = found.caveats or ("give --grid and --block to count memory requests by line",)
-        return "\n\n".join([*parts, found.label, *caveats])
-    parts += [f"{found.label} · {found.shape} with alpha = 1, beta = 0", _mix(found.counts)]
-    parts += [_memory(found.counts).text(), *(f"note: {caveat}" for caveat in found.caveats)]
-    parts += [finding.at(program.name) for finding in found.findings]
-    return "\n\n".join([*parts, _source(found)])
+    program = inspected.main.program
+    threads = "" if inspected.threads is None else f" · {inspected.threads} threads per block"
+    resources = Table.of("", [_resources(inspected, out) for out in inspected.compiled])
+    parts = [f"{program.name}: {program.entry}{threads}", resources.text(), _main_loops(inspected)]
+    if not inspected.lines:
+        caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
+        return "\n\n".join([*parts, inspected.label, *caveats])
+    parts += [f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0", _mix(inspected.counts)]
+    parts += [_memory(inspected.counts).text(), *(f"note: {caveat}" for caveat in inspected.caveats)]
+    parts += [finding.at(program.name) for finding in inspected.findings]
+    return "\n\n".join([*parts, _source(inspected)])
 
 
-def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
-    at_once = found.occupancy(out)
+def _resources(inspected: Inspection, out: Compiled) -> dict[str, str]:
+    at_once = inspected.occupancy(out)
     return {
         "arch": out.arch,
         "registers": str(out.registers),
@@ -239,9 +239,9 @@ def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
     }
 
 
-def _main_loops(found: Inspection) -> str:
+def _main_loops(inspected: Inspection) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
-    sass = found.sass
+    sass = inspected.sass
     if not sass.loops:
         return sass.note
     loops = [Counter(mix) for mix in sass.loops.values()]
@@ -261,8 +261,8 @@ def _mix(counts: Counts) -> str:
     shares = [f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix]
     fma = counts.instructions.get("fma", 0)
     shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-    each = f"; {shared / fma:.3f} shared wavefronts per warp multiply-add" if fma else ""
-    return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{each}"
+    per_fma = f"; {shared / fma:.3f} shared wavefronts per warp multiply-add" if fma else ""
+    return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{per_fma}"
 
 
 def _memory(counts: Counts) -> Table:
@@ -282,17 +282,17 @@ def _memory(counts: Counts) -> Table:
     return Table("", _MEMORY, rows)
 
 
-def _source(found: Inspection) -> str:
+def _source(inspected: Inspection) -> str:
     """The source below its header, each line with its share of the instructions and the cost of its requests."""
-    total = found.counts.all_instructions
+    total = inspected.counts.all_instructions
     rows = [
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
         f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
     ]
-    text = found.main.program.source.splitlines()
+    text = inspected.main.program.source.splitlines()
     header = next((n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0)
     for number, line in enumerate(text[header:], start=header + 1):
-        counts = found.lines.get(number)
+        counts = inspected.lines.get(number)
         cost = " " * 37 if counts is None else _line(counts, total)
         rows.append(f"{cost}  {number:>4}  {line}".rstrip())
     return "\n".join(rows)

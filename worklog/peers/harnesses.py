@@ -108,8 +108,8 @@ def _cupy() -> Timer:
     def timed(work: Work) -> float:
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
-            found = benchmark(work.enqueue, (stream,), n_repeat=1000, n_warmup=10, max_duration=0.5)
-        return 1e6 * float(cupy.median(cupy.asarray(found.gpu_times)))
+            timings = benchmark(work.enqueue, (stream,), n_repeat=1000, n_warmup=10, max_duration=0.5)
+        return 1e6 * float(cupy.median(cupy.asarray(timings.gpu_times)))
 
     return timed
 
@@ -213,15 +213,15 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
 
 def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
     """From NVBench's JSON: the numbers of each benchmark's first state by their tags; times are in seconds."""
-    found: dict[str, dict[str, float]] = {}
+    by_name: dict[str, dict[str, float]] = {}
     for benchmark in document["benchmarks"]:
-        numbers = found[benchmark["name"]] = {}
+        numbers = by_name[benchmark["name"]] = {}
         for state in benchmark["states"][:1]:
             for summary in state.get("summaries") or ():
                 for datum in summary.get("data") or ():
                     if datum["name"] == "value" and datum["type"] in ("float64", "int64"):
                         numbers[summary["tag"]] = float(datum["value"])
-    return found
+    return by_name
 
 
 @contextmanager
