@@ -127,7 +127,7 @@ def test_a_comparison(peer: str, reference: list[float], c: list[float], accepte
     ones = np.ones((1, len(reference)), np.float32)
     case = Case(Shape(1, len(reference), 1), ones[:, :1], ones, ones, 1.0, 0.0, np.array([reference]))
     with np.errstate(invalid="ignore"):
-        assert BY_NAME[peer].rule(np.array([c], np.float32), case) is accepted
+        assert BY_NAME[peer].rule(np.array([c], np.float32), case) == accepted
 
 
 def test_the_blas_tester_measures_in_the_size_of_the_terms() -> None:
