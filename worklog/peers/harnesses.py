@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, install_command
-from worklog.harness.batches import PLACEMENT_TURNS
 from worklog.harness.launch import blocked
 from worklog.peers.works import Work
 from worklog.runs import CUBLAS, median
@@ -81,9 +80,7 @@ def _on_torch(work: Work) -> Callable[[], None]:
     """The work on PyTorch's current stream, whichever that is when it is called."""
     import torch
 
-    from worklog.gpu.cuda import stream_of
-
-    return lambda: work.enqueue(stream_of(torch.cuda.current_stream().cuda_stream))
+    return lambda: work.enqueue_on(torch.cuda.current_stream().cuda_stream)
 
 
 def _do_bench(name: str) -> Timer:
@@ -116,7 +113,7 @@ def _cupy() -> Timer:
 
 # ------------------------------------------------------------------------------------------------ the tracer (CUPTI)
 
-TRACED_LAUNCHES = 200
+TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
 TRACE_BYTES = 2**20
 FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
@@ -150,7 +147,7 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
         times = []
         try:
             for number in range(TRACED_LAUNCHES):
-                if work.move is not None and number % PLACEMENT_TURNS == 0:
+                if work.move is not None and number % TRACED_TURNS == 0:
                     work.move()
                 times.append(traced_us(work))
         finally:
@@ -184,11 +181,9 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
     """All works in one call: NVBench runs once per process. The wall times are its own."""
     import cuda.bench as bench
 
-    from worklog.gpu.cuda import stream_of
-
     def benchmark_of(work: Work) -> Callable[[Any], None]:
         def benchmark(state: Any) -> None:
-            state.exec(lambda launch: work.enqueue(stream_of(launch.get_stream().addressof())))
+            state.exec(lambda launch: work.enqueue_on(launch.get_stream().addressof()))
 
         return benchmark
 

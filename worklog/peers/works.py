@@ -35,6 +35,12 @@ class Work:
     move: Callable[[], None] | None = None
     settle: Callable[[], None] | None = None
 
+    def enqueue_on(self, handle: int) -> None:
+        """Enqueue on the CUDA stream of this handle."""
+        from worklog.gpu.cuda import stream_of
+
+        self.enqueue(stream_of(handle))
+
 
 def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
     """Kernels of known length in microseconds and FP32 cuBLAS at some sizes, each launched once, so that nothing is
