@@ -55,7 +55,7 @@ notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its out
 	WORKLOG_SOURCE=recorded $(PY) -m tests.record.notebooks
 
 ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
-	$(PY) -m worklog.analysis.ship
+	$(PY) -m tests.record.ptx
 
 clean: ## remove .venv, caches and build output; figures/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -365,10 +365,9 @@ for row in bad:
 # wrong kernel passes.
 
 # %%
-for kind in dict.fromkeys(row.kind for row in exploits.rows):
-    caught = pd.Series([stage for row in exploits.rows if row.kind == kind for stage in row.stages]).value_counts()
-    text = f"{kind}s: " + ", ".join(f"{stage} {count}" for stage, count in caught.items())
-    print(*textwrap.wrap(text, 78), sep="\n    ")
+caught = pd.Series([stage for row in exploits.rows for stage in row.stages]).value_counts()
+text = "kernels: " + ", ".join(f"{stage} {count}" for stage, count in caught.items())
+print(*textwrap.wrap(text, 78), sep="\n    ")
 
 # %% [markdown]
 # ### Mutants

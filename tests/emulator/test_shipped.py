@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worklog.analysis import ship
+from tests.record import ptx as ship
 from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, device
 from worklog.errors import NvrtcMissing, WorklogError

@@ -28,6 +28,6 @@ def architecture() -> str:
 def launched(source: str, arguments: Sequence[Any], grid: Any = (1,), block: Any = (32,), shared: int = 0) -> list[Any]:
     """The arguments after a launch of a source's kernel k, arrays as NumPy's."""
     own = [cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
-    kernel = CudaKernel.by_nvrtc(Program("k.cu", source, "k"), architecture())
+    kernel = CudaKernel(Program("k.cu", source, "k"), architecture())
     kernel.launch(grid, block, tuple(own), shared_mem=shared)
     return [cupy.asnumpy(x) if isinstance(x, cupy.ndarray) else x for x in own]

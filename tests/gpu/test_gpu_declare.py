@@ -122,7 +122,7 @@ def test_its_work_goes_to_the_stream_of_another_harness(tmp_path: Path) -> None:
     import torch
 
     from worklog.gpu.cuda import stream_of
-    from worklog.peers.harnesses import declared_works
+    from worklog.peers.works import declared_works
     from worklog.runner.session import Session
 
     path = tmp_path / "sees.py"

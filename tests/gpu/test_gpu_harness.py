@@ -17,7 +17,8 @@ from tests.gpu.conftest import QUICK, Measured
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.calibration import same_against_itself
-from worklog.peers.harnesses import Work, cupti_timer
+from worklog.peers.harnesses import cupti_timer
+from worklog.peers.works import Work
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
 from worklog.runner.session import Session

@@ -55,11 +55,6 @@ class Kind:
         return words.removeprefix(str(folder)).removesuffix(self.advice)
 
 
-def coverage_of(*clocks: list[float]) -> dict[str, Any]:
-    """One work's readings at these clocks, for each process."""
-    return {"of": 512, "intervals_us": [[[16.3, 16.4, 16.5]] * len(one) for one in clocks], "sm_mhz": [*clocks]}
-
-
 EXPLOITS = {"schema": 2, "kind": "exploits", **asdict(replace(open_exploits(), rows=open_exploits().rows[-3:]))}
 KINDS = {
     "peers": Kind(DOCUMENT, open_comparison, show_comparison, "a file that `worklog peers` wrote"),
@@ -119,17 +114,6 @@ def test_what_is_no_file_is_not_read(kind: Kind, tmp_path: Path) -> None:
         ("peers", "promises wall_s 1 nvbench_s", [GONE]),
         ("peers", "promises aa", [GONE, None]),
         ("peers", "promises aa intervals_us", [[[[1, 2], [1, 2, 3]]]]),
-        (
-            "peers",
-            "promises coverage 0 intervals_us",
-            [[], [[]], [[[16.3, 16.4, 16.5]]], [[[16.3, 0.0, 16.5]] * 2] * 2],
-        ),
-        ("peers", "promises coverage 0", [coverage_of([]), coverage_of([1970.0], [1965.0, 1980.0])]),
-        (
-            "peers",
-            "promises coverage 0 sm_mhz",
-            [[[0.0, 1975.0]] * 2, [[1970.0, 1975.0]], [[1970.0], [1970.0, 1975.0]]],
-        ),
         ("exploits", "rows", [GONE, []]),
         ("exploits", "rows 1 how", [GONE, 3]),
         ("exploits", "tool", [None]),

@@ -21,8 +21,8 @@ from worklog.runner import measure
 from worklog.runner.job import ABLATION_RUNGS, ABLATION_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs import CHAPTERS, Run, in_steps, open_run, recordings, summarize
 from worklog.runs.ablation import effects
-from worklog.runs.comparison import Comparison, at_one_clock, open_comparison
-from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us
+from worklog.runs.comparison import open_comparison
+from worklog.runs.estimates import median
 from worklog.settings import PITFALLS, allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,42 +177,6 @@ def test_what_the_readme_states_about_small_sizes(h200: Run) -> None:
         one for of in shares.values() for one in of.values()
     }
     assert drawn["shared", 768].label != drawn["shared", 256].label == h200.label, "both recordings are in the label"
-
-
-@pytest.fixture(scope="module")
-def intervals() -> Comparison:
-    return open_comparison(part="intervals")
-
-
-@pytest.fixture(scope="module")
-def coverage(intervals: Comparison) -> dict[str, tuple[float, float]]:
-    return intervals.coverage()
-
-
-@pytest.mark.parametrize("pairs", ["in one process", "across processes"])
-@pytest.mark.parametrize("work", [*(f"cuBLAS at {size}" for size in (256, 1024, 2048, 4096)), "shared at 256"])
-def test_the_intervals_hold_in_95_percent_of_pairs(
-    coverage: dict[str, tuple[float, float]], work: str, pairs: str
-) -> None:
-    """Of 200 pairs in one process, or of all pairs across 25 processes: 95 to 96.5 % are expected (Student's t with 8
-    degrees of freedom for each reading, and about 16 for a difference), and 2 % are chance.
-    """
-    assert 0.93 <= coverage[work][pairs == "across processes"] <= 0.99
-
-
-def test_what_differs_between_processes_is_as_recorded(intervals: Comparison) -> None:
-    """Between readings in one process and between processes together; 25 processes know the latter to 15 %."""
-    points = {(one["work"], one["of"]): one for one in intervals.document["promises"]["coverage"]}
-    assert [point["kernels"] for point in points.values()] == [2, 1, 1, 1, 1]
-    drifts = []
-    for work, kernels in (("cuBLAS", 2), ("shared", 1)):
-        scaled = at_one_clock(points[work, 256])
-        us, halves = scaled[..., 1], np.ptp(scaled[..., [0, 2]], axis=-1) / 2
-        readings = us.var(axis=1, ddof=1).mean()
-        process = us.mean(axis=1).var(ddof=1) - readings / us.shape[1]
-        drifts.append(readings - ((halves / NORMAL) ** 2).mean())
-        assert (drifts[-1] + process) ** 0.5 == approx(process_half_us(kernels) / NORMAL, rel=0.15)
-    assert max(drifts) ** 0.5 == approx(DRIFT_SD_US, rel=0.1)
 
 
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,20 +39,42 @@ TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared
 
 
 @dataclass(frozen=True)
+class Sass:
+    """The machine code's main loop: its instructions by architecture, and the share of its multiply-adds that wait for
+    a register bank; or why there is none.
+    """
+
+    loops: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    conflicts: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    @classmethod
+    def of(cls, compiled: Sequence[Compiled]) -> Sass:
+        """Disassemble what was compiled."""
+        if not all(out.cubin for out in compiled):
+            return cls(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
+        if (tool := disassembler()) is None:
+            return cls(note=no_sass())
+        loops, conflicts = {}, {}
+        for out in compiled:
+            code = disassemble(out.cubin, tool)
+            if mix := main_loop(code, out.symbol):
+                loops[out.arch], conflicts[out.arch] = mix, bank_conflicts(code, out.symbol)
+        return cls(loops, conflicts, "" if loops else "no loop with an FFMA")
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What is known of a kernel. compiled: PTX, cubin and resources per architecture. main: the one that the counts are
     for. threads: per block, None if unknown. lines: counts by source line, empty if nothing was run. caveats: why
-    nothing was run, or where a GPU may count otherwise. sass: instructions of the main loop by architecture, or
-    sass_note: why there are none. conflicts: share of its multiply-adds that wait for a register bank.
+    nothing was run, or where a GPU may count otherwise.
     """
 
     compiled: tuple[Compiled, ...] = field(repr=False)
     main: Compiled = field(repr=False)
     threads: int | None
     label: str
-    sass: Mapping[str, Mapping[str, int]]
-    sass_note: str
-    conflicts: Mapping[str, float] = field(default_factory=dict)
+    sass: Sass
     shape: Shape | None = None
     lines: Mapping[int, Counts] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -70,29 +92,26 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        text = self.main.program.source.splitlines()
-        resources = []
+        program, resources = self.main.program, []
         for out in self.compiled:
             at_once = self.occupancy(out)
             own = {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}}
             resources.append({**own, "occupancy": None if at_once is None else asdict(at_once)})
+        text = dict(enumerate(program.source.splitlines(), 1))
         return {
-            "kernel": self.main.program.entry,
-            "file": self.main.program.name,
+            "kernel": program.entry,
+            "file": program.name,
             "threads": self.threads,
             "label": self.label,
             "resources": resources,
             "shape": None if self.shape is None else [self.shape.m, self.shape.n, self.shape.k],
             "counts": asdict(self.counts) if self.lines else None,
-            "lines": [
-                {"line": n, "text": text[n - 1] if 0 < n <= len(text) else "", **asdict(counts)}
-                for n, counts in self.lines.items()
-            ],
+            "lines": [{"line": n, "text": text.get(n, ""), **asdict(cost)} for n, cost in self.lines.items()],
             "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
-            "sass_main_loop": {arch: dict(mix) for arch, mix in self.sass.items()},
-            "sass_note": self.sass_note,
-            "sass_bank_conflicts": dict(self.conflicts),
+            "sass_main_loop": dict(self.sass.loops),
+            "sass_note": self.sass.note,
+            "sass_bank_conflicts": dict(self.sass.conflicts),
         }
 
 
@@ -127,27 +146,26 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
     main, label = next((pair for pair in built if pair[0].arch == ARCH), built[0])
-    sass, note, conflicts = _sass(compiled)
-    found = Inspection(compiled, main, threads, label, sass, note, conflicts)
+    inspected = Inspection(compiled, main, threads, label, Sass.of(compiled))
     if not kernel.grid:
-        return found
+        return inspected
     own = kernel.text is not None
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
-    found = replace(found, shape=shape)
+    inspected = replace(inspected, shape=shape)
     try:
         parsed = load(main.ptx, main.symbol, main.shared_accesses)
         if own and max(shape.m, shape.n, shape.k) <= WHOLE:
             lines, findings = _run(kernel, shape, main.arch)
-            return replace(found, lines=lines, findings=findings, caveats=caveats(parsed))
+            return replace(inspected, lines=lines, findings=findings, caveats=caveats(parsed))
         findings, confirmed = _confirmed(kernel, parsed, main.arch) if own else ((), "")
         predicted = predict(parsed, kernel, shape)
     except (UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):
             raise
-        return replace(found, caveats=(f"memory requests not counted: {error}",))
+        return replace(inspected, caveats=(f"memory requests not counted: {error}",))
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{label} · predicted from {blocks}{confirmed}"
-    return replace(found, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
+    return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
 
 
 def _confirmed(kernel: Kernel, parsed: Parsed, arch: str) -> tuple[tuple[Finding, ...], str]:
@@ -172,12 +190,12 @@ def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts],
     return device.last.lines, device.last.findings
 
 
-def save(found: Inspection, folder: Path) -> list[Path]:
+def save(inspected: Inspection, folder: Path) -> list[Path]:
     """Write PTX, and the cubin where NVRTC made it, of each architecture into a folder. Raises WorklogError."""
-    program = found.main.program
+    program = inspected.main.program
     stem = f"{Path(program.name).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', program.entry).strip('_')}"
-    contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in found.compiled}
-    contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in found.compiled if out.cubin}
+    contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in inspected.compiled}
+    contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in inspected.compiled if out.cubin}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -187,39 +205,27 @@ def save(found: Inspection, folder: Path) -> list[Path]:
     return [folder / name for name in sorted(contents)]
 
 
-def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str, Mapping[str, float]]:
-    """The main loops by architecture, or why there are none; and their bank conflicts."""
-    tool = disassembler()
-    if not all(out.cubin for out in compiled):
-        return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC", {}
-    if tool is None:
-        return {}, no_sass(), {}
-    code = {out.arch: (disassemble(out.cubin, tool), out.symbol) for out in compiled}
-    found = {arch: mix for arch, of in code.items() if (mix := main_loop(*of))}
-    return found, "" if found else "no loop with an FFMA", {arch: bank_conflicts(*code[arch]) for arch in found}
-
-
 SASS_SHOWN = 12
 _MEMORY = ("memory", "requests", "bytes", "sectors", "sectors/request", "wavefronts", "per request", "conflicts")
 
 
-def report(found: Inspection) -> str:
+def report(inspected: Inspection) -> str:
     """For a terminal."""
-    program = found.main.program
-    threads = "" if found.threads is None else f" · {found.threads} threads per block"
-    resources = Table.of("", [_resources(found, out) for out in found.compiled])
-    parts = [f"{program.name}: {program.entry}{threads}", resources.text(), _main_loops(found)]
-    if not found.lines:
-        caveats = found.caveats or ("give --grid and --block to count memory requests by line",)
-        return "\n\n".join([*parts, found.label, *caveats])
-    parts += [f"{found.label} · {found.shape} with alpha = 1, beta = 0", _mix(found.counts)]
-    parts += [_memory(found.counts).text(), *(f"note: {caveat}" for caveat in found.caveats)]
-    parts += [finding.at(program.name) for finding in found.findings]
-    return "\n\n".join([*parts, _source(found)])
+    program = inspected.main.program
+    threads = "" if inspected.threads is None else f" · {inspected.threads} threads per block"
+    resources = Table.of("", [_resources(inspected, out) for out in inspected.compiled])
+    parts = [f"{program.name}: {program.entry}{threads}", resources.text(), _main_loops(inspected)]
+    if not inspected.lines:
+        caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
+        return "\n\n".join([*parts, inspected.label, *caveats])
+    parts += [f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0", _mix(inspected.counts)]
+    parts += [_memory(inspected.counts).text(), *(f"note: {caveat}" for caveat in inspected.caveats)]
+    parts += [finding.at(program.name) for finding in inspected.findings]
+    return "\n\n".join([*parts, _source(inspected)])
 
 
-def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
-    at_once = found.occupancy(out)
+def _resources(inspected: Inspection, out: Compiled) -> dict[str, str]:
+    at_once = inspected.occupancy(out)
     return {
         "arch": out.arch,
         "registers": str(out.registers),
@@ -233,18 +239,20 @@ def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
     }
 
 
-def _main_loops(found: Inspection) -> str:
+def _main_loops(inspected: Inspection) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
-    if not found.sass:
-        return found.sass_note
-    loops = [Counter(mix) for mix in found.sass.values()]
-    shown = sorted({name: 0 for mix in loops for name in mix}, key=lambda name: -max(mix[name] for mix in loops))
+    sass = inspected.sass
+    if not sass.loops:
+        return sass.note
+    loops = [Counter(mix) for mix in sass.loops.values()]
+    names = dict.fromkeys(name for mix in loops for name in mix)
+    shown = sorted(names, key=lambda name: -max(mix[name] for mix in loops))
     rows = [[name, *(str(mix[name]) for mix in loops)] for name in shown[:SASS_SHOWN]]
     if rest := shown[SASS_SHOWN:]:
         rows.append(["others", *(str(sum(mix[name] for name in rest)) for mix in loops)])
     rows.append(["all", *(str(mix.total()) for mix in loops)])
-    rows.append(["FFMAs with a bank conflict", *(f"{100 * found.conflicts[arch]:.1f} %" for arch in found.sass)])
-    return Table("", ("main loop, SASS", *found.sass), rows).text()
+    rows.append(["FFMAs with a bank conflict", *(f"{100 * share:.1f} %" for share in sass.conflicts.values())])
+    return Table("", ("main loop, SASS", *sass.loops), rows).text()
 
 
 def _mix(counts: Counts) -> str:
@@ -253,8 +261,8 @@ def _mix(counts: Counts) -> str:
     shares = [f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix]
     fma = counts.instructions.get("fma", 0)
     shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-    each = f"; {shared / fma:.3f} shared wavefronts per warp multiply-add" if fma else ""
-    return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{each}"
+    per_fma = f"; {shared / fma:.3f} shared wavefronts per warp multiply-add" if fma else ""
+    return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{per_fma}"
 
 
 def _memory(counts: Counts) -> Table:
@@ -274,17 +282,17 @@ def _memory(counts: Counts) -> Table:
     return Table("", _MEMORY, rows)
 
 
-def _source(found: Inspection) -> str:
+def _source(inspected: Inspection) -> str:
     """The source below its header, each line with its share of the instructions and the cost of its requests."""
-    total = found.counts.all_instructions
+    total = inspected.counts.all_instructions
     rows = [
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
         f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
     ]
-    text = found.main.program.source.splitlines()
+    text = inspected.main.program.source.splitlines()
     header = next((n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0)
     for number, line in enumerate(text[header:], start=header + 1):
-        counts = found.lines.get(number)
+        counts = inspected.lines.get(number)
         cost = " " * 37 if counts is None else _line(counts, total)
         rows.append(f"{cost}  {number:>4}  {line}".rstrip())
     return "\n".join(rows)

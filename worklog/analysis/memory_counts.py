@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from worklog.errors import WorklogError
 from worklog.problem import Shape
+
+if TYPE_CHECKING:
+    from worklog.emulator import Counts
+    from worklog.kernel import Program
 
 FILE = Path(__file__).parents[1] / "kernel" / "ptx" / "traffic.json"
 WARP, SECTOR = 32, 32  # threads, bytes
@@ -39,16 +43,39 @@ class MemoryCounts:
     conflicts: int
     thread_fma: int
 
+    @classmethod
+    def of(cls, program: Program, counts: Counts) -> MemoryCounts:
+        """The emulator's counts of a launch."""
+        loads, stores = counts.global_load, counts.global_store
+        return cls(
+            sha256=program.sha256,
+            load_requests=loads.requests,
+            load_sectors=loads.sectors,
+            load_bytes=loads.bytes,
+            load_lines=loads.cache_lines,
+            store_requests=stores.requests,
+            store_sectors=stores.sectors,
+            wavefronts=counts.shared_load.wavefronts + counts.shared_store.wavefronts,
+            conflicts=counts.shared_load.conflicts + counts.shared_store.conflicts,
+            thread_fma=counts.thread_fma,
+        )
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Every count by its name."""
+        return {name: value for name, value in asdict(self).items() if name != "sha256"}
+
     def at(self, shape: Shape, counted: Shape) -> MemoryCounts:
         """The counts at another shape than the counted one, for a kernel on whole tiles at both: per block, those of
         loads and multiply-adds grow with K, and those of stores do not.
         """
-        found = {name: count * shape.flops // counted.flops for name, count in asdict(self).items() if name != "sha256"}
-        stores = {
-            name: getattr(self, name) * shape.m * shape.n // (counted.m * counted.n)
-            for name in ("store_requests", "store_sectors")
-        }
-        return replace(self, **found | stores)
+        scaled = {}
+        for name, count in self.numbers.items():
+            if name.startswith("store"):
+                scaled[name] = count * shape.m * shape.n // (counted.m * counted.n)
+            else:
+                scaled[name] = count * shape.flops // counted.flops
+        return replace(self, **scaled)
 
     @property
     def sectors_per_request(self) -> float:
@@ -89,7 +116,7 @@ class LadderCounts:
 def memory_counts() -> LadderCounts:
     """The counts in the package. Raises WorklogError if the file is missing or cannot be read."""
     try:
-        document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+        document = json.loads(FILE.read_text(encoding="utf-8"))
         rungs = {name: MemoryCounts(**counts) for name, counts in document["rungs"].items()}
         return LadderCounts(document["label"], Shape.of(document["shape"]), rungs)
     except (OSError, ValueError, KeyError, TypeError) as error:

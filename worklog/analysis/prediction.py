@@ -14,11 +14,11 @@ from html import escape
 from typing import Any
 
 from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
-from worklog.emulator import SHORTEST, STRETCH, Counts, NotPredictable, build, caveats, count_all, load, naming, predict
+from worklog.emulator import SHORTEST, STRETCH, NotPredictable, build, caveats, count_all, load, naming, predict
 from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import Gpu, device
-from worklog.kernel import LADDER, Kernel, Program
+from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Run, Table, duration, recorded_run
 
@@ -61,15 +61,24 @@ class Bound:
         return None if self.measured_ms is None else self.measured_ms / self.ms
 
     @property
+    def card(self) -> str:
+        """The GPU with its article: "an NVIDIA H200"."""
+        return f"{'an' if self.gpu.startswith('NVIDIA') else 'a'} {self.gpu}"
+
+    @property
     def label(self) -> str:
         """What must stand beside the bound."""
-        return f"{self.source}, counted for {_one(self.gpu)}; a lower bound, not a time"
+        return f"{self.source}, counted for {self.card}; a lower bound, not a time"
 
     def __str__(self) -> str:
-        found = f"at least {duration(1e3 * self.ms)} at {self.shape} on {_one(self.gpu)}, bound by {self.limit}"
-        if self.measured_ms is None:
-            return found
-        return f"{found}; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
+        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {self.card}, bound by {self.limit}"
+        if self.measured_ms is not None:
+            words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
+        return words
+
+    def beside(self, measured_us: float | None) -> Bound:
+        """The same beside a time in microseconds, if there is one."""
+        return self if measured_us is None else replace(self, measured_ms=measured_us / 1e3)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -78,13 +87,13 @@ class Bound:
 
     def row(self) -> dict[str, str]:
         """Counts per multiply-add of a warp (there are M N K / 32), the bound, the time and their factor, by column."""
-        each, counts = 2 * WARP / self.shape.flops, self.counts
+        per_fma, counts = 2 * WARP / self.shape.flops, self.counts
         return {
             "kernel": self.kernel,
             "at": str(self.shape),
-            "sectors": f"{each * (counts.load_sectors + counts.store_sectors):.3f}",
-            "L1 lines": f"{each * counts.load_lines:.3f}",
-            "wavefronts": f"{each * counts.wavefronts:.3f}",
+            "sectors": f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}",
+            "L1 lines": f"{per_fma * counts.load_lines:.3f}",
+            "wavefronts": f"{per_fma * counts.wavefronts:.3f}",
             "at least": duration(1e3 * self.ms, padded=True),
             "bound by": self.limit,
             "measured": "–" if self.measured_ms is None else duration(1e3 * self.measured_ms, padded=True),
@@ -107,7 +116,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     kernel.check(shape)
     kernel = kernel.at(shape, gpu.arch)
     if len(kernel.passes) > 1:
-        return _of_passes(kernel, [bound(one, shape, gpu) for one in kernel.passes])
+        return _of_passes(kernel, [bound(part, shape, gpu) for part in kernel.passes])
     counted = memory_counts()
     own, tile = counted.rungs.get(kernel.name), kernel.template
     if own and own.sha256 == kernel.program.sha256 and shape.m % tile["BM"] == shape.n % tile["BN"] == 0:
@@ -117,8 +126,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     with naming(kernel.program):
         parsed = load(built.ptx, built.symbol, built.shared_accesses)
         _require_alike(kernel, parsed, shape)
-        counts = summed(kernel.program, predict(parsed, kernel, shape).counts)
-        first = summed(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
+        counts = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape).counts)
+        first = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
     limits = _limits(kernel, shape, gpu, counts, first)
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]
@@ -127,34 +136,14 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
 
 def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:
     """The passes of a launch, which run one after another; A and B come from DRAM once."""
-    main, names = passes[len(kernel.before)], set.intersection(*(set(one.limits) for one in passes))
-    limits = {
-        name: each if name == DRAM else sum(one.limits[name] for one in passes)
-        for name, each in main.limits.items()
-        if name in names
-    }
-    counts = {
-        name: sum(getattr(one.counts, name) for one in passes) for name in asdict(main.counts) if name != "sha256"
-    }
-    notes = tuple(dict.fromkeys(note for one in passes for note in one.notes))
+    main = passes[len(kernel.before)]
+    limits = {}
+    for name in main.limits:
+        if all(name in part.limits for part in passes):
+            limits[name] = main.limits[name] if name == DRAM else sum(part.limits[name] for part in passes)
+    counts = {name: sum(part.counts.numbers[name] for part in passes) for name in main.counts.numbers}
+    notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
     return replace(main, limits=limits, counts=replace(main.counts, **counts), notes=notes)
-
-
-def summed(program: Program, counts: Counts) -> MemoryCounts:
-    """The emulator's counts of a launch as memory counts."""
-    loads, stores, shared = counts.global_load, counts.global_store, (counts.shared_load, counts.shared_store)
-    return MemoryCounts(
-        program.sha256,
-        loads.requests,
-        loads.sectors,
-        loads.bytes,
-        loads.cache_lines,
-        stores.requests,
-        stores.sectors,
-        sum(access.wavefronts for access in shared),
-        sum(access.conflicts for access in shared),
-        counts.thread_fma,
-    )
 
 
 def _limits(
@@ -166,9 +155,11 @@ def _limits(
 
     def busiest(name: str) -> float:
         """The count of the SM with the most: of equal blocks, a whole number; of others, the mean or block 0 alone."""
-        every = getattr(counts, name)
-        one = every / blocks if first is None else getattr(first, name)
-        return float(math.ceil(blocks / sms) * one if first is None or one * blocks == every else max(every / sms, one))
+        every = counts.numbers[name]
+        block = every / blocks if first is None else first.numbers[name]
+        if first is None or block * blocks == every:
+            return math.ceil(blocks / sms) * block
+        return max(every / sms, block)
 
     return {
         FMA: busiest("thread_fma") / (gpu.fp32_peak_tflops * 1e9 / 2 / sms),
@@ -196,25 +187,25 @@ def rung_bounds(run: Run, shape: Shape) -> dict[str, Bound]:
     """The bounds of the rungs at a shape on the run's GPU, by name, with the run's times. Rungs that do not take the
     shape are left out.
     """
-    gpu, found = Gpu.of(run.device), dict[str, Bound]()
+    gpu, bounds = Gpu.of(run.device), dict[str, Bound]()
     for rung in LADDER:
         if shape in rung.domain:
             us = next((m.us for m in run.select(rung.name, shape) if m.us is not None), None)
-            found[rung.name] = replace(bound(rung, shape, gpu), measured_ms=None if us is None else us / 1e3)
-    return found
+            bounds[rung.name] = bound(rung, shape, gpu).beside(us)
+    return bounds
 
 
 def spread(bounds: Mapping[str, Bound]) -> tuple[float, float]:
     """The smallest and the largest factor of the measured time over the bound. Raises ValueError without a time."""
-    factors = [found.factor for found in bounds.values() if found.factor is not None]
+    factors = [least.factor for least in bounds.values() if least.factor is not None]
     return min(factors), max(factors)
 
 
 def table(bounds: Iterable[Bound], times: str) -> Table:
     """One row per bound, at least one. times: the label of the times."""
-    found = list(bounds)
+    rows = list(bounds)
     counts = "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp"
-    return Table.of(f"{counts}: {found[-1].source}; times: {times}", [one.row() for one in found])
+    return Table.of(f"{counts}: {rows[-1].source}; times: {times}", [row.row() for row in rows])
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,7 +224,7 @@ class Prediction:
         """The bound with its label, how far the rungs are above theirs, and where a GPU may count otherwise."""
         if self.bound is None:
             return (f"no lower bound of the time: {self.why}",)
-        timed = [found for found in self.rungs.values() if found.factor is not None]
+        timed = [rung for rung in self.rungs.values() if rung.factor is not None]
         least, most = spread(self.rungs)
         error = f"the {len(timed)} rungs take {least:.2f} to {most:.2f} times their bounds at {timed[0].shape}"
         return f"{self.bound} ({self.bound.label})", f"{error} ({self.label})", *self.bound.notes
@@ -243,19 +234,15 @@ class Prediction:
         """The kernel below the rungs, or None without a bound."""
         if self.bound is None:
             return None
-        known = {(found.counts.sha256, found.shape) for found in self.rungs.values()}
+        known = {(rung.counts.sha256, rung.shape) for rung in self.rungs.values()}
         own = () if (self.bound.counts.sha256, self.bound.shape) in known else (self.bound,)
         return table((*self.rungs.values(), *own), self.label)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        rungs = {name: found.as_dict() for name, found in self.rungs.items()}
-        return {
-            "bound": None if self.bound is None else self.bound.as_dict(),
-            "why": self.why,
-            "rungs": rungs,
-            "label": self.label,
-        }
+        rungs = {name: rung.as_dict() for name, rung in self.rungs.items()}
+        own = None if self.bound is None else self.bound.as_dict()
+        return {"bound": own, "why": self.why, "rungs": rungs, "label": self.label}
 
     def __repr__(self) -> str:
         return "\n".join([*self.sentences, *([] if self.table is None else ["", self.table.text()])])
@@ -275,13 +262,8 @@ def predicted(
     """
     run = recorded_run()
     try:
-        found = bound(kernel, shape, gpu)
+        own = bound(kernel, shape, gpu)
     except WorklogError as error:
         return Prediction(None, {}, run.label, str(error))
-    near = min(run.shapes(), key=lambda one: abs(math.log(one.flops / found.shape.flops)))
-    timed = replace(found, measured_ms=None if measured_us is None else measured_us / 1e3)
-    return Prediction(timed, rung_bounds(run, near), run.label)
-
-
-def _one(gpu: str) -> str:
-    return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
+    near = min(run.shapes(), key=lambda recorded: abs(math.log(recorded.flops / own.shape.flops)))
+    return Prediction(own.beside(measured_us), rung_bounds(run, near), run.label)

@@ -123,9 +123,6 @@ def calibrate(harness: Harness) -> None:
 @output.command(
     output.flag("--recorded", about="Show the recorded comparison (default without a GPU)."),
     click.option(
-        "--only", type=click.Choice(["intervals"]), help="Measure or show only whether the 95 % intervals hold."
-    ),
-    click.option(
         "--bench",
         "files",
         multiple=True,
@@ -138,14 +135,12 @@ def calibrate(harness: Harness) -> None:
     *output.EXPORT,
     output.JSON,
 )
-def peers(recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None) -> None:
+def peers(recorded: bool, files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None) -> None:
     """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
     is installed. Without a GPU, the recording is shown.
     """
     if recorded and out is not None:
         raise BadSetting("--recorded shows the recorded comparison: omit --out")
-    if only is not None and files:
-        raise BadSetting("--only measures intervals of cuBLAS: omit it or --bench")
     if axes and not files:
         raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")
     path = None
@@ -153,8 +148,8 @@ def peers(recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple
         chosen = at(axes, [one for file in files for one in declared(file)]) if files else []
         device.require_gpu("omit --bench and --out to see the recorded comparison")
         with output.progress_bar() as progress:
-            path = compare.compare(out, progress, only, chosen)
-    found = open_comparison(path, only or ("benchmarks" if files else "peers"))
+            path = compare.compare(out, progress, chosen)
+    found = open_comparison(path, "benchmarks" if files else "peers")
     output.export(found.frame, title=found.label)
     output.show(found.document, compare.text(found) + ("" if path is None else f"\nsaved: {path}"))
 

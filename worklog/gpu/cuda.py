@@ -35,36 +35,25 @@ CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverEr
 
 
 class CudaKernel:
-    """An entry, loaded on the current GPU. As cuModuleLoad does, each sets its `__device__` variables to their initial
-    values.
+    """An entry, loaded on the current GPU: the code that the emulator runs and `worklog inspect` shows. As cuModuleLoad
+    does, each sets its `__device__` variables to their initial values. Raises as compile_cuda(), and NvrtcMissing where
+    the driver can't load the code.
     """
 
-    def __init__(self, program: Program, loaded: Any) -> None:
-        self.function, self.shared = loaded, program.shared
-        # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
-        self.cooperative = program.cooperative
-        self.launch = partial(loaded.kernel, enable_cooperative_groups=True) if program.cooperative else loaded
-        if self.shared:
-            loaded.max_dynamic_shared_size_bytes = self.shared
-        self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
-
-    @classmethod
-    def by_nvrtc(cls, program: Program, arch: str) -> CudaKernel:
-        """The code that the emulator runs and `worklog inspect` shows, with line numbers. Raises as compile_cuda(), and
-        NvrtcMissing where the driver can't load the code.
-        """
+    def __init__(self, program: Program, arch: str) -> None:
         if why := newer_than_the_driver():
             raise NvrtcMissing(why)
         out = compile_cuda(program, arch)
-        return cls.of_image(program, out.symbol, out.cubin)
-
-    @classmethod
-    def of_image(cls, program: Program, symbol: str, image: bytes) -> CudaKernel:
-        """The entry of a cubin, or of PTX that the driver then assembles itself."""
         with TemporaryDirectory() as folder:
             path = Path(folder, "image")
-            path.write_bytes(image)
-            return cls(program, cupy.RawModule(path=str(path)).get_function(symbol))
+            path.write_bytes(out.cubin)
+            self.function = function = cupy.RawModule(path=str(path)).get_function(out.symbol)
+        # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
+        self.cooperative, self.shared = program.cooperative, program.shared
+        self.launch = partial(function.kernel, enable_cooperative_groups=True) if program.cooperative else function
+        if self.shared:
+            function.max_dynamic_shared_size_bytes = self.shared
+        self.resources = Resources(function.num_regs, function.local_size_bytes, function.shared_size_bytes)
 
 
 class _External:
@@ -95,7 +84,7 @@ class CudaDevice:
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU. Raises CompileFailed with the source line, and NvrtcMissing."""
         with self.errors(f"loading {program.entry}"):
-            return CudaKernel.by_nvrtc(program, self.arch)
+            return CudaKernel(program, self.arch)
 
     def upload(self, host: NDArray[np.float32]) -> Any:
         """A flat device array with the elements of `host`. Raises OutOfMemory."""
@@ -274,18 +263,13 @@ class Cublas:
         # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.
         self.workspace = self._own = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
         self._kernels: dict[Shape, int] = {}
-        self.follow(device.stream)
+        self.device = device
+        self._follow()
 
-    @property
-    def version(self) -> str:
-        """Version of the library that is loaded."""
-        number = cublas.getVersion(self.handle)
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-
-    def follow(self, stream: Any) -> None:
-        """Enqueue on this stream from now on."""
-        self.stream = stream
-        self._call("SetStream_v2", ctypes.c_void_p(stream.ptr))
+    def _follow(self) -> None:
+        """Enqueue on the device's present stream from now on."""
+        self.stream = self.device.stream
+        self._call("SetStream_v2", ctypes.c_void_p(self.stream.ptr))
         self.use_workspace(self.workspace)  # which cuBLAS forgets when the stream changes
 
     def kernels(self, shape: Shape) -> int:
@@ -313,6 +297,8 @@ class Cublas:
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
+        if self.device.stream is not self.stream:
+            self._follow()
         scalars = np.array([alpha, beta], np.float32)
         m, n, k = shape.m, shape.n, shape.k
         pointers = (scalars.ctypes.data, b.data.ptr, a.data.ptr, scalars.ctypes.data + 4, c.data.ptr)

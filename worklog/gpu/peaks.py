@@ -51,13 +51,13 @@ class Peaks(dict[str, float]):
         """What can't be done in `us` microseconds: a rate above each peak, if those of tensor cores are known, and
         bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
         """
-        name, found = max(self, key=self.__getitem__), list[tuple[str, str]]()
+        name, beyond_peak = max(self, key=self.__getitem__), list[tuple[str, str]]()
         if self.card.compute_capability in TENSOR and (rate := (work.flops or 0) / us / 1e6) > self[name]:
-            found.append((f"{rate:.4g} TFLOP/s", f"the highest peak, {self[name]:.4g} (dense {name})"))
+            beyond_peak.append((f"{rate:.4g} TFLOP/s", f"the highest peak, {self[name]:.4g} (dense {name})"))
         beyond = [max(0, (moved or 0) - self.card.l2_bytes) for moved in (work.bytes_read, work.bytes_written)]
         if (gbs := sum(beyond) / us / 1e3) > self.gbs:
-            found.append((f"{gbs:.4g} GB/s beyond what L2 holds", f"the memory's peak, {self.gbs:.4g}"))
-        return [f"rate: {rate} is above {peak}: the time or the stated work is wrong" for rate, peak in found]
+            beyond_peak.append((f"{gbs:.4g} GB/s beyond what L2 holds", f"the memory's peak, {self.gbs:.4g}"))
+        return [f"rate: {rate} is above {peak}: the time or the stated work is wrong" for rate, peak in beyond_peak]
 
     def __enter__(self) -> Peaks:
         self._lock = locked_clocks()

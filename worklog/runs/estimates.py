@@ -21,7 +21,7 @@ STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183
            2.3060041352)  # fmt: skip
 SHORTEST_US = 0.01  # a shorter time counts as this in a ratio, since 0 has no logarithm
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
-# Standard deviations in microseconds, as recorded on an H100 by `worklog peers --only intervals`: with a new recording
+# Standard deviations in microseconds, as recorded on an H100 by tests/record/intervals.py: with a new recording
 # they must be found again.
 DRIFT_SD_US = 0.022  # a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
 OVERHEAD_SD_US = 0.035  # event overhead, between processes

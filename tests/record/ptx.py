@@ -1,6 +1,7 @@
-"""Write worklog/kernel/ptx: PTX for machines without NVRTC, each kernel's resources, and the ladder's memory counts.
+"""Writes worklog/kernel/ptx: PTX for machines without NVRTC, each kernel's resources, and the ladder's memory counts.
 
-Run `make ptx` (`python -m worklog.analysis.ship`) after a kernel has changed. A test compiles again and compares.
+Run `make ptx` (`python -m tests.record.ptx`), which needs no GPU, after a kernel has changed. A test compiles again and
+compares.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from worklog.analysis.memory_counts import FILE, MemoryCounts
-from worklog.analysis.prediction import summed
 from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load, predict
 from worklog.gate import after_timing, shapes
 from worklog.kernel import LADDER, Kernel, Program
@@ -53,7 +53,7 @@ def index() -> dict[str, Any]:
 def count(rung: Kernel) -> MemoryCounts:
     """A rung's memory counts at 4096."""
     out = compile_cuda(rung.program, ARCH)
-    return summed(rung.program, predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts)
+    return MemoryCounts.of(rung.program, predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts)
 
 
 def main() -> None:
