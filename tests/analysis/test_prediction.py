@@ -12,7 +12,7 @@ from tests.helpers import PLAIN, RACY, TEXTURE
 from worklog.analysis import prediction
 from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
 from worklog.emulator import load
-from worklog.gpu.device import Gpu
+from worklog.runs import Gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape

@@ -17,10 +17,10 @@ from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
 from worklog.emulator import SHORTEST, STRETCH, NotPredictable, build, caveats, count_all, load, naming, predict
 from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
-from worklog.gpu import Gpu, device
+from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, Shape
-from worklog.runs import Run, Table, duration, recorded_run
+from worklog.runs import Gpu, Run, Table, duration, recorded_run
 
 SIZE = Shape.of(4096)
 FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"
@@ -111,7 +111,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run")
     kernel.require_launch()
-    gpu = gpu or (device.gpu() if device.gpu_reason() is None else Gpu.of(recorded_run().device))
+    gpu = gpu or (device.gpu() if device.gpu_reason() is None else recorded_run().gpu)
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
     kernel = kernel.at(shape, gpu.arch)
@@ -187,7 +187,7 @@ def rung_bounds(run: Run, shape: Shape) -> dict[str, Bound]:
     """The bounds of the rungs at a shape on the run's GPU, by name, with the run's times. Rungs that do not take the
     shape are left out.
     """
-    gpu, bounds = Gpu.of(run.device), dict[str, Bound]()
+    gpu, bounds = run.gpu, dict[str, Bound]()
     for rung in LADDER:
         if shape in rung.domain:
             us = next((m.us for m in run.select(rung.name, shape) if m.us is not None), None)

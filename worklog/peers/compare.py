@@ -67,9 +67,10 @@ class OurHarness:
         wall_s = time.perf_counter() - started
         if work.settle is not None:
             work.settle()
-        interval = median(reading.counted("subject"), reading.placements("subject"))
-        hot = median(reading.hot[0]) if reading.hot else None
-        return Read(interval, reading.converged, wall_s, reading.sm_mhz, hot)
+        interval = median(reading.samples.counted(), reading.samples.placements())
+        hot_us = reading.samples.sides[0].hot_us
+        hot = median(hot_us) if hot_us else None
+        return Read(interval, reading.converged, wall_s, reading.samples.sm_mhz, hot)
 
     def rows(self, works: Sequence[Work]) -> list[Row]:
         """With the event overhead removed and with it kept: one measurement, shown in two ways; and the hot time where
@@ -135,10 +136,10 @@ def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
         "tool": tool(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "complete": False,
-        "device": gpu().as_dict(),
+        "device": asdict(gpu()),
         "software": software(),
         "harness": sampling.as_dict(),
-        "calibration": session.calibration.as_dict(),
+        "calibration": asdict(session.calibration),
         "rows": [],
         "promises": {"wall_s": []},
     }
