@@ -80,7 +80,7 @@ def trace_child(report: Path) -> None:
     def write_and_leave(code: int) -> None:
         sys.setprofile(None)
         timed = [names for names in trace.to_kernel if any(name.startswith("harness") for name in names)]
-        answer = max(trace.to_write, key=len)
+        answer = trace.to_write[-1]
         report.write_text(json.dumps({"calls": sorted(trace.calls), "timed": max(timed, key=len), "answer": answer}))
         leave(code)
 
