@@ -1,15 +1,20 @@
-"""`make stale` notices a change of what generated files are made from, and of the files."""
+"""`make stale` notices a change of what generated files are made from, and of the files; what the contributors' page
+names is there.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests import stale
+from worklog.cli.commands import COMMANDS
 
 TARGET = stale.TARGETS["seeds"]
 
@@ -45,3 +50,20 @@ def test_every_target_has_files_and_code_that_is_there() -> None:
     for name, target in stale.TARGETS.items():
         assert all(any(stale.ROOT.glob(pattern)) for pattern in (*target.data, *target.files)), name
         assert all(path.is_file() for module in target.code for path in stale.sources(module)), name
+
+
+def test_what_contributors_are_told_to_edit_and_to_run_is_there() -> None:
+    page = (stale.ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    recipes = [line for line in page.splitlines() if line.startswith("| a")]
+    assert len(recipes) == 6 and len(page.splitlines()) < 40
+    for words in re.findall(r"`(.+?)`", page):
+        if words.startswith("python -m "):
+            _, _, module, *options = words.split()
+            assert find_spec(module) is not None, words
+            assert not options or {*options[1:]} <= {*stale.TARGETS, "all"}, words
+        elif words.startswith("worklog "):
+            assert words.split()[1] in COMMANDS, words
+        elif words.startswith("make "):
+            assert re.search(rf"^{words.split()[1]}:", (stale.ROOT / "Makefile").read_text(), re.MULTILINE), words
+        elif "/" in words:
+            assert (stale.ROOT / words).exists(), words
