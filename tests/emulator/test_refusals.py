@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.corpus import forms
 from tests.emulator.helpers import HEAD, compiled, kernel, run
+from tests.record import forms
 from worklog.emulator import BadLaunch, Pointer, PtxError, TooLarge, UnsupportedInstruction, launch, load, tensor_map
 from worklog.emulator.forms import FORMS, Form
 from worklog.errors import WorklogError
@@ -87,9 +87,8 @@ def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: 
     pieces = re.findall(r"\w+|\W", form)
     for place, piece in changes:
         pieces[place % len(pieces)] = piece
-    head = forms.HEAD + forms.entry(0, "".join(pieces))
     with suppress(WorklogError):
-        launch(load(head.replace(forms.WIDE, "")), (1,), 32, [], budget=100)
+        launch(load(forms.module("".join(pieces))), (1,), 32, [], budget=100)
 
 
 BUFFER = np.zeros(8, np.float32)
