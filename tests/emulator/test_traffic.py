@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, rung_kernel
-from tests.gpu.ncu_counts import emulated, with_replays
+from tests.record.ncu_counts import emulated, with_replays
 from worklog.emulator import Counts, NotPredictable
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
