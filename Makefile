@@ -19,13 +19,13 @@ usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" 
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
 # Tests on a GPU that time nothing, and tests that check times by factors only: they can run beside each other.
-UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sgemm tensor)
+UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions passes rungs sgemm)
 LIVE := $(patsubst %,tests/gpu/test_gpu_%.py,notebooks trial)
 
-.PHONY: help article test gpu live untimed lab check notebooks ptx clean again
+.PHONY: help article test gpu live untimed lab check stale notebooks ptx setup-browser clean again
 
 help: ## print this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 article: $(USER_STAMP) ## measure (or, without a GPU, take the recording), draw every figure, print the table
 	@$(PY) -m worklog article $(ARGS)
@@ -35,7 +35,6 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 
 # A GPU's tests would want it for themselves, so where there is one, tests run one after the other.
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
-	@$(ensure_chromium)
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
 gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
@@ -51,11 +50,17 @@ check: $(DEV_STAMP) ## check style, formatting, types and which room imports whi
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
 
+stale: $(DEV_STAMP) ## list the generated files that must be made again, and the command for each
+	@$(PY) -m tests.stale
+
 notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its outputs
 	WORKLOG_SOURCE=recorded $(PY) -m tests.record.notebooks
 
 ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
 	$(PY) -m tests.record.ptx
+
+setup-browser: $(DEV_STAMP) ## install a Chromium for tests/browser/, which are skipped without one
+	@$(ensure_chromium)
 
 clean: ## remove .venv, caches and build output; figures/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -104,20 +109,16 @@ case $$extra in ""|none) extra= ;; cuda12|cuda13) ;; \
 esac
 endef
 
-# tests/browser/ takes the Chromium on the path or playwright's own. Where there is none and this is root's container,
-# Debian's is installed; where that cannot be (Ubuntu's apt has none), these tests are skipped. CHROMIUM=none leaves it.
+# tests/browser/ takes the Chromium on the path or playwright's own.
 define ensure_chromium
 own='from playwright.sync_api import sync_playwright as p; d = p().start(); print(d.chromium.executable_path); d.stop()'; \
-log=$(VENV)/chromium.log; \
-for name in $${CHROMIUM:-chromium chromium-browser google-chrome} "$$($(PY) -c "$$own" 2>/dev/null || true)"; do \
-    if command -v "$$name" >/dev/null; then found=$$name; break; fi; \
-done; \
-if [ -z "$${found:-}" ] && [ "$${CHROMIUM:-}" != none ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-    echo "Installing Debian's chromium for the tests in a browser: a minute"; \
-    { timeout 120 apt-get update -qq || true; \
-      DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends chromium; \
-    } >"$$log" 2>&1 </dev/null || echo "make: no chromium could be installed ($$log says why):" \
-        "the tests in a browser are skipped" >&2; \
+if ! command -v chromium chromium-browser google-chrome "$$($(PY) -c "$$own")" >/dev/null; then \
+    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+        apt-get update -qq; \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null </dev/null; \
+    else \
+        $(PY) -m playwright install chromium; \
+    fi; \
 fi
 endef
 

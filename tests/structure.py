@@ -1,27 +1,45 @@
-"""Counts of lines, names, layers, imports and avoided words, from the sources: `python -m tests.structure`."""
+"""Counts of lines, names, steps, imports and words, from the sources: `python -m tests.structure` (10 s, no GPU).
+
+Lines are those of all files of a kind, blank ones and comments too. `worklog/emulator/` counts only where its name is
+in the row. Imports are pairs of modules. A circle is a set of files of one room, each of which reaches the others by
+imports; what only a type checker imports counts there, and not in the other rows.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
 from grimp import build_graph
 
-ROOT = Path(__file__).parents[1]
+from tests.steps import ROOT, way
+
+PRODUCT = ("py", "c", "h", "js", "css", "html")
 AVOIDED = re.compile(r"\btold\b|\bwhoever\b|let loose|\blies\b", re.IGNORECASE)
+EMPTY_NAMES = ("one", "its", "each", "found")
+KERNEL = """\
+__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {}
+"""
 
 
-def sources(folder: str, suffix: str = ".py") -> list[Path]:
-    """Source files below a folder of the repository."""
-    return sorted(path for path in (ROOT / folder).rglob(f"*{suffix}") if "__pycache__" not in path.parts)
+def sources(folder: str, *suffixes: str) -> list[Path]:
+    """Files below a folder of the repository with one of these suffixes."""
+    return sorted(
+        path
+        for suffix in suffixes
+        for path in (ROOT / folder).rglob(f"*.{suffix}")
+        if not {"__pycache__", "_kernels", "_notebooks"} & {*path.parts}
+    )
 
 
-def lines(folder: str) -> int:
-    """Lines of Python below a folder."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources(folder))
+def lines(folder: str, *suffixes: str) -> int:
+    """Lines of these files."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources(folder, *suffixes))
 
 
 def names() -> list[str]:
@@ -34,46 +52,87 @@ def room(module: str) -> str:
     return [*module.split("."), "__init__"][1]
 
 
-def imports() -> set[tuple[str, str]]:
-    """Pairs of modules (importing, imported) at run time; what only a type checker imports does not count."""
-    graph = build_graph("worklog", exclude_type_checking_imports=True, cache_dir=None)
+def imports(with_types: bool = False) -> set[tuple[str, str]]:
+    """Pairs of modules (importing, imported). with_types: also what only a type checker imports."""
+    graph = build_graph("worklog", exclude_type_checking_imports=not with_types, cache_dir=None)
     return {(module, target) for module in graph.modules for target in graph.find_modules_directly_imported_by(module)}
 
 
-def opened_by_run() -> list[str]:
-    """Our files that `worklog run RUNG` opens: in the command's process and in the child that measures."""
+def circles(pairs: set[tuple[str, str]]) -> list[set[str]]:
+    """Sets of modules of one room that reach each other by imports."""
+    targets: dict[str, set[str]] = {}
+    for module, target in pairs:
+        if room(module) == room(target):
+            targets.setdefault(module, set()).add(target)
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for target in targets.get(todo.pop(), set()) - seen:
+                seen.add(target)
+                todo.append(target)
+        return seen
+
+    reach = {module: reached(module) for module in targets}
+    mutual = {frozenset(other for other in reach[module] if module in reach.get(other, ())) for module in reach}
+    return [set(modules) for modules in mutual if modules]
+
+
+def imported_by_check() -> list[str]:
+    """Our modules that `worklog check mine.cu --emulate` imports; where the kernel's process has its own, those too."""
     code = """
 import sys
-import worklog.cli.commands, worklog.cli.run, worklog.cli.selection
-import worklog.runner.job, worklog.runner.measure, worklog.runner.session
-print(*sorted(name for name in sys.modules if name.partition(".")[0] == "worklog" and sys.modules[name].__file__))
+from worklog.cli.commands import main
+main(["check", sys.argv[1], "--emulate"], standalone_mode=False)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    with tempfile.TemporaryDirectory() as folder:
+        kernel = Path(folder, "mine.cu")
+        kernel.write_text(KERNEL)
+        command = (sys.executable, "-X", "importtime", "-c", code, str(kernel))
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    imported = re.findall(r"^import time:.*\| +(worklog(?:\.\w+)*)$", done.stderr, re.MULTILINE)
+    assert "worklog.emulator" in imported, done.stderr[-2000:]
+    return sorted({*imported})
+
+
+def bindings(name: tuple[str, ...]) -> int:
+    """How often a variable or a parameter of such a name is bound in `worklog/`."""
+    nodes = [
+        node for path in sources("worklog", "py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    variables = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    parameters = [node.arg for node in nodes if isinstance(node, ast.arg)]
+    return sum(bound in name for bound in (*variables, *parameters))
 
 
 def table() -> list[tuple[str, int]]:
     """What is counted, in the order of the project's goals."""
-    layers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    arrows = imports()
-    words = sum(
-        AVOIDED.search(line) is not None
-        for path in sources("worklog")
-        for line in path.read_text(encoding="utf-8").splitlines()
-    )
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    pairs = imports()
+    emulator = lines("worklog/emulator", *PRODUCT)
+    in_rooms = [modules for modules in circles(imports(with_types=True)) if room(min(modules)) != "emulator"]
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in sources("worklog", "py")]
+    steps, files = way()
     return [
-        ("product lines (Python)", lines("worklog")),
-        ("test lines (Python)", lines("tests")),
+        ("product lines without emulator", lines("worklog", *PRODUCT) - emulator),
+        ("product lines with emulator", lines("worklog", *PRODUCT)),
+        ("test lines (Python)", lines("tests", "py")),
+        ("steps of one live measurement", len(steps)),
+        ("files of one live measurement", len(files)),
+        ("modules that check --emulate takes", len(imported_by_check())),
+        ("files in import circles", sum(map(len, in_rooms))),
+        ("import circles", len(in_rooms)),
+        ("imports between rooms", sum(room(module) != room(target) for module, target in pairs)),
+        ("imports between modules", len(pairs)),
         ("names in worklog/", len(names())),
-        ("import layers", len(layers[0]["layers"])),
-        ("imports between modules", len(arrows)),
-        ("imports between rooms", len({(a, b) for a, b in arrows if room(a) != room(b)})),
-        ("longest file", max(len(path.read_text(encoding="utf-8").splitlines()) for path in sources("worklog"))),
-        ("files that `worklog run` opens", len(opened_by_run())),
-        ("lines with avoided words", words),
+        ("import layers", len(contracts["contracts"][0]["layers"])),
+        ("bound to one, its, each, found", bindings(EMPTY_NAMES)),
+        ("longest file (Python)", max(map(len, texts))),
+        ("lines with avoided words", sum(AVOIDED.search(line) is not None for text in texts for line in text)),
     ]
 
 
 if __name__ == "__main__":
     for what, count in table():
-        print(f"{what:32}{count:8,}")
+        print(f"{what:36}{count:8,}")

@@ -372,7 +372,7 @@ print(*textwrap.wrap(text, 78), sep="\n    ")
 # %% [markdown]
 # ### Mutants
 #
-# A collection holds only the mistakes that somebody thought of. `python -m tests.mutants`, in a checkout of this
+# A collection holds only the mistakes that somebody thought of. `python -m tests.record.mutants`, in a checkout of this
 # project, makes mistakes at random: it edits one place of a right kernel, such as an operator, an index, a bound or a
 # barrier, and puts the mutant through the gate on the emulator. `finding` is a race, an access out of bounds or another
 # mistake that the emulator reports. A mutant that survives shows a hole in the gate, unless its results are the

@@ -12,10 +12,10 @@ from tests.helpers import PLAIN, RACY, TEXTURE
 from worklog.analysis import prediction
 from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
 from worklog.emulator import load
-from worklog.runs import Gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
+from worklog.runs import Gpu
 from worklog.runs.run import Run, recorded_run
 
 WORST, WORST_OF_LARGE, LARGE = 3.1, 1.85, 2048  # time over bound; from LARGE on, each SM has several blocks

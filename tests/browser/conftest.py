@@ -30,8 +30,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
-    f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own (Debian, Ubuntu: "
-    "apt-get install chromium; else: playwright install chromium)"
+    f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
 )
 QUIET = (
     "--no-sandbox",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,17 @@ from worklog.emulator import Result, launch
 from worklog.emulator.launch import load_variables
 
 
+class Crc(NamedTuple):
+    """Of right numbers: how many, and the CRC-32 of their bytes."""
+
+    count: int
+    crc: int
+
+
 @dataclass(frozen=True)
 class Launch:
-    """wanted: what the last arguments begin with afterwards; None: anything. kinds: of the findings, all of which are
-    warnings. counts: the result's, by name. options: of `launch`.
+    """wanted: what the last arguments begin with afterwards, or its Crc; None: anything. kinds: of the findings, all of
+    which are warnings. counts: the result's, by name. options: of `launch`.
     """
 
     arguments: Sequence[Any]
@@ -33,10 +41,13 @@ class Launch:
 
     def check(self, arguments: Sequence[Any]) -> None:
         """Compare the arguments of a launch with what is wanted."""
-        for found, right in zip(arguments[len(arguments) - len(self.wanted) :], self.wanted, strict=True):
-            if right is not None:
-                right = np.ravel(right)
-                np.testing.assert_array_equal(np.ravel(found)[: right.size], right)
+        outputs = map(np.ravel, arguments[len(arguments) - len(self.wanted) :])
+        for output, right in zip(outputs, self.wanted, strict=True):
+            if isinstance(right, Crc):
+                written = output[: right.count] + output.dtype.type(0)  # no -0
+                assert zlib.crc32(written.tobytes()) == right.crc, written
+            elif right is not None:
+                np.testing.assert_array_equal(output[: np.size(right)], np.ravel(right))
 
 
 # Races are found in another way in a kernel with mbarriers.
@@ -74,104 +85,31 @@ def bugs(source: str) -> list[str]:
     return re.findall(r"\w+", listed[1]) if listed else []
 
 
-def warps(values: np.ndarray) -> np.ndarray:
-    return np.reshape(values, (-1, 32))
-
-
-def bit_sums(bits: np.ndarray, size: int) -> np.ndarray:
-    """For each lane, its tile's lanes that have a bit, as a mask of the warp."""
-    return (bits << np.arange(bits.size) % 32).reshape(-1, size).sum(axis=1).repeat(size)
-
-
 zeros, words, floats = (partial(np.zeros, dtype=type_) for type_ in (np.int32, np.uint32, np.float32))
 RNG = np.random.default_rng(1)
 T32, T64, T128, T2560 = (np.arange(n) for n in (32, 64, 128, 64 * 40))
 V64, V128 = RNG.integers(0, 9, 64, np.int32), RNG.integers(0, 9, 128, np.int32)
 
 
-# Threads that wait for each other: what kernels/converging and kernels/barriers do with V64 and V128.
-
-
-def turns(left: int) -> int:
-    """Of a lane in any_loop.cu."""
-    count = 0
-    while left > 0:
-        left, count = left - (2 if left % 3 == 0 else 1), count + 1
-    return count
-
-
-def served() -> np.ndarray:
-    busy = (warps(V64) > 0).sum(axis=1)
-    return (busy * (busy + 1) // 2).repeat(32)
-
-
-def switched() -> np.ndarray:
-    rest = V64 % 5
-    return warps(np.select([rest == 2, rest == 3], [7, 2 * V64], V64)).sum(axis=1).repeat(32)
-
-
-def swapped() -> np.ndarray:
-    rows = warps(V64)
-    return np.hstack([3 * rows[:, 16:], -(rows[:, :16] + 1)])
-
-
-def loops() -> np.ndarray:
-    v, own, total = V64.copy(), np.zeros(64, np.int64), np.zeros(64, np.int64)
-    for number in range(3):
-        own += [sum(i for i in range(n + number) if not (i ^ t) & 1) for t, n in enumerate(v)]
-        total += own[np.where(T64 % 32 < 31, T64 + 1, T64)]
-        v = v[T64 ^ 5]
-    return total
-
-
+# What kernels/converging write, and kernels/barriers with the findings there.
 CONVERGING = {
-    "any_loop": warps([turns(v) for v in V64]).max(axis=1).repeat(32),
-    "ballot_loop": served(),
-    "redux_after_switch": switched(),
-    "shuffle_in_two_branches": swapped(),
-    "loop_trips": loops(),
+    "any_loop": Crc(64, 0xBEDCDF87),
+    "ballot_loop": Crc(64, 0x2886D256),
+    "redux_after_switch": Crc(64, 0x6C0A848C),
+    "shuffle_in_two_branches": Crc(64, 0x06981E11),
+    "loop_trips": Crc(64, 0xDE30F24A),
     "locks_between_warps": np.full(64, V64[::32].sum() + 80),
     "turns_of_warps": V64 + 1,
     "flags_between_warps": np.concatenate([2 * V64[31::-1], V64[:32]]),
     "reserved_memory": 3 * V64[::-1] + 3,
 }
-
-
-def buffers() -> np.ndarray:
-    out = np.zeros(128, np.int64)
-    tiles = [V128[:64], *(V128[64:] + i for i in range(4))]
-    for i in range(4):
-        out[:64] = (out[:64] + tiles[i][::-1]) * 3
-        out[64:] -= tiles[i + 1][::-1]
-    return out
-
-
-def consumed() -> np.ndarray:
-    """Of six stages, each weighs twice the one after it."""
-    weight = sum((i + 1) * 2 ** (5 - i) for i in range(6))
-    return np.concatenate([0 * V128[:64], weight * V128[63::-1]])
-
-
-def paired() -> np.ndarray:
-    pairs = V128.reshape(2, 64)
-    once = pairs + pairs[:, ::-1]
-    return np.concatenate([once[0], once[1] + once[1][::-1]])
-
-
-def reduced() -> np.ndarray:
-    most = V128[:64] > 4
-    half = most.sum() + 100 * most.all() + 10000 * (32 + (T128[64:] % 3 == 0).sum())
-    both = (V128 > 3).sum() + 1000 * (V128 < 9).all() + 2000 * (V128 == 8).any()
-    return np.concatenate([np.full(128, both), np.full(64, half), np.full(64, -(half // 10000))])
-
-
 BARRIERS = {
-    "two_in_branches": (buffers(), ["barrier-by-warp"]),
-    "producers_and_consumers": (consumed(), []),
-    "pairs_of_warps": (paired(), []),
-    "reductions": (reduced(), ["barrier-by-warp"]),
+    "two_in_branches": (Crc(128, 0xFD3B2693), ["barrier-by-warp"]),
+    "producers_and_consumers": (Crc(128, 0x7BEE141C), []),
+    "pairs_of_warps": (Crc(128, 0xE7809B16), []),
+    "reductions": (Crc(256, 0xFAA2D314), ["barrier-by-warp"]),
     "lanes_apart": (np.where(T128 % 3 == 0, V128[::-1], -V128[::-1]), []),
-    "half_warps": (V128.reshape(8, 16).sum(axis=1)[np.arange(8) ^ 1].repeat(16), []),
+    "half_warps": (Crc(128, 0x59FC6451), []),
     "guarded": (np.concatenate([V128[63::-1], np.full(64, 5)]), []),
 }
 # What becomes of c, d and flag, five blocks of 64 threads.
@@ -221,6 +159,11 @@ def uniform() -> Launch:
     )
 
 
+def tiles_of_warps(size: int, crc: int) -> Launch:
+    """Ballots, flags, sums, minima, matches, and sums by shuffles."""
+    return Launch([RNG.integers(0, 100, 64, np.int32), size, words(448)], [Crc(448, crc)], 64)
+
+
 def mma_f16() -> Launch:
     a, b = (integers(RNG, 16, columns).astype(np.float16) for columns in (16, 8))
     return Launch([a, b, np.zeros(256, np.float16)], [[(a @ b).ravel(), (a @ b).T.ravel()]])
@@ -229,90 +172,17 @@ def mma_f16() -> Launch:
 def wmma() -> Launch:
     """The counts are those of an ldmatrix; the other loads are from global memory, or from generic addresses."""
     a, b = integers(RNG, 16, 24).astype(np.float16), integers(RNG, 16, 16).astype(np.float16)
-    old, x, y, own = integers(RNG, 5, 256), integers(RNG, 128), integers(RNG, 128), a[:, :16].astype(np.float32)
-    halves = np.stack([own @ b.T, (own.T @ b).T, own @ b]).reshape(3, 256)
-    singles = [x.reshape(16, 8) @ y.reshape(8, 16), x.reshape(8, 16).T @ y.reshape(16, 8).T]
+    old, x, y = integers(RNG, 5, 256), integers(RNG, 128), integers(RNG, 128)
     counts = {"shared_load.requests": 1, "shared_load.wavefronts": 4}
-    wanted = [[*(halves + old[:3]), *(one.ravel() for one in singles)], halves, None, None]
+    wanted = [Crc(1280, 0x5B5D7B2C), Crc(768, 0x5FE73BBF), None, None]
     return Launch([a, b, old, np.zeros(3 * 256, np.float16), x, y], wanted, counts=counts)
 
 
 def wmma_types() -> Launch:
     a, b = RNG.integers(0, 4, 2048).astype(np.float16).view(np.uint8), RNG.integers(0, 256, 4096, np.uint8)
     halves = RNG.integers(-4, 4, 3200).astype(np.float16)
-    return Launch([a, b, RNG.integers(-99, 99, 5632, np.int32), RNG.uniform(-1, 1, 256), halves])
-
-
-def tiles_of_warps(size: int) -> Launch:
-    """Ballots, flags, sums, minima, matches, and sums by shuffles."""
-    values = RNG.integers(0, 100, 64, np.int32)
-    tiles, rests = values.reshape(-1, size), values % 3
-    total, large = tiles.sum(axis=1), tiles > 50
-    flags = (tiles > 90).any(axis=1) + 2 * (tiles > 9).all(axis=1) + 4 * (large.all(axis=1) | ~large.any(axis=1))
-    by_tile = [flags, total, tiles.min(axis=1)]
-    match = np.choose(rests, [bit_sums(rests == rest, size) for rest in range(3)])
-    wanted = [bit_sums(values & 1, size), *(x.repeat(size) for x in by_tile), match, *[total.repeat(size)] * 2]
-    return Launch([values, size, words(448)], [wanted], 64)
-
-
-def disjoint_masks() -> Launch:
-    group = np.where(T32 % 2, 0, np.where(T32 < 20, 1, 2))
-    mine = [T32[group == one] for one in group]
-    ballots, greatest = [sum(1 << k for k in lanes if k % 3 == 0) for lanes in mine], [max(x * 7 % 32) for x in mine]
-    return Launch([words(96)], [[ballots, greatest, np.where(T32 % 2, 0xAAAAAAAA, 16)]])
-
-
-def shuffles() -> Launch:
-    values = T64.astype(np.int32) ** 2
-    sums, parts = warps(values).sum(axis=1).repeat(32), values.reshape(8, 8)
-    shifted = np.hstack([parts[:, 3:], parts[:, 5:]])
-    return Launch([values, zeros(256)], [[sums, sums, warps(values).cumsum(axis=1).ravel(), shifted.ravel()]], 64)
-
-
-def match() -> Launch:
-    """The other two are 0xffffffff + 1, and nothing."""
-    values = T32.astype(np.int32) ** 2
-    same = [sum(1 << k for k in range(32) if values[k] % 5 == rest) for rest in values % 5]
-    return Launch([values, words(128)], [[same, [0] * 32, [0] * 32, [0] * 7 + [701] + [700] * 24]])
-
-
-def memories() -> Launch:
-    values = T32.astype(np.int32) * 3
-    dynamic = (values + (values & 7) ** 2)[::-1]
-    wanted = dynamic * np.array([1, 10, 100, 1000])[T32 & 3] + np.array([7, -7])[T32 & 1] + 1
-    return Launch([values, zeros(32)], [wanted], options={"shared_bytes": 128})
-
-
-def collatz(n: int) -> int:
-    """Steps of diverged.cu."""
-    count = 0
-    while n != 1:
-        n, count = (3 * n + 1 if n % 2 else n // 2), count + 1
-    return count
-
-
-def batches() -> Launch:
-    b, t = np.indices((5, 64))
-    return Launch([zeros(5 * 64)], [(b + 1) * (63 - t) + b * (b + 1) // 2], 64, (5,))
-
-
-def bulk_copies() -> Launch:
-    values, sums = np.arange(100, 356, dtype=np.uint32), 2 * 100 + 63
-    wanted = [*values[:252], *values[:4], *[sums] * 64, *T64, *T64, *[0] * 64, *[1] * 128]
-    return Launch([values, words(640)], [wanted], 64)
-
-
-def three_dimensions() -> Launch:
-    b, z, y, x = np.indices((24, 2, 3, 5))
-    return Launch([zeros(24 * 30)], [1000 * b + 100 * z + 10 * y + x], (5, 3, 2), (2, 3, 4))
-
-
-def in_order(way: int) -> Launch:
-    """More blocks than usually run together."""
-    expected = 0
-    for block in reversed(range(34)):
-        expected = (expected * 3 + block) % 2**32
-    return Launch([way, zeros(1), words(256)], [[34], [expected] * 256], 256, (34,), options={"count": False})
+    out = [RNG.integers(-99, 99, 5632, np.int32), RNG.uniform(-1, 1, 256), halves]
+    return Launch([a, b, *out], [Crc(5632, 0xA8B8C53F), Crc(256, 0x3E63ADB3), Crc(3200, 0x25B86AE1)])
 
 
 SQUARES, FLOATS = T2560.astype(np.int32) ** 2, np.arange(33, dtype=np.float32)
@@ -325,8 +195,17 @@ KERNELS: dict[str, Launch] = {
     },
     **{f"hand_over/{n}": Launch([zeros(1280) for _ in "cdf"], out, 64, (5,)) for n, out in HAND_OVERS.items()},
     **{f"right/{path.stem}": right(path.stem) for path in sorted(Path(__file__).parent.glob("kernels/right/*.cu"))},
-    **{f"tiles_of_warps {size}": tiles_of_warps(size) for size in (2, 4, 8, 16, 32)},
-    **{f"blocks_in_order {way}": in_order(way) for way in range(5)},
+    "tiles_of_warps 2": tiles_of_warps(2, 0xBC99DC58),
+    "tiles_of_warps 4": tiles_of_warps(4, 0x5817F45F),
+    "tiles_of_warps 8": tiles_of_warps(8, 0x9D8B9CCE),
+    "tiles_of_warps 16": tiles_of_warps(16, 0x6EDBD504),
+    "tiles_of_warps 32": tiles_of_warps(32, 0x2A1C57F9),
+    **{  # more blocks than usually run together
+        f"blocks_in_order {way}": Launch(
+            [way, zeros(1), words(256)], [[34], Crc(256, 0x3F3153B4)], 256, (34,), options={"count": False}
+        )
+        for way in range(5)
+    },
     "copies": gemm(
         *(64, 32, 96, (1, 2), 128),
         counts={"shared_store.requests": 0, **{f"global_load.{what}": count for what, count in COPIED.items()}},
@@ -339,8 +218,8 @@ KERNELS: dict[str, Launch] = {
     "wmma": wmma(),
     "wmma_types": wmma_types(),
     "mbarriers": Launch([words(288)], [np.repeat([2, 1, 1, 0, 1, 0, 1, 0, 1], 32)]),
-    "bulk_copies": bulk_copies(),
-    "disjoint_masks": disjoint_masks(),
+    "bulk_copies": Launch([np.arange(100, 356, dtype=np.uint32), words(640)], [Crc(640, 0x9D481337)], 64),
+    "disjoint_masks": Launch([words(96)], [Crc(96, 0x5472A554)]),
     "partial_warp": Launch([FLOATS[1:], floats(32)], [[sum(range(1, 21))]]),
     "exited_lanes": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], kinds=["exited-in-mask"]),
     "exited_lanes absent": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], 20, kinds=["exited-in-mask"]),
@@ -358,8 +237,8 @@ KERNELS: dict[str, Launch] = {
     "locks 1": Launch([1, zeros(1), zeros(1), zeros(1)], [[48], [48]], 24, (2,)),
     "locks 0": Launch([0, zeros(1), zeros(1), zeros(1)], [[0], [24]], 24, (2,)),
     "attempts": Launch([100, words(32)], [[100] * 32], kinds=["no-time"]),
-    "shuffles": shuffles(),
-    "match": match(),
+    "shuffles": Launch([T64.astype(np.int32) ** 2, zeros(256)], [Crc(256, 0xDC7DAD9F)], 64),
+    "match": Launch([T32.astype(np.int32) ** 2, words(128)], [Crc(128, 0x62EF6B60)]),
     "cache_hints": Launch([FLOATS, floats(32)], [FLOATS[:-1] + FLOATS[1:]]),
     "atomics": Launch(
         [zeros(128), floats(1), zeros(1), zeros(1), floats(6)],
@@ -375,15 +254,15 @@ KERNELS: dict[str, Launch] = {
         grid=(2,),
         counts={"atomic.bytes": 2 * 32 * 16},
     ),
-    "memories": memories(),
+    "memories": Launch([T32.astype(np.int32) * 3, zeros(32)], [Crc(32, 0x11E7F168)], options={"shared_bytes": 128}),
     **{
         f"generic_pointers {which}": Launch([np.full(32, 10, np.float32), which, floats(33)], [[0] + [10] * 32])
         for which in (0, 2)
     },
     # Each thread does its own number of steps, with branches inside.
-    "diverged": Launch([150, words(150)], [[*map(collatz, range(1, 151))]], 40, (4,)),
-    "three_dimensions": three_dimensions(),
-    "batches": batches(),
+    "diverged": Launch([150, words(150)], [Crc(150, 0x598FC35B)], 40, (4,)),
+    "three_dimensions": Launch([zeros(24 * 30)], [Crc(720, 0xDF2E4C4F)], (5, 3, 2), (2, 3, 4)),
+    "batches": Launch([zeros(5 * 64)], [Crc(320, 0x5E34150A)], 64, (5,)),
     "backwards": Launch([FLOATS.repeat(2)[:64]], [FLOATS.repeat(2)[63::-1]], 64),
     "variables": Launch(
         [int.from_bytes((T32.astype(np.int32) ** 2).tobytes(), "little"), 0, floats(36)],

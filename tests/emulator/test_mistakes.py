@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, edited, gemm, smallest
+from tests.emulator.helpers import compiled, cuda, gemm, smallest
 from tests.emulator.launches import bugs, launched
 from worklog.emulator import BudgetExceeded, Finding
 from worklog.kernel.ladder import rung
@@ -122,29 +121,7 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     ("mma_f16", ("#define A_LINE 24", "#define A_LINE 20"), "misaligned: .*not a multiple of 16"),
     ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), "misaligned: .*multiples of 32 and 16 are needed"),
 ]  # fmt: skip
-# The same for rungs, launched with a few tiles, or with a shape that is not a multiple of a tile.
-RUNGS: list[tuple[Any, ...]] = [
-    (
-        *("autotuned", ("store(buffer ^ 1)", "store(buffer)"), None),
-        *(r"shared-race: .*\[a_col \+ 0\]\[a_row \+ r\] = a\.x;", r"shared-race: .*&a_k\[i \* ROWS\]"),
-    ),
-    ("naive", ("row >= M", "row > M"), (63, 64, 8), r"global-out-of-bounds: .*acc \+= A\["),
-    ("naive", ("k < K", "k <= K"), (64, 64, 8), r"global-out-of-bounds: .*acc \+= A\["),
-    ("coalesced", ("[(size_t)row * N", "[(size_t)row * M"), (64, 32, 8), r"global-out-of-bounds: .*\*c = beta"),
-    ("tiles_2d", ("(k0 + b_row + r) * N", "(k0 + b_row + r + 1) * N"), None, r"global-out-of-bounds: .*= B\["),
-    ("shared", ("As[row][k]", "As[row + 1][k]"), None, r"shared-out-of-bounds: .*acc \+= As\[row \+ 1\]\[k\]"),
-    ("autotuned", ("&As[buffer][k][row]", "&As[buffer + 1][k][row]"), None, r"shared-out-of-bounds: .*&a_k\[i \*"),
-    ("vectorized", ("K + k0 + a_col]", "K + k0 + a_col + 1]"), None, "misaligned: .*const float4 a ="),
-    (
-        *("vectorized", ("Bs[BK][BN];", "Bs[BK][BN + 1];"), None),
-        *(r"misaligned: .*\*\(float4\*\)&Bs\[b_row \+ r\]\[b_col\] =", r"misaligned: .*= \*\(const float4\*\)&Bs\[k\]"),
-    ),
-    (
-        *("shared", ("    Bs[row][col] = B[", "    if (row != 5) Bs[row][col] = B["), None),
-        r"uninitialised-shared: .*acc \+= As\[row\]\[k\] \* Bs\[k\]\[col\];",
-    ),
-]
-HAND_OVERS = "shared", "vectorized", "double_buffered", "pipelined"  # floats, quads, two tiles, two k
+HAND_OVERS = "shared", "double_buffered", "pipelined"  # floats, two tiles, two k
 BARRIERS = [(name, number) for name in HAND_OVERS for number in range(rung(name).source.count(SYNC))]
 DEADLOCKS = [
     ("warp_specialised", "EMPTY_PARITY_INVERTED", "phase 0 of the mbarrier at shared byte 16416 lacks 4 of 4 arrivals"),
@@ -173,19 +150,6 @@ def test_a_mistake_is_found_at_its_lines(name: str, change: str | tuple[str, str
         assert result.ok == (change == "NO_FENCE")  # a warning
         for line in (line for finding in ours for line in lines_of(finding, source)):
             assert re.search(CONCERNED.get(name, ""), line), every
-
-
-@pytest.mark.parametrize("row", RUNGS, ids=lambda row: f"{row[0]}: {row[1][1]}")
-def test_a_mistake_in_a_rung_is_found_at_its_lines(row: tuple[Any, ...]) -> None:
-    name, change, shape, *patterns = row
-    record, (source, _) = rung(name), edited(rung(name).source, *change)
-    kernel = compiled(source, record.entry)
-    findings = gemm(record, kernel, shape or smallest(record, 3), source=source, count=False)[2].findings
-    every = [described(finding, source) for finding in findings]
-    assert all(any(re.search(says, text) for text in every) for says in patterns), every
-    for finding in findings:
-        assert finding.text == source.splitlines()[finding.line - 1].strip()
-        assert 0 <= finding.threads[0] < record.thread_count and finding.count >= 1
 
 
 @pytest.mark.parametrize(("name", "number"), BARRIERS)

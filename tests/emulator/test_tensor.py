@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
 from tests.emulator.evaluate import evaluate
 from tests.emulator.helpers import compiled
-from tests.emulator.launches import KERNELS, launched
-from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma
+from tests.emulator.launches import launched
+from tests.emulator.tensor import BITS, CRCS, MMAS, TENSOR, WGMMAS, Launch, Mma, Wgmma, results_of
 from worklog.emulator import UnsupportedInstruction
 
 
-def kinds(case: Mma) -> list[str]:
-    """Of random operands: integers have one."""
-    return [*KINDS] if case.types[2] != "s32" else ["any"]
+def crc(case: Mma | Wgmma, kind: str) -> str:
+    got = [results_of(launch, evaluate)[0] for launch in case.launches(kind)]
+    return f"{zlib.crc32(np.concatenate(got).astype('<u8').tobytes()):08x}"
 
 
-@pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in MMAS for kind in kinds(case)], ids=str)
-def test_each_element_is_its_sum_by_the_rule(case: Mma, kind: str) -> None:
-    a, b, c = case.operands(np.random.default_rng(0), kind)
-    rows = slice(0, None, 1 if case.types[2] == "s32" else 3)  # sums of floats are slow in fractions
-    np.testing.assert_array_equal(case.run(a, b, c)[rows], case.wanted(a[rows], b, c[rows]))
+@pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in TENSOR for kind in case.kinds], ids=str)
+def test_an_instruction_gives_the_gpus_bits(case: Mma | Wgmma, kind: str) -> None:
+    assert crc(case, kind) == CRCS[f"{case} {kind}"]
 
 
 # What an H200 gave: A and B of the products that are not zero, C, and D.
@@ -57,8 +57,9 @@ def test_an_mma_gives_an_h200s_words(form: str, factors: list[tuple[int, int]], 
     a, b, c = (np.zeros(size, f"u{BITS[type_] // 8}") for size, type_ in zip(sizes, case.types, strict=True))
     a[:, : len(factors)], b[:, : len(factors)] = np.array(factors, a.dtype).T[:, None]
     c[:] = added
-    got = case.run(*(each.view(f"u{case.word // 8}") for each in (a, b, c)))
-    assert set(got.view(c.dtype).ravel().tolist()) == {right}
+    registers = case.registers(*(matrix.view(f"u{case.word // 8}") for matrix in (a, b, c)))
+    got, _ = results_of(Launch(case.text(), registers, case.counts[2], f"b{case.word}"), evaluate)
+    assert set(got.astype(f"<u{case.word // 8}").view(c.dtype).ravel().tolist()) == {right}
 
 
 def test_three_products_of_tf32_are_a_product_of_fp32() -> None:
@@ -76,33 +77,6 @@ def test_ldmatrix_takes_a_wavefront_per_matrix_and_more_with_bank_conflicts() ->
         assert (counted.requests, counted.wavefronts) == (512, 512 * wavefronts)
 
 
-def test_wmma_multiplies_integers_bits_and_doubles_in_its_other_shapes() -> None:
-    _, _, old, before, short = KERNELS["wmma_types"].arguments
-    (a, b, c, d, e), _, _ = launched("wmma_types")
-
-    def matrix(of: np.ndarray, rows: int, columns: int, line: int, by_rows: bool, start: int = 0) -> np.ndarray:
-        lines = of[start : start + line * (rows if by_rows else columns)].reshape(-1, line)
-        return lines[:, :columns] if by_rows else lines[:, :rows].T
-
-    forms = [  # shape, line, whether A lies by rows, A, B, what is added to, the result, and where it is
-        ((16, 16, 16), 32, True, a.view(np.int8), b.view(np.int8), old, c, 0),
-        ((16, 16, 16), 32, False, a.view(np.int8), b.view(np.int8), old, c, 1024),
-        ((32, 8, 16), 32, True, a, b, old, c, 2048),
-        ((8, 32, 16), 48, False, a, b, old, c, 3072),
-        ((8, 8, 4), 8, True, d[64:], d[128:], before, d, 0),
-        ((8, 8, 4), 8, False, d[64:], d[128:], before, d, 192),
-        ((32, 8, 16), 32, True, a.view(np.float16), e[1024:], short, e, 0),
-        ((8, 32, 16), 32, False, a.view(np.float16), e[1024:], short, e, 2048),
-    ]
-    for (m, n, k), line, by_rows, left, right, sums, out, start in forms:
-        b_by_rows = by_rows if out is e else not by_rows
-        x, y = matrix(left, m, k, line, by_rows), matrix(right, k, n, line, b_by_rows)
-        wanted = x.astype(np.float64) @ y + matrix(sums, m, n, line, True, start)
-        np.testing.assert_allclose(matrix(out, m, n, line, False, start), wanted, rtol=1e-14, atol=1e-14)
-    x, y = (np.unpackbits(of[: 8 * 32].reshape(8, 32)[:, :16], axis=1).astype(int) for of in (a, b))
-    np.testing.assert_array_equal(c[5120:].reshape(-1, 32)[:8, :8], x @ y.T)
-
-
 def test_an_mma_without_all_threads_of_its_warp_is_found() -> None:
     for change, block in ((('  asm volatile("mma', '  if (lane != 5) asm volatile("mma'), 32), ("", 31)):
         _, result, source = launched("mma_f16", change, block=block)
@@ -116,11 +90,24 @@ def test_an_mma_without_all_threads_of_its_warp_is_found() -> None:
         ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "mma.sync.aligned.m16n8k8.row.col.f32.e5m2.e5m2.f32"),
         ("mma.sync.aligned.m16n8k8.row", "mma.sync.aligned.m16n8k16.row"),
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m16n16.x4.shared.b8"),
+        ("f32.tf32.tf32", "f32.e4m3.e5m2"),
     ],
 )
 def test_another_form_is_refused(old: str, new: str) -> None:
-    text, held = MMAS[1].text(), MMAS[1].held
-    if old not in text:
-        text = "{ .reg .b64 q; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$d0,$d1,$d2,$d3}, [q]; }"
-    with pytest.raises(UnsupportedInstruction, match="this form of a tensor-core instruction"):
-        evaluate(text.replace(old, new), held[:4], held, np.zeros((len(held), 32), np.uint64))
+    launch = next(MMAS[1].launches("any")) if old.startswith("mma") else next(WGMMAS[0].launches("any"))
+    if old.startswith("ldmatrix"):
+        launch = launch._replace(text=f"{{ .reg .b64 q; {old} {{$d0,$d1,$d2,$d3}}, [q]; }}")
+    with pytest.raises(UnsupportedInstruction, match=r"this form of a tensor-core instruction|warp-group tensor-core"):
+        results_of(launch._replace(text=launch.text.replace(old, new)), evaluate)
+
+
+def test_a_step_of_8_k_is_one_instruction_of_each_warp() -> None:
+    assert launched("wgmma_tf32")[1].counts.instructions["tensor"] == 2 * 4 * 8  # blocks, warps, steps
+
+
+@pytest.mark.parametrize("case", WGMMAS, ids=str)
+def test_a_wgmma_by_a_whole_warp_group_is_right_and_by_half_of_one_is_found(case: Wgmma) -> None:
+    launch = next(case.launches("near"))
+    assert results_of(launch, evaluate, races=True)[1].findings == ()
+    _, half = results_of(launch._replace(registers=launch.registers[:, :64]), evaluate, races=True)
+    assert "divergent-warp" in {finding.kind for finding in half.findings}

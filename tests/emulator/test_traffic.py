@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, edited, gemm, kernel, run, rung_kernel
-from tests.gpu.ncu_counts import emulated, with_replays
-from worklog.emulator import Counts, NotPredictable, Pointer
+from tests.emulator.helpers import compiled, edited, gemm, rung_kernel
+from tests.record.ncu_counts import emulated, with_replays
+from worklog.emulator import Counts, NotPredictable
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
 from worklog.errors import BadShape
@@ -101,13 +101,6 @@ def test_counts_belong_to_lines() -> None:
     assert gemm(record, kernel, (64, 64, 64), count=False)[2].lines == {}
 
 
-def test_a_view_off_the_sector_costs_a_sector_more() -> None:
-    source = kernel("  out[threadIdx.x] = in[threadIdx.x];", "const float* in, float* out")
-    data, out = np.ones(32, np.float32), np.zeros(32, np.float32)
-    for skew, expected in ((0, 4), (16, 5), (32, 4)):
-        assert run(source, [Pointer(data, 128, skew=skew), out]).counts.global_load.sectors == expected
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "beta"),
     [
@@ -135,13 +128,6 @@ def test_what_cannot_be_predicted() -> None:
     looked_up, line = edited(source, "A[(size_t)row * K + k]", "A[(size_t)row * K + (int)A[k]]")
     with pytest.raises(NotPredictable, match=f":{line}: an address"):
         predict(compiled(looked_up, rung("coalesced").entry), rung("coalesced"), Shape(64, 64, 64))
-
-
-def test_costs_follow_addresses_that_move_and_spread_in_a_loop() -> None:
-    lines = run(cuda("costs"), [np.ones(256, np.float32), np.zeros(32, np.float32)]).lines
-    for line, places in ((6, [i + LANES for i in range(8)]), (7, [i * LANES for i in range(8)])):
-        touched = sum(len({*(each // 8)}) for each in places)
-        assert (lines[line].global_load.requests, lines[line].global_load.sectors) == (8, touched)
 
 
 RECORD = json.loads(Path(__file__).with_name("ncu_h200.json").read_text(encoding="utf-8"))

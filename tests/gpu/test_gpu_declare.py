@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,22 +60,6 @@ def test_a_file_of_benchmarks(tmp_path: Path) -> None:
     assert found.baseline == "by_cupy" and found.ratio == approx(1.0, abs=0.3), found.reason
 
 
-SEES = """
-import cupy
-import sys
-import torch
-import worklog
-
-@worklog.bench("N=1024")
-def sees(state):
-    x = torch.ones(state.N, device="cuda")
-    def launcher():
-        sys.seen = torch.cuda.current_stream().cuda_stream, cupy.cuda.get_current_stream().ptr
-        x.zero_()
-    return launcher
-"""
-
-
 OF_NVBENCH = """
 import cupy
 import worklog.runner.nvbench as bench
@@ -116,21 +99,6 @@ def test_benchmarks_in_nvbenchs_interface(tmp_path: Path) -> None:
     us = {str(m.axes["how"]): m.us for m in found}
     assert us["external"] == approx(us["stream"], rel=0.1) and us["timer"] == approx(us["stream"], rel=0.5)
     assert us["sync"] == approx(us["stream"], rel=0.8)
-
-
-def test_its_work_goes_to_the_stream_of_another_harness(tmp_path: Path) -> None:
-    import torch
-
-    from worklog.gpu.cuda import stream_of
-    from worklog.peers.works import declared_works
-    from worklog.runner.session import Session
-
-    path = tmp_path / "sees.py"
-    path.write_text(SEES)
-    (work,) = declared_works(Session(), declared(path))
-    for stream in (torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.default_stream()):
-        work.enqueue(stream_of(stream.cuda_stream))
-        assert vars(sys)["seen"] == (stream.cuda_stream, stream.cuda_stream)
 
 
 def test_pytorch_is_a_baseline_beside_cublas(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ be timed.
 from __future__ import annotations
 
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from tests.gpu.conftest import QUICK, Measured
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.calibration import same_against_itself
-from worklog.peers.harnesses import cupti_timer
-from worklog.peers.works import Work
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
 from worklog.runner.session import Session
@@ -134,12 +131,6 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -
 
 def test_a_graph_reads_a_known_length_and_its_own_gap(session: Session) -> None:
     assert 50.0 < spin_us(session, 50.0, QUICK.but(timer="graph", l2="warm")) < 53.0
-
-
-@pytest.mark.skipif(find_spec("cupti") is None, reason="needs cupti-python")
-def test_the_tracer_reads_a_known_length(session: Session) -> None:
-    spin = Work("spin", 50.0, lambda stream: session.timeline.spin(50_000, stream))
-    assert cupti_timer(session.timeline, session.device.stream)(spin) == approx(50.5, abs=0.7)
 
 
 @pytest.mark.parametrize(

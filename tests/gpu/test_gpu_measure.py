@@ -25,12 +25,10 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
 from worklog.runner.measure import measure
 from worklog.runner.session import Session
-from worklog.runner.sweep import sweep, variants
 from worklog.runs.run import open_run
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +166,7 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     for m in run.measurements:
         assert m.us_low <= m.us <= m.us_high
         stages = [stage["name"] for stage in m.verdict["stages"]]
-        assert stages[-3:] == ["every timed launch", "plausible", "a second clock"]
+        assert {"every timed launch", "plausible"} <= {*stages}
         assert m.n >= QUICK.least_samples
         assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) == len(m.samples["counts"])
         assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000
@@ -183,15 +181,6 @@ def test_the_command_line_measures_a_size_that_fits_the_gpu(home: Path) -> None:
     assert Path(document["path"]).parent == home / "runs"
     with pytest.raises(OutOfMemory, match="take a smaller size"):
         measure(["naive"], [256, 400_000])
-
-
-def test_a_sweep_checks_and_times_every_variant(tmp_path: Path) -> None:
-    axes = [Axis("BM", (64, 128)), Axis("MIN_BLOCKS", (1, 2))]
-    found = variants(rung("autotuned"), axes, shape=Shape.of(512))
-    run = sweep(found, out=tmp_path / "sweep.json")
-    assert [m.kernel for m in run.measurements] == [*(variant.name for variant in found.kept), BASELINE]
-    assert {m.status for m in run.measurements} == {"measured"}
-    assert all(run.kernels[v.name]["sha256"] == v.kernel.program.code_sha256 for v in found.kept)
 
 
 # ----------------------------------------------------------------------------------------------------------- the ladder

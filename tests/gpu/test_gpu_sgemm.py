@@ -190,17 +190,6 @@ def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on() -> None:
         stream.end_capture()
 
 
-def test_operands_of_two_libraries_and_shared_memory_are_errors() -> None:
-    cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
-    a, b = integers(cupy, 8, 8), integers(torch, 8, 8)
-    with pytest.raises(BadSetting, match="A is of cupy and B of torch"):
-        worklog.sgemm(a, b)
-    with pytest.raises(BadSetting, match="C shares memory with A"):
-        worklog.sgemm(a, a.copy(), a)
-    with pytest.raises(BadSetting, match="A is float64"):
-        worklog.sgemm(b.double(), b)
-
-
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("template", tuned.TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
 def test_every_tile_passes_the_gate(template: dict[str, int], parts: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -17,8 +16,8 @@ from click.testing import CliRunner
 from pytest import approx
 
 from tests.helpers import small_run
-from tests.ported import __main__ as ported
-from tests.ported.examples import HERE, MOST_LINES, Example, changed_lines, examples, needed, prepare, repositories
+from tests.record import ported
+from tests.record.examples import HERE, Example, changed_lines, examples, needed, prepare, repositories
 from worklog.runner import declare
 from worklog.runner.measure import carry_out
 from worklog.runs.measurement import Measurement
@@ -66,9 +65,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def chosen(tmp_path: Path) -> tuple[list[Example], Path]:
-    data = written(tmp_path / "examples.toml", DATA)
-    return examples(data), data
+@pytest.fixture
+def chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Example]:
+    monkeypatch.setattr("tests.record.examples.DATA", written(folder / "examples.toml", DATA))
+    return examples()
 
 
 def test_every_example_names_a_commit_and_what_is_measured() -> None:
@@ -80,41 +80,27 @@ def test_every_example_names_a_commit_and_what_is_measured() -> None:
     assert len(paths) == len(set(paths)) and "problems/softmax/torch.py" in paths
 
 
-def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(folder: Path) -> None:
-    (one,), data = chosen(folder)
-    assert prepare(folder, folder, [one], data) == {"one.py": 1}
+def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(folder: Path, chosen: list[Example]) -> None:
+    assert prepare(folder, chosen) == {"one.py": 1}
     assert "import worklog.runner.nvbench as bench" in (folder / "ours/NVBench/one.py").read_text()
     with pytest.raises(ValueError, match=r"one\.py has no 'absent'"):
-        prepare(folder, folder, [Example("NVBench", "one.py", {"absent": ""})], data)
+        prepare(folder, [Example("NVBench", "one.py", {"absent": ""})])
     with pytest.raises(ValueError, match="12 lines are changed, more than 10"):
-        prepare(folder, folder, [Example("NVBench", "one.py", {"\n": " \n"})], data)
+        prepare(folder, [Example("NVBench", "one.py", {"\n": " \n"})])
     assert changed_lines("a\nb\nc\n", "a\nx\ny\nc\n") == 2 and changed_lines("a\nb\nc", "a\nc") == 1
-    assert MOST_LINES == 10
 
 
-def test_what_is_missing_is_taken_from_a_clone_at_its_commit(tmp_path: Path) -> None:
-    clone = tmp_path / "a" / "b"
-    written(clone / "one.py", PUBLISHED)
-    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=b@c"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *words], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    written(clone / "one.py", "changed since")
-    data = written(tmp_path / "examples.toml", DATA.replace('"1"', f'"{commit}"'))
-    prepare(tmp_path / "out", tmp_path, examples(data), data)
-    assert (tmp_path / "out" / "theirs" / "NVBench" / "one.py").read_text() == PUBLISHED
-
-
-def test_without_a_gpu_its_points_are_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every, data = chosen(folder)
-    monkeypatch.setattr(ported, "examples", lambda: every)
-    monkeypatch.setattr(ported, "prepare", partial(prepare, data=data))
+def test_without_a_gpu_its_points_are_listed(
+    folder: Path, chosen: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ported, "gpu_reason", lambda: "this test has none")
     done = CliRunner().invoke(ported.main, [str(folder)], catch_exceptions=False)
     assert "1 benchmarks, 2 points" in done.stdout and "not measured: this test has none" in done.stdout
 
 
-def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvbenchs_cold_and_hot_times_stand_beside_ours(
+    folder: Path, chosen: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
     monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
     number = {"name": "value", "type": "float64"}
@@ -135,11 +121,10 @@ def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch
         Path(words[-1]).write_text(json.dumps(document))
         return ""
 
-    every, data = chosen(folder)
-    lines = prepare(folder, folder, every, data)
+    lines = prepare(folder, chosen)
     monkeypatch.setattr(ported, "_run", runs)
     monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=(sys.executable, "-m", "tests.virtual.job")))
-    skipped, row = ported.nvbench(every, folder, lines)
+    skipped, row = ported.nvbench(chosen, folder, lines)
     assert asked[0][1:7] == ["--devices", "0", "-b", "product", "-a", "N[pow2]=[5,6]"]
     assert skipped.why == ["skipped: small", "NVBench skips it: small"] and skipped.ours is None
     assert (row.point, row.lines, row.theirs, row.hot_theirs) == ("product N=64", 1, approx(130), approx(110))
@@ -186,8 +171,8 @@ def test_tensaras_engine_times_its_cases_beside_ours(folder: Path, monkeypatch: 
         return small_run(measurements=found)
 
     monkeypatch.setattr(ported.solved, "measure", measured)
-    one = Example("Tensara", path, measured=("n = 1", "n = 2"))
-    right, wrong = ported.tensara([one], folder, {path: 6})
+    example = Example("Tensara", path, measured=("n = 1", "n = 2"))
+    right, wrong = ported.tensara([example], folder, {path: 6})
     assert given == [("torch", ("ours", "Tensara", "problems", "doubled", "def.py"), ["n = 1", "n = 2"])]
     assert (right.example, right.point, right.theirs, right.ours) == ("doubled", "n = 1", 500.0, 490.0)
     assert wrong.why[-1] == "theirs: RuntimeError: {'status': 'WRONG_ANSWER'}" and wrong.theirs is None
@@ -198,8 +183,8 @@ def test_what_a_flashinfer_example_prints_is_read_from_both(missing: bool, folde
     for which, text in (("theirs", PRINTS), ("ours", "import no_such_module" if missing else PRINTS)):
         written(folder / which / "FlashInfer" / "bench.py", text)
     written(folder / "theirs/FlashInfer/flashinfer/triton/__init__.py", "")
-    one = Example("FlashInfer", "bench.py", measured=("shows(61)", "shows(1)"))
-    first, second = ported.flashinfer([one], folder, {"bench.py": 9})
+    example = Example("FlashInfer", "bench.py", measured=("shows(61)", "shows(1)"))
+    first, second = ported.flashinfer([example], folder, {"bench.py": 9})
     assert (first.theirs, second.theirs, first.unit) == (6.4, 0.8, "TFLOP/s")
     if missing:
         assert first.ours is None and "No module named 'no_such_module'" in first.why[0]
@@ -207,24 +192,19 @@ def test_what_a_flashinfer_example_prints_is_read_from_both(missing: bool, folde
         assert (first.ours, second.ours, first.why) == (6.4, 0.8, [])
 
 
-def test_the_record_is_written_after_each_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every, _ = chosen(folder)
+def test_the_record_is_written_after_each_project(
+    folder: Path, chosen: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, seen = folder / "ported.json", list[int]()
 
     def measured(*_: Any) -> list[ported.Row]:
         seen.append(len(json.loads(out.read_text())["rows"]) if out.exists() else -1)
         return [ported.Row("NVBench", "one", f"N={n}", 1, "µs", 10.0, theirs=12.5) for n in (1, 2)]
 
-    def fails(*_: Any) -> list[ported.Row]:
-        seen.append(len(json.loads(out.read_text())["rows"]))
-        raise ZeroDivisionError
-
     card = SimpleNamespace(name="a virtual GPU", as_dict=dict)
-    replaced = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, repositories=dict)
-    replaced |= dict(examples=lambda: [*every, Example("Tensara", "x", measured=("a",))], prepare=lambda *_: {})
-    for name, value in {**replaced, "MEASURES": {"NVBench": measured, "Tensara": fails}}.items():
+    replaced = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": measured})
+    for name, value in replaced.items():
         monkeypatch.setattr(ported, name, value)
-    CliRunner().invoke(ported.main, [str(folder), "--out", str(out)])
-    assert seen == [-1, 2] and json.loads(out.read_text())["label"].startswith("live · a virtual GPU")
-    done = CliRunner().invoke(ported.main, [str(folder), "--only", "NVBench"], catch_exceptions=False)
+    done = CliRunner().invoke(ported.main, [str(folder), "--out", str(out)], catch_exceptions=False)
+    assert seen == [-1] and json.loads(out.read_text())["label"].startswith("live · a virtual GPU")
     assert "0.800" in done.stdout

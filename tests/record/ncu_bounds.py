@@ -1,6 +1,6 @@
 """Records how busy each unit of the GPU is during each rung, by Nsight Compute: what bounds the rung.
 
-`python -m tests.gpu.ncu_bounds OUT.json` on a machine with a GPU and ncu. The record made on an H200 is
+`python -m tests.record.ncu_bounds OUT.json` on a machine with a GPU and ncu. The record made on an H200 is
 worklog/recordings/counters/h200.json, which worklog.analysis.counters shows.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.gpu.ncu_counts import ncu, profiled, provenance
+from tests.record.ncu_counts import ncu, profiled, provenance
 from worklog.kernel.ladder import LADDER, TENSOR
 from worklog.kernel.rungs import FP32
 from worklog.problem.gemm import Shape
@@ -47,7 +47,7 @@ def main(out: Path) -> None:
     launch_all()  # compiled before, as of ncu_counts.compile_all
     known = set(ncu("--query-metrics", "--chips", "gh100").split())
     metrics = {next(name for name in names if name in known) + SHARE: unit for unit, names in UNITS.items()}
-    shares = profiled(metrics, [record.name for record in RUNGS], "-m", "tests.gpu.ncu_bounds", "--launch")
+    shares = profiled(metrics, [record.name for record in RUNGS], "-m", "tests.record.ncu_bounds", "--launch")
     kernels = {record.name: {"sha256": record.program.code_sha256, "percent": shares[record.name]} for record in RUNGS}
     shape = [SHAPE.m, SHAPE.n, SHAPE.k]
     about = {**provenance(), "shape": shape, "alpha": 1.0, "beta": 0.0, "metrics": metrics, "kernels": kernels}
@@ -63,4 +63,4 @@ if __name__ == "__main__":
     elif len(sys.argv) == 2:
         main(Path(sys.argv[1]))
     else:
-        sys.exit("usage: python -m tests.gpu.ncu_bounds OUT.json")
+        sys.exit("usage: python -m tests.record.ncu_bounds OUT.json")

@@ -1,7 +1,7 @@
 """Compares the emulator's counts with Nsight Compute's, for every rung, and records both.
 
-`python -m tests.gpu.ncu_counts OUT.json` on a machine with a GPU and ncu; exit code 1 if any count differs. The record
-made on an H200 lies in tests/emulator/, where a test without a GPU holds the emulator to it.
+`python -m tests.record.ncu_counts OUT.json` on a machine with a GPU and ncu; exit code 1 if any count differs. What an
+H200 counted lies in tests/emulator/, where a test without a GPU holds the emulator to it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def main(out: Path) -> int:
     """Profile, emulate, compare, write. Returns 1 if any count differs."""
     record = provenance()
     launch_all()
-    found = profiled(METRICS, [record.name for record in LADDER], "-m", "tests.gpu.ncu_counts", "--launch")
+    found = profiled(METRICS, [record.name for record in LADDER], "-m", "tests.record.ncu_counts", "--launch")
     there = {name: {what: round(value) for what, value in counts.items()} for name, counts in found.items()}
     kernels, differing = {}, 0
     for name, counted in there.items():
@@ -162,4 +162,4 @@ if __name__ == "__main__":
     elif len(sys.argv) == 2:
         sys.exit(main(Path(sys.argv[1])))
     else:
-        sys.exit("usage: python -m tests.gpu.ncu_counts OUT.json")
+        sys.exit("usage: python -m tests.record.ncu_counts OUT.json")

@@ -1,5 +1,5 @@
-"""A process that measures published examples on a GPU: `python -m tests.ported.child tensara|calls WORDS` prints what
-it read, as a JSON list in its last line: a number, or the reason why there is none. WORDS: its arguments in JSON.
+"""A process that measures published examples on a GPU for tests.record.ported: `… tensara|calls WORDS` prints what it
+read, as a JSON list in its last line: a number, or the reason why there is none. WORDS: its arguments in JSON.
 """
 
 from __future__ import annotations

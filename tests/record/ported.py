@@ -1,6 +1,8 @@
-"""Published examples of NVBench, Tensara and FlashInfer, ported in at most ten changed lines: `python -m tests.ported
-FOLDER` fetches and ports them in FOLDER, lists their benchmarks, and checks solutions of the problems on the emulator.
-On a GPU it also measures them, by their own tool where that is installed and by this package.
+"""Published examples of NVBench, Tensara and FlashInfer, ported in at most ten changed lines.
+
+`python -m tests.record.ported FOLDER` fetches and ports them in FOLDER, lists their benchmarks, and checks solutions of
+the problems on the emulator. On a GPU it also measures them, by their own tool where that is installed and by this
+package.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from unittest.mock import MagicMock, patch
 
 import click
 
-from tests.ported.examples import HERE, Example, examples, prepare, repositories
+from tests.record.examples import HERE, Example, examples, prepare, repositories
 from worklog.errors import WorklogError
 from worklog.gpu.device import gpu, gpu_reason, software, tool
 from worklog.kernel.solution import Solution
@@ -36,7 +38,6 @@ from worklog.runs.run import source_label
 from worklog.runs.tables import Table
 from worklog.settings import Harness
 
-KIND, SCHEMA = "ported", 1
 LIMIT_S = 60.0  # of a child process
 HARNESS = Harness().but(budget_s=1.5, precision=0.01)
 NVBENCH_TIMEOUT_S = "4"  # of a measurement: its long ones would take 15
@@ -114,25 +115,25 @@ def listed(example: Example, folder: Path) -> str:
 
 def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -> list[Row]:
     """Each example by NVBench and by `worklog bench`, in one run of ours."""
-    rows, theirs, benchmarks, of = list[Row](), dict[tuple[str, str], Theirs](), list[Benchmark](), dict[str, Example]()
-    for one in chosen:
-        pairs = list(zip(one.measured[::2], one.measured[1::2], strict=True))
+    rows, theirs, benchmarks, example_of = list[Row](), dict[tuple[str, str], Theirs](), list[Benchmark](), {}
+    for example in chosen:
+        pairs = list(zip(example.measured[::2], example.measured[1::2], strict=True))
         axes, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
-        found, why = _attempt(partial(_by_nvbench, one, folder), {})
-        theirs |= found
-        path = folder / "ours" / one.project / one.path
-        here, refused = _attempt(partial(declare.declared, path, names, axes), [])
-        benchmarks += here
-        of |= {benchmark.name: one for benchmark in here}
+        read, why = _attempt(partial(_by_nvbench, example, folder), {})
+        theirs |= read
+        path = folder / "ours" / example.project / example.path
+        declared, refused = _attempt(partial(declare.declared, path, names, axes), [])
+        benchmarks += declared
+        example_of |= dict.fromkeys((benchmark.name for benchmark in declared), example)
         if why or refused:
-            rows.append(Row(one.project, one.name, "all", lines[one.path], why=[*why, *refused]))
-    if not benchmarks:
-        return rows
-    run, why = _attempt(lambda: declare.measure(benchmarks, harness=HARNESS).measurements, [])
-    rows += [Row("NVBench", name, point, 0, theirs=read[0], why=why) for (name, point), read in theirs.items() if why]
+            rows.append(Row(example.project, example.name, "all", lines[example.path], why=[*why, *refused]))
+    run, why = (
+        _attempt(lambda: declare.measure(benchmarks, harness=HARNESS).measurements, []) if benchmarks else ([], [])
+    )
+    if why:
+        rows += [Row("NVBench", name, point, 0, theirs=times[0], why=why) for (name, point), times in theirs.items()]
     for m in run:
-        one = of[m.kernel]
-        row = _row(one, f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
+        row = _row(example_of[m.kernel], f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
         row.theirs, row.hot_theirs, skipped = theirs.get((m.kernel, _point(m.axes)), (None, None, ""))
         row.why += [f"NVBench skips it: {line}" for line in skipped.splitlines()[:1]]
         rows.append(row)
@@ -157,17 +158,19 @@ def _by_nvbench(example: Example, folder: Path) -> dict[tuple[str, str], Theirs]
 
 def states(document: Mapping[str, Any]) -> dict[tuple[str, str], Theirs]:
     """From NVBench's JSON."""
-    found = {}
-    for name, state in ((one["name"], state) for one in document["benchmarks"] for state in one["states"]):
-        axes = {
-            one["name"]: float(one["value"]) if one["type"] in ("int64", "float64") else one["value"]
-            for one in state.get("axis_values") or ()
-        }
-        read = nvbench_summaries({"benchmarks": [{"name": name, "states": [state]}]})[name]
-        cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
-        skipped = str(state.get("skip_reason") or "")
-        found[name, _point(axes)] = cold and 1e6 * cold, hot and 1e6 * hot, skipped
-    return found
+    times = {}
+    for benchmark in document["benchmarks"]:
+        for state in benchmark["states"]:
+            axes = {
+                axis["name"]: float(axis["value"]) if axis["type"] in ("int64", "float64") else axis["value"]
+                for axis in state.get("axis_values") or ()
+            }
+            name = benchmark["name"]
+            read = nvbench_summaries({"benchmarks": [{"name": name, "states": [state]}]})[name]
+            cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
+            skipped = str(state.get("skip_reason") or "")
+            times[name, _point(axes)] = cold and 1e6 * cold, hot and 1e6 * hot, skipped
+    return times
 
 
 def tensara(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -> list[Row]:
@@ -203,7 +206,7 @@ def flashinfer(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]
 
 def _fill(rows: Sequence[Row], which: str, *words: Any) -> None:
     """Put what the child process reads into its rows."""
-    command = ["-m", "tests.ported.child", words[0], json.dumps(words[1:])]
+    command = ["-m", "tests.record.ported_child", words[0], json.dumps(words[1:])]
     found, why = _attempt(lambda: json.loads(_run(command)), [""] * len(rows))
     for row, value in zip(rows, found, strict=True):
         if isinstance(value, float):
@@ -228,7 +231,7 @@ def _attempt(function: Callable[[], Any], otherwise: Any) -> tuple[Any, list[str
 
 def _run(words: Sequence[str]) -> str:
     """The last line that a Python process prints. Raises RuntimeError with its last words."""
-    command, root = [sys.executable, *words], HERE.parents[1]
+    command, root = [sys.executable, *words], HERE.parents[2]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=root)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"])[-1])
@@ -255,24 +258,20 @@ def table(document: Mapping[str, Any]) -> Table:
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--clones", type=click.Path(file_okay=False, path_type=Path), help="Clones as owner/name (FOLDER/clones)."
-)
-@click.option("--only", default=",".join(MEASURES), metavar="PROJECT[,…]", help="Only these projects.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON; needs a GPU.")
-def main(folder: Path, clones: Path | None, only: str, out: Path | None) -> None:
+def main(folder: Path, out: Path | None) -> None:
     """Port the published examples in FOLDER, fetching what isn't there; list them, and on a GPU measure them."""
-    folder = folder.resolve()
-    every = [one for one in examples() if one.project in only.split(",")]
-    lines = prepare(folder, clones or folder / "clones", every)
+    folder, every = folder.resolve(), examples()
+    lines = prepare(folder, every)
     if why := gpu_reason():
-        rows = [(one.project, one.name, str(lines[one.path]), listed(one, folder)) for one in every]
-        print(Table(f"not measured: {why}", ("project", "example", "lines changed", "here"), rows, left=4))
+        listing = [(e.project, e.name, str(lines[e.path]), listed(e, folder)) for e in every]
+        print(Table(f"not measured: {why}", ("project", "example", "lines changed", "here"), listing, left=4))
         return
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     document = {
-        "kind": KIND,
-        "schema": SCHEMA,
-        "created": (now := datetime.now(UTC).isoformat(timespec="seconds")),
+        "kind": "ported",
+        "schema": 1,
+        "created": now,
         "label": source_label("live", gpu().name, HARNESS.clocks, now),
         "tool": tool(),
         "device": gpu().as_dict(),
@@ -283,9 +282,9 @@ def main(folder: Path, clones: Path | None, only: str, out: Path | None) -> None
     }
     for project, measured in MEASURES.items():
         print(f"{project} …", file=sys.stderr, flush=True)
-        chosen = [one for one in every if one.project == project and one.measured]
-        rows, why = _attempt(partial(measured, chosen, folder, lines), []) if chosen else ([], [])
-        rows += [Row(project, "all", "", 0, why=why)] if why else []
+        chosen = [example for example in every if example.project == project and example.measured]
+        rows, failed = _attempt(partial(measured, chosen, folder, lines), []) if chosen else ([], [])
+        rows += [Row(project, "all", "", 0, why=failed)] if failed else []
         document["rows"] += map(asdict, rows)
         if out is not None:  # after each project, so that a crash loses one
             documents.write_text(out, document)

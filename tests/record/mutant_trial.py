@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from tests.mutants.edits import Edit
+from tests.record.edits import Edit
 from worklog.emulator.device import build
 from worklog.errors import CompileFailed, WorklogError
 from worklog.gate import edge_shapes
@@ -30,6 +30,7 @@ SMALL = Path(__file__).parents[1] / "emulator" / "kernels" / "right"
 ADDS_TO_C = "atomic_halves"
 NOT_COMPILED, EQUAL, TOO_SLOW, SURVIVED = "does not compile", "same code", "time limit", "survived"
 SEED = 0
+LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def original(name: str) -> Checked:
     return done
 
 
-def tried(name: str, edit: Edit, limit_s: float) -> Outcome:
+def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
     """Compile a mutant, compare its code with the original's, and check it."""
     kernel, started = kernels()[name], time.perf_counter()
     mutant = replace(kernel, text=edit.applied(kernel.source))

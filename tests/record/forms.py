@@ -1,20 +1,16 @@
-"""Count the instruction forms that the emulator has: `python -m tests.corpus.forms [--ptxas]`.
+"""Count the instruction forms that the emulator has: `python -m tests.record.forms` (a second, no GPU).
 
 forms.txt has one instruction per form: an opcode with its types and modifiers, where rounding modes, .ftz, .sat and the
-kinds of comparison count once. ptxas 13.0 takes each of them for sm_90a, which --ptxas repeats with the ptxas on PATH.
+kinds of comparison count once. ptxas 13.0 takes each of them for sm_90a.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from collections import Counter
 from pathlib import Path
 
-import click
-
-from tests.corpus.trial import forms_missing
+from tests.record.corpus_trial import forms_missing
 from worklog.errors import WorklogError
 from worklog.runs.tables import Table
 
@@ -31,29 +27,19 @@ def forms() -> list[str]:
     return LIST.read_text(encoding="utf-8").splitlines()
 
 
-def entry(number: int, form: str) -> str:
-    """A kernel that consists of one instruction, after one that sets the carry."""
+def module(form: str) -> str:
+    """PTX of a kernel k that consists of one instruction, after one that sets the carry."""
     carry = "add.cc.u32 w0, w1, w2;" if re.match(r"(?:add|sub|mad)c\.", form) else ""
-    return f".visible .entry k{number}()\n{{ {REGISTERS} {carry}\n{form}\nret; }}\n"
+    text = f"{HEAD}.visible .entry k()\n{{ {REGISTERS} {carry}\n{form}\nret; }}\n"
+    return text if re.search(r"\bx\d", form) else text.replace(WIDE, "")
 
 
 def covered(form: str) -> bool:
     """Whether the emulator translates an instruction."""
-    text = HEAD + entry(0, form)
     try:
-        return not forms_missing(text if re.search(r"\bx\d", form) else text.replace(WIDE, ""), "k0")
+        return not forms_missing(module(form), "k")
     except WorklogError:
         return False
-
-
-def rejected(ptxas: str = "ptxas") -> str:
-    """What ptxas says against the instructions of the list: "" where it takes all."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "forms.ptx")
-        source.write_text(HEAD + "".join(entry(*each) for each in enumerate(forms())), encoding="utf-8")
-        command = (ptxas, "-arch=sm_90a", "-O0", source, "-o", Path(folder, "forms.cubin"))
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stderr if done.returncode else ""
 
 
 def table() -> Table:
@@ -69,14 +55,5 @@ def table() -> Table:
     return Table.of("instruction forms of sm_90a on the emulator", rows)
 
 
-@click.command()
-@click.option("--ptxas", is_flag=True, help="Assemble every form with the ptxas on PATH first.")
-def main(ptxas: bool) -> None:
-    """Print how many of the forms the emulator has, by instruction."""
-    if ptxas and (words := rejected()):
-        raise click.ClickException(f"ptxas rejects forms of {LIST.name}:\n{words}")
-    print(table())
-
-
 if __name__ == "__main__":
-    main()
+    print(table())

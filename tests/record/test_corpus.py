@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from click import ClickException
-from click.testing import CliRunner
 
-from tests.corpus import forms
-from tests.corpus.__main__ import cloned, main, record
-from tests.corpus.sources import kernels
+from tests.record import corpus, forms, recording
+from tests.record.public_kernels import kernels
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import of_nvidia
 
@@ -69,53 +63,42 @@ def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_
 
 
 def test_textures_and_device_launches_are_counted_apart(folder: Path) -> None:
-    assert [one.apart for one in kernels(folder, "apart")] == ["", "dynamic parallelism", "textures"]
+    assert [kernel.apart for kernel in kernels(folder, "apart")] == ["", "dynamic parallelism", "textures"]
 
 
 @pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
 def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted(folder: Path) -> None:
-    out = folder / "kernels.csv"
-    done = CliRunner().invoke(
-        main, [str(folder), "--out", str(out), "--record", str(folder / "table.json")], catch_exceptions=False
-    )
-    with out.open(encoding="utf-8") as file:
-        rows = {row["entry"]: row for row in csv.DictReader(file)}
-    assert rows["largest<32>"]["error"] == rows["largest<32>"]["missing"] == ""
-    assert rows["matmul"]["verdict"] == "passed as fp32" and "M % 16 == 0" in rows["matmul"]["domain"]
+    tries = corpus.tries_of(folder, [])
+    rows = {kernel.entry: kernel for kernel in tries}
+    assert rows["largest<32>"].error == "" and rows["largest<32>"].covered
+    assert rows["matmul"].verdict == "passed as fp32" and "M % 16 == 0" in rows["matmul"].domain
     # NVRTC compiles no launch from a kernel, so nothing else in its file either.
-    assert rows["small"]["apart"] == "dynamic parallelism"
-    document = json.loads((folder / "table.json").read_text())
+    assert rows["small"].apart == "dynamic parallelism"
+    document = corpus.record({folder: tries})
     (counts,) = document["rows"]
     assert [counts[name] for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")] == [
         *(5, 1, 2, 2, 2, 1)
     ]
-    assert done.stdout.splitlines()[-1].split()[:2] == ["all", "5"] and "2 (100%)" in done.stdout
+    last = str(corpus.table(document)).splitlines()[-1]
+    assert last.split()[:2] == ["all", "5"] and "2 (100%)" in last
 
 
-def test_listed_repositories_are_cloned_at_their_commits(tmp_path: Path) -> None:
-    origin, listed = tmp_path / "one+kernels", tmp_path / "list.txt"
-    origin.mkdir()
-
-    def git(*words: str) -> str:
-        command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", *words)
-        return subprocess.run(command, cwd=origin, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "-q")
+def test_a_repository_is_cloned_at_its_commit_without_its_data(tmp_path: Path) -> None:
+    origin = tmp_path / "one" / "kernels"
+    origin.mkdir(parents=True)
+    git = ("-C", str(origin), "-c", "user.name=a", "-c", "user.email=a@b")
+    recording.git(*git, "init", "-q")
     (origin / "data.bin").write_text("large", encoding="utf-8")
     for text in (GEMM, APART):
         (origin / "kernel.cu").write_text(text, encoding="utf-8")
-        git("add", ".")
-        git("commit", "-q", "-m", "a kernel")
-    first = git("rev-parse", "HEAD~1")
-    listed.write_text(f"one/kernels {first} include\n", encoding="utf-8")
+        recording.git(*git, "add", ".")
+        recording.git(*git, "commit", "-q", "-m", "a kernel")
+    first = recording.git(*git, "rev-parse", "HEAD~1")
     for _ in range(2):
-        ((folder, include),) = cloned(f"{tmp_path}/{{owner}}+{{name}}", tmp_path / "clones", listed).items()
-        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"} and include == ["include"]
-        assert record({folder: []})["rows"][0]["commit"] == first
+        folder = recording.cloned("one/kernels", first, tmp_path / "clones", host=str(tmp_path))
+        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"}
+        assert corpus.record({folder: []})["rows"][0]["commit"] == first
     assert (folder / "kernel.cu").read_text(encoding="utf-8") == GEMM
-    listed.write_text("one/missing 0\n", encoding="utf-8")
-    with pytest.raises(ClickException, match="one/missing, 0: fatal: "):
-        cloned(f"{tmp_path}/{{owner}}+{{name}}", tmp_path / "clones", listed)
 
 
 def test_the_emulator_has_most_instruction_forms_of_hopper() -> None:

@@ -1,0 +1,191 @@
+"""Which random changes of worklog's code no test notices: `python -m tests.record.mutants_of_code [--seed N]`.
+
+Each mutant has one change outside the emulator and outside what only a GPU runs: another operator, constant or flag, or
+a statement that is gone. The tests that name its module run first, then all others, until one fails. 80 mutants take
+about an hour on 2 cores, in copies of the checkout. equivalents.txt names, one a line, the mutants that nothing can
+notice; those are drawn again. Exits with 1 if fewer than 85 % are noticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from queue import Queue
+
+import click
+from grimp import build_graph
+
+ROOT = Path(__file__).parents[2]
+EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
+LEAST_SHARE = 0.85
+FAILED = re.compile("FAILED |ERROR ")
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed file. line: of the statement that changes."""
+
+    path: str
+    line: int
+    change: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.change}"
+
+
+def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Nodes that can change, in functions, each with what becomes of it."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for statement in function.body:
+                yield from places_in(statement)
+
+
+def places_in(statement: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """The same of one statement."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
+            yield node, f"{type(node.op).__name__} → {SWAPS[type(node.op)].__name__}"
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            yield node, f"{type(node.ops[0]).__name__} → {SWAPS[type(node.ops[0])].__name__}"
+        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+            yield node, f"{node.value} → {other(node.value)}"
+        elif (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(node, ast.AugAssign):
+            yield node, f"without {ast.unparse(node)[:60]}"
+
+
+def other(value: float) -> float:
+    """Another constant of the type."""
+    return not value if isinstance(value, bool) else value + 1
+
+
+def changed(source: str, node: ast.AST) -> str:
+    """The source with one node changed; every other line stays as it is."""
+    lines = source.encode().splitlines(keepends=True)
+    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset  # type: ignore[attr-defined]
+    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset  # type: ignore[attr-defined]
+    if isinstance(node, ast.BinOp | ast.BoolOp):
+        node.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = SWAPS[type(node.ops[0])]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Constant):
+        node.value = other(node.value)  # type: ignore[arg-type]
+    else:
+        node = ast.Pass()
+    new = ast.unparse(node)
+    if not isinstance(node, ast.Constant | ast.Pass):
+        new = f"({new})"
+    return (source.encode()[:start] + new.encode() + source.encode()[end:]).decode()
+
+
+def draw(rng: random.Random, count: int) -> list[Mutant]:
+    """Mutants of random files, by their number of places, without equivalents and what doesn't compile."""
+    known = {line.partition("  #")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
+    every = sorted((ROOT / "worklog").rglob("*.py"))
+    files = [path for path in every if "emulator" not in path.parts and not path.stem.startswith("cuda")]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    counts = {path: len(list(places(ast.parse(text)))) for path, text in texts.items()}
+    mutants: dict[str, Mutant] = {}
+    while len(mutants) < count:
+        (path,) = rng.choices(files, [counts[path] for path in files])
+        node, change = rng.choice(list(places(ast.parse(texts[path]))))
+        name = path.relative_to(ROOT).as_posix()
+        mutant = Mutant(name, node.lineno, change, changed(texts[path], node))  # type: ignore[attr-defined]
+        if str(mutant) not in known:
+            mutants.setdefault(str(mutant), mutant)
+    return list(mutants.values())
+
+
+@cache
+def test_files() -> dict[str, str]:
+    """The text of each test file that runs without a GPU and a browser."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
+        for path in paths
+        if not {"gpu", "browser"} & {*path.parts}
+    }
+
+
+def in_order(path: str) -> list[list[str]]:
+    """Test files: those that name the module or one that imports it, those of its room, and all others."""
+    module, room = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"), path.split("/")[1]
+    names = {module, *build_graph("worklog").find_modules_that_directly_import(module)}
+    first = [file for file, text in test_files().items() if any(name in text for name in names)]
+    second = [file for file in test_files() if file.startswith(f"tests/{room}/") and file not in first]
+    return [first, second, [file for file in test_files() if file not in {*first, *second}]]
+
+
+def failing(folder: Path, *words: str) -> list[str]:
+    """Names of the tests that fail in a copy of the checkout. A test that hangs fails."""
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "--timeout=120", *words)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    failed = [line.split(" - ")[0].split(" ", 1)[1] for line in done.stdout.splitlines() if FAILED.match(line)]
+    return failed or ["the tests do not start"] * (done.returncode not in (0, 5))
+
+
+def noticed(mutant: Mutant, folder: Path, broken: list[str]) -> str:
+    """A test that fails with a mutant, "" if none does. broken: tests that fail without it."""
+    (folder / mutant.path).write_text(mutant.text, encoding="utf-8")
+    try:
+        for files in filter(None, in_order(mutant.path)):
+            if failed := failing(folder, "-x", *(f"--deselect={name}" for name in broken), *files):
+                return failed[0]
+        return ""
+    finally:
+        shutil.copy(ROOT / mutant.path, folder / mutant.path)
+
+
+@click.command()
+@click.option("--seed", type=int, default=lambda: random.randrange(10**6), help="Of the choice; default: a new one.")
+@click.option("--count", default=80, show_default=True)
+@click.option("--jobs", default=2, show_default=True)
+def main(seed: int, count: int, jobs: int) -> None:
+    """Change the code in COUNT places, one at a time, and print the changes that no test notices."""
+    mutants, missed = draw(random.Random(seed), count), 0
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(jobs) as pool:
+        folders: Queue[Path] = Queue()
+        for number in range(jobs):
+            ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")
+            folders.put(Path(shutil.copytree(ROOT, Path(temporary, str(number)), ignore=ignored)))
+        folder = folders.get()
+        broken = failing(folder, f"-n{jobs}", *test_files())
+        folders.put(folder)
+        print(
+            f"seed {seed}: {count} mutants; tests that fail in a copy without a change: {broken or 'none'}", flush=True
+        )
+
+        def try_one(mutant: Mutant) -> str:
+            folder = folders.get()
+            try:
+                return noticed(mutant, folder, broken)
+            finally:
+                folders.put(folder)
+
+        for mutant, test in zip(mutants, pool.map(try_one, mutants), strict=True):
+            missed += not test
+            print(f"{mutant}: {test or 'NOT NOTICED'}", flush=True)
+    print(f"{count - missed} of {count} noticed, {1 - missed / count:.0%} (seed {seed})")
+    sys.exit(missed > (1 - LEAST_SHARE) * count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What the programs of this folder share: clones of public repositories, and recordings of what became of kernels."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from worklog.emulator.device import ARCH, label
+from worklog.kernel.nvrtc import nvrtc_version
+
+GITHUB = "https://github.com"
+SOURCES = ("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hh", "*.hpp", "*.inc", "*.inl", "*.py")
+
+
+def git(*words: str) -> str:
+    """What a git command prints. Raises CalledProcessError."""
+    return subprocess.run(("git", *words), check=True, capture_output=True, encoding="utf-8").stdout.strip()
+
+
+def cloned(repository: str, commit: str, below: Path, host: str = GITHUB) -> Path:
+    """A clone owner/name of a public repository at a commit, with its sources only, made where it is absent. Raises
+    CalledProcessError.
+    """
+    clone = below / repository
+    if not clone.exists():
+        git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"{host}/{repository}", str(clone))
+    git("-C", str(clone), "sparse-checkout", "set", "--no-cone", *SOURCES)
+    git("-C", str(clone), "checkout", "--quiet", "--detach", commit)
+    return clone
+
+
+def document(kind: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """A table of what the emulator found as a recording, with the time and what made it."""
+    made = f"{label(ARCH)} · NVRTC {'.'.join(map(str, nvrtc_version()))}"
+    utc = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"kind": kind, "schema": 1, "utc": utc, "label": made, "rows": rows, **more}
+
+
+def write_csv(path: Path, results: Sequence[Any]) -> None:
+    """A line per result, a dataclass."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = [asdict(result) for result in results]
+        writer = csv.DictWriter(file, rows[0] if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,129 @@
+"""Which generated files are out of date: `python -m tests.stale` lists them with the command for each (2 s, no GPU).
+
+`python -m tests.stale --make NAME…` runs the command, and notes in made.json what the files were made from: the code
+that the command imports (without comments), its data, and the files themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import click
+from grimp import ImportGraph, build_graph
+
+ROOT = Path(__file__).parents[1]
+MADE = Path(__file__).with_name("made.json")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Files that one command makes. code: modules of worklog whose imports count. data, files: glob patterns; of
+    README.md only the parts between markers count.
+    """
+
+    command: str
+    code: tuple[str, ...]
+    data: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+RECORDINGS = "worklog/recordings/**/*.json*"
+TARGETS = {
+    "figures": Target(
+        "python -m worklog article",
+        ("worklog.cli.figures",),
+        (RECORDINGS, "worklog/plots/*.toml", "kernels/*"),
+        ("figures/*.svg", "figures/*.png", "figures/README.md", "README.md"),
+    ),
+    "notebooks": Target(
+        "python -m tests.record.notebooks",
+        ("worklog",),
+        (RECORDINGS, "kernels/*", "notebooks/source/*.py", "tests/record/notebooks.py"),
+        ("notebooks/*.ipynb",),
+    ),
+    "ptx": Target(
+        "python -m worklog.analysis.ship", ("worklog.analysis.ship",), ("kernels/*",), ("worklog/kernel/ptx/*",)
+    ),
+    "seeds": Target("python -m tests.seeds", (), ("tests/seeds.csv", "tests/seeds.py"), ("notebooks/seeds.md",)),
+    "animation": Target(
+        "python -m tests.browser.animation", ("worklog.lab",), ("worklog/lab/*.[jc]s*",), ("figures/panel.gif",)
+    ),
+}
+
+
+@cache
+def imports() -> ImportGraph:
+    return build_graph("worklog", exclude_type_checking_imports=True, cache_dir=None)
+
+
+def sources(module: str) -> Iterator[Path]:
+    """The files of a module and of all that it imports."""
+    graph = imports()
+    for name in sorted({module, *graph.find_upstream_modules(module)}):
+        path = ROOT / name.replace(".", "/")
+        yield path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def code(path: Path) -> bytes:
+    """A Python file without empty lines and lines of comments."""
+    lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("#")).encode()
+
+
+def content(path: Path) -> bytes:
+    """What counts of another file."""
+    if path == ROOT / "README.md":
+        text = path.read_text(encoding="utf-8")
+        return "".join(re.findall(r"<!-- worklog \w+:.*?-->(.*?)<!--", text, re.DOTALL)).encode()
+    return path.read_bytes()
+
+
+def fingerprint(target: Target) -> str:
+    """Of everything that a target's files depend on, and of the files."""
+    digest = hashlib.sha256()
+    for module in target.code:
+        for path in sources(module):
+            digest.update(code(path))
+    for pattern in (*target.data, *target.files):
+        for path in sorted(path for path in ROOT.glob(pattern) if path.is_file()):
+            digest.update(path.name.encode() + content(path))
+    return digest.hexdigest()[:16]
+
+
+def stale() -> list[str]:
+    """Names of the targets whose files are out of date."""
+    made = json.loads(MADE.read_text(encoding="utf-8"))
+    return [name for name, target in TARGETS.items() if made.get(name) != fingerprint(target)]
+
+
+def make(name: str) -> None:
+    """Run a target's command and note what it was made from. Raises CalledProcessError."""
+    command = [sys.executable, *TARGETS[name].command.split()[1:]]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True)
+    made = json.loads(MADE.read_text(encoding="utf-8")) | {name: fingerprint(TARGETS[name])}
+    MADE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+@click.command()
+@click.option("--make", "names", multiple=True, type=click.Choice([*TARGETS, "all"]), help="Make these files again.")
+def main(names: tuple[str, ...]) -> None:
+    """List the generated files that are out of date, or make files again."""
+    for name in stale() if "all" in names else names:
+        make(name)
+    if not names:
+        for name in stale():
+            print(f"{', '.join(TARGETS[name].files)}: python -m tests.stale --make {name}")
+
+
+if __name__ == "__main__":
+    main()
