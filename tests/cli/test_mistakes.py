@@ -130,7 +130,6 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("calibrate --set l2=warm", "calibrate uses the unbiased harness"),
         ("sweep warptiled", "worklog sweep warptiled takes --axis"),
         ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
-        ("sweep best --from . --estimate", ".* one of --from and --estimate"),
         # Files
         ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
         ("figures --run kept.json", "kept.json is not a whole JSON document"),

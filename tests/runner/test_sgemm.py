@@ -132,12 +132,16 @@ def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypat
         worklog.sgemm(needing, needing)
 
 
+class Device(nullcontext[None]):
+    id = 0
+
+
 class OnHost:
     """A CuPy array as far as sgemm reads it before a launch."""
 
     __module__ = "cupy"
     dtype = "float32"
-    device = SimpleNamespace(id=0)
+    device = Device()
 
     def __init__(self, shape: tuple[int, ...], address: int, strides: tuple[int, ...] = ()) -> None:
         self.shape, self.strides = shape, strides or (4 * shape[1], 4)
@@ -155,6 +159,7 @@ class Noting:
 
     arch = "sm_80"
     stream_handle, capturing, driver = 7, False, table().driver
+    empty: Any = None
 
     def __init__(self) -> None:
         self.launches: list[tuple[Any, ...]] = []
@@ -329,7 +334,7 @@ def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting: Noti
     held = noting.launches[-1][-1]
     multiply(DEEPER)
     in_graphs = module._on_gpu(0)._in_graphs
-    assert [one.data.ptr for one in in_graphs] == [held], "a graph's workspace lives as long as the process"
+    assert [*in_graphs] == [held], "a graph's workspace lives as long as the process"
 
 
 def test_without_memory_for_parts_of_k_best_takes_one_part_and_says_so_once(noting: Noting) -> None:
@@ -354,6 +359,10 @@ def test_a_table_of_another_driver_is_named(noting: Noting) -> None:
 def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(noting: Noting) -> None:
     worklog.sgemm(*operands(Shape.of(64))[:2], operands(Shape.of(64), offset=4)[2])
     assert noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
+    noting.empty = lambda size, dtype: OnHost(size, 2**40 + 4)  # by an allocator of the user's own
+    worklog.sgemm(*operands(Shape.of(96))[:2])
+    assert noting.launches[-1][0] == choose(Shape.of(96), aligned=False).entry
+    assert noting.launches[-1][9] == 2**40 + 4
     with pytest.raises(BadSetting, match=r"not all arrays are at multiples of 16 bytes, and warptiled .* or copy"):
         multiply(128, offset=4, mode=worklog.rung("warptiled"))
     with pytest.raises(BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"):
@@ -380,9 +389,12 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None
 
 
 def test_the_stream_of_a_tensor_is_torchs_current_one(noting: Noting, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=streams))
-    assert OnGpu(1, noting, 11)._stream("torch") == 41
+    torch = SimpleNamespace(_C=SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    plan = module._plan("fp32", True, True, *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
+    plan.library = "torch"
+    OnGpu(1, noting, 11).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
+    assert noting.launches[-1][1] == 41
 
 
 def test_the_legacy_stream_is_not_asked_whether_it_is_captured(noting: Noting) -> None:
@@ -395,6 +407,6 @@ def test_one_library_and_one_gpu() -> None:
     here, elsewhere = OnHost((4, 4), 2**20), OnHost((4, 4), 2**30)
     with pytest.raises(BadSetting, match="A is of numpy and B of cupy"):
         worklog.sgemm(A, here, A.copy())
-    elsewhere.device = SimpleNamespace(id=1)
+    elsewhere.device = SimpleNamespace(id=1)  # type: ignore[assignment]
     with pytest.raises(BadSetting, match="A is on GPU 0 and C on GPU 1"):
         worklog.sgemm(here, here, elsewhere)
