@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ NAMES = {
     "bool": ("bool",),
 }
 TYPES = {name: dtype for dtype, names in NAMES.items() for name in names}
+DECLARATION = r"(?P<const>const\b)?\s*(?P<type>\w[\w ]*?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)"
 OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the problem is solved
 Words = dict[str, Any]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
 
@@ -98,11 +100,7 @@ class Problem:
     """What a kernel must compute. Derive from it, and state at least a reference, test cases and parameters:
 
         class Doubled(worklog.Problem):
-            parameters = [
-                {"name": "x", "type": "float", "pointer": True, "const": True},
-                {"name": "y", "type": "float", "pointer": True, "const": False},
-                {"name": "n", "type": "int", "pointer": False, "const": False},
-            ]
+            parameters = "const float* x, float* y, int n"
 
             def reference_solution(self, x):
                 return 2 * x
@@ -114,13 +112,13 @@ class Problem:
                 return [test_case["n"]]
 
     name: default, the class's. parameters: of a solution, in the order inputs, outputs, extra parameters; the type
-    "T" stands for the dtype. dtypes: those that it can be solved under, the first by default, with the relative and the
-    absolute tolerance of `verify_result`. is_exact: whether repeated launches must give the same bits. Mistakes in a
-    problem raise BadProblem where it is used.
+    "T" stands for the dtype. As C++, or as Tensara's list of mappings. dtypes: those that it can be solved under, the
+    first by default, with the relative and the absolute tolerance of `verify_result`. is_exact: whether repeated
+    launches must give the same bits. Mistakes in a problem raise BadProblem where it is used.
     """
 
     name: str = ""
-    parameters: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    parameters: ClassVar[str | Sequence[Mapping[str, Any]]] = ""
     dtypes: ClassVar[Mapping[str, tuple[float, float]]] = {"float32": (1e-4, 1e-6)}
     is_exact: bool = False
     dtype: str = "float32"
@@ -148,9 +146,8 @@ class Problem:
         return []
 
     def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether an output is right, and details if it is wrong. Both are of the reference's kind: an
-        array, or a tuple of them. By default, each element may differ by the dtype's tolerance: |actual - expected| <=
-        absolute + relative * |expected|.
+        """Whether an output, an array or a tuple of them, is right, and details if it is wrong. By default, each may
+        differ by the dtype's tolerance: |actual - expected| <= absolute + relative * |expected|.
         """
         worst = 0.0
         for expected, actual in zip(each(expected_output), each(actual_output), strict=True):
@@ -172,8 +169,6 @@ class Problem:
     def get_function_signature(self) -> Mapping[str, Any]:
         """The parameters as `argtypes` of ctypes; overridden by a problem that states no `parameters`."""
         return {"argtypes": [ctype_of(parameter) for parameter in self.signature], "restype": None}
-
-    # ----------------------------------------------------------------------------------------- what it inherits
 
     @staticmethod
     def get_seed(text: str) -> int:
@@ -221,8 +216,12 @@ class Problem:
         """The parameters of a solution. Raises BadProblem for a type that isn't known."""
         if not self.parameters:
             return _of_ctypes(self)
+        stated = self.parameters
+        if isinstance(stated, str):
+            read = [(text, re.fullmatch(DECLARATION, text.strip())) for text in stated.split(",")]
+            stated = [match.groupdict() if match else {"name": text} for text, match in read]
         parameters = []
-        for words in self.parameters:
+        for words in stated:
             name, given = str(words.get("name")), str(words.get("type", "")).strip()
             kind = NAMES[self.dtype][0] if given in OF_DTYPE else given
             if kind not in TYPES:
@@ -342,8 +341,7 @@ def ctype_of(parameter: Parameter) -> Any:
 def _of_ctypes(problem: Problem) -> tuple[Parameter, ...]:
     """The parameters from a problem's own get_function_signature. ctypes doesn't name them."""
     if type(problem).get_function_signature is Problem.get_function_signature:
-        example = '{"name": "x", "type": "float", "pointer": True, "const": True}'
-        raise mistake(problem, "states no parameters", f"give a list such as {example}")
+        raise mistake(problem, "states no parameters", 'give them in C++, as "const float* x, float* y, int n"')
     parameters = []
     for number, kind in enumerate(called(problem, "get_function_signature")["argtypes"]):
         pointer = hasattr(kind, "contents")

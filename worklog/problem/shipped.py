@@ -13,22 +13,13 @@ from worklog.problem.problem import Problem, Words
 Array = NDArray[Any]
 
 
-def _declared(text: str) -> list[dict[str, Any]]:
-    """Parameters from their declarations in C++."""
-    parameters = []
-    for declaration in text.split(","):
-        *const, kind, name = declaration.split()
-        parameters.append({"name": name, "type": kind.strip("*"), "pointer": kind.endswith("*"), "const": bool(const)})
-    return parameters
-
-
 class Sgemm(Problem):
     """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32. The ladder's kernels solve it, and their gate
     has exact stages of its own; here beta is 0.
     """
 
     name = "sgemm"
-    parameters: ClassVar = _declared("int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C")
+    parameters = "int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C"
     dtypes: ClassVar = {"float32": (1e-4, 2e-4)}
 
     def of(self, shape: Shape, alpha: float = 1.0) -> Words:
@@ -69,7 +60,7 @@ class Softmax(Problem):
     """Each row of output (rows x columns, row-major) is exp(x) / sum(exp(x)) of the same row of input."""
 
     name = "softmax"
-    parameters: ClassVar = _declared("const T* input, T* output, int rows, int columns")
+    parameters = "const T* input, T* output, int rows, int columns"
     dtypes: ClassVar = {"float32": (2e-4, 1e-12), "float16": (4e-3, 1e-7), "float64": (1e-11, 1e-20)}  # long sums
 
     def of(self, rows: int, columns: int, center: float = 0.0) -> Words:
@@ -112,7 +103,7 @@ class BatchedGemm(Problem):
     """C[i] (M x N) = A[i] (M x K) B[i] (K x N), row-major, for each i of a batch."""
 
     name = "batched_gemm"
-    parameters: ClassVar = _declared("const T* A, const T* B, T* C, int batch, int M, int N, int K")
+    parameters = "const T* A, const T* B, T* C, int batch, int M, int N, int K"
     dtypes: ClassVar = {"float32": (1e-4, 2e-4), "float16": (2e-2, 2e-2), "float64": (1e-12, 1e-12)}
 
     def of(self, batch: int, *sizes: int) -> Words:
