@@ -156,7 +156,8 @@ class Space:
             if len({len(axis.values) for axis in group}) > 1:
                 lengths = " and ".join(f"{axis.name} has {len(axis.values)} values" for axis in group)
                 raise BadSetting(f"{self.name}: axes that go together need equally many values, and {lengths}")
-        _require_few(f"{self.name}: {self._counts}", self._size, "configurations")
+        size = prod(len(group[0].values) for group in self.groups)
+        _require_few(f"{self.name}: {self._counts}", size, "configurations")
 
     @cached_property
     def groups(self) -> list[list[Axis]]:
@@ -164,10 +165,6 @@ class Space:
         partners = {name: group for group in self.together for name in group}
         named = dict.fromkeys(partners.get(axis.name, (axis.name,)) for axis in self.axes)
         return [[axis for axis in self.axes if axis.name in group] for group in named]
-
-    @property
-    def _size(self) -> int:
-        return prod(len(group[0].values) for group in self.groups)
 
     @property
     def _counts(self) -> str:
@@ -184,12 +181,13 @@ class Space:
     def preview(self, seconds_each: float | None = None) -> str:
         """How many points there are, which are skipped and why, and how long the rest takes, if that is known."""
         reasons = Counter(point.skipped for point in self.points())
-        left = reasons.pop(None, 0)
-        points = "1 point" if self._size == 1 else f"{self._size} points"
-        skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
-        ahead = f"{left} to measure" if left else "nothing to measure"
-        about = f", about {spoken(left * seconds_each)}" if left and seconds_each is not None else ""
-        return f"{self.name}: {self._counts} = {points}{skipped}; {ahead}{about}"
+        size, left = reasons.total(), reasons.pop(None, 0)
+        said = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"
+        for why, count in reasons.items():
+            said += f"; {count} skipped: {why}"
+        if not left:
+            return f"{said}; nothing to measure"
+        return f"{said}; {left} to measure" + (f", about {spoken(left * seconds_each)}" if seconds_each else "")
 
 
 def spoken(seconds: float) -> str:

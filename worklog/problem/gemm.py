@@ -71,7 +71,7 @@ class Domain:
             if step < 1:
                 advice = "give rules such as 'M % 64 == 0, K % 8 == 0', or any"
                 raise BadSetting(f"cannot read the domain {rules!r}: {advice}")
-        return cls(*steps.values(), square=square, any_data=any_data)
+        return cls(steps["M"], steps["N"], steps["K"], square=square, any_data=any_data)
 
     def __str__(self) -> str:
         rules = ["M = N = K"] if self.square else []

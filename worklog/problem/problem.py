@@ -201,7 +201,7 @@ class Problem:
             raise mistake(self, f"dtypes is {self.dtypes!r:.80}", example)
         if dtype and dtype not in self.dtypes:
             advice = f"choose from {', '.join(self.dtypes)}"
-            raise mistake(self, f"has no dtype {dtype!r}{meant(dtype, self.dtypes)}", advice)
+            raise mistake(self, f"there is no dtype {dtype!r}{meant(dtype, self.dtypes)}", advice)
         same = copy(self)
         same.dtype = dtype or next(iter(self.dtypes))
         return same
@@ -238,14 +238,14 @@ class Problem:
         samples = [samples] if isinstance(samples, Mapping) else samples
         names = set[str]()
         for method, listed in (("generate_sample", samples), ("generate_test_cases", cases)):
-            if not isinstance(listed, Sequence) or not all(map(_is_case, listed)):
-                raise mistake(self, f"{method} gives {listed!r:.60}", 'return [{"name": …, "create_inputs": …}]')
-            for words in listed:
+            for words in listed if isinstance(listed, Sequence) else [listed]:
+                if not isinstance(words, Mapping) or not {"name", "create_inputs"} <= words.keys():
+                    raise mistake(self, f"{method} gives {listed!r:.60}", 'return [{"name": …, "create_inputs": …}]')
                 if words["name"] in names:
                     raise mistake(self, f"two cases have the name {words['name']!r}", "rename one")
                 names.add(words["name"])
         if not names:
-            raise mistake(self, "has no test case", "return one from generate_test_cases")
+            raise mistake(self, "there is no test case", "return one from generate_test_cases")
         return list(samples), list(cases)
 
     def prepared(self, words: Words) -> Case:
@@ -299,10 +299,6 @@ class Problem:
         }
 
 
-def _is_case(words: Any) -> bool:
-    return isinstance(words, Mapping) and isinstance(words.get("name"), str) and callable(words.get("create_inputs"))
-
-
 def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
     """What a method of a problem gives. One that takes a dtype, as Tensara's first ones did, gets PyTorch's. Raises
     BadProblem, with the place, for its errors.
@@ -313,7 +309,7 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
             return function(*arguments, dtype=getattr(import_module("torch"), problem.dtype))
         return function(*arguments)
     except NotImplementedError as error:
-        raise mistake(problem, f"has no {method}", "define it") from error
+        raise mistake(problem, f"there is no {method}", "define it") from error
     except WorklogError:
         raise
     except Exception as error:
@@ -341,7 +337,7 @@ def ctype_of(parameter: Parameter) -> Any:
 def _of_ctypes(problem: Problem) -> tuple[Parameter, ...]:
     """The parameters from a problem's own get_function_signature. ctypes doesn't name them."""
     if type(problem).get_function_signature is Problem.get_function_signature:
-        raise mistake(problem, "states no parameters", 'give them in C++, as "const float* x, float* y, int n"')
+        raise mistake(problem, "there are no parameters", 'give them in C++, as "const float* x, float* y, int n"')
     parameters = []
     for number, kind in enumerate(called(problem, "get_function_signature")["argtypes"]):
         pointer = hasattr(kind, "contents")

@@ -50,9 +50,13 @@ def rotation(args: tuple[Any, ...], kwargs: Mapping[str, Any], l2_bytes: int) ->
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
     sets: list[ArgumentSet] = [(given, {})]
     for _ in range(input_sets(size, l2_bytes) - 1):
-        copies = {id(array): _copy(array) for array in arrays(given)}
-        sets.append((_replaced(given, lambda array, of=copies: of[id(array)]), copies))
+        sets.append(_copied(given))
     return sets
+
+
+def _copied(given: Arguments) -> ArgumentSet:
+    copies = {id(array): _copy(array) for array in arrays(given)}
+    return _replaced(given, lambda array: copies[id(array)]), copies
 
 
 def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = ()) -> Any:

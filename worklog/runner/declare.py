@@ -11,7 +11,7 @@ import fnmatch
 import inspect
 import linecache
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -51,7 +51,7 @@ class State:
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
         self.axes, self.stream, self.device = MappingProxyType(dict(values)), stream, device
-        self.work = Counter[str]()
+        self.work = defaultdict[str, float](float)
         self.call: Call | None = None
 
     def __getitem__(self, axis: str) -> Any:
@@ -316,8 +316,8 @@ def _read(axis: Axis, text: str | None, objects: Mapping[str, Any] | None) -> Ax
     new, kind = Axis.parse(text, axis.kind.replace("pow2", "int")), axis.kind
     if {kind, new.kind} > {kind} and {kind, new.kind} != {"int", "pow2"}:
         raise BadSetting(f"--axis {axis.name}: its values are of kind {kind}, not {new.kind}")
-    for value in new.values if objects else ():
-        if value not in objects:
+    for value in new.values:
+        if objects is not None and value not in objects:
             raise BadSetting(f"--axis {axis.name}: there is no {value!r}: choose from {', '.join(objects)}")
     return new
 

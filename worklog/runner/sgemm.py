@@ -234,7 +234,7 @@ def _emulate(plan: Plan, alpha: float, a: Any, b: Any, beta: float, c: Any) -> N
     if plan.shape.flops > MOST_EMULATED:
         raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
     device = EmulatedDevice(races=False)
-    in_a, in_b, in_c = (device.upload(one if one.flags.c_contiguous else one.T) for one in (a, b, c))
+    in_a, in_b, in_c = (device.upload(matrix if matrix.flags.c_contiguous else matrix.T) for matrix in (a, b, c))
     plan.kernels[0].load(device).enqueue(plan.shape, alpha, in_a, in_b, beta, in_c)
     c[...] = device.download(in_c).reshape(c.shape)
 
@@ -255,13 +255,13 @@ class Launches:
         places = [ctypes.addressof(values[name]) for name in launches[0][0].arguments]  # the same for each pass
         arguments = (ctypes.c_void_p * len(places))(*places)
         self._kept = values, arguments, launches  # what the driver reads, and the modules of the functions
-        self._launches: list[tuple[Any, tuple[int, ...]]] = []
+        self._launches: list[tuple[Any, list[int]]] = []
         for kernel, compiled, grid, block in launches:
             threads = (block,) if isinstance(block, int) else block
             sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
-            launch, rest = driver.launchKernel, (ctypes.addressof(arguments), 0)
-            if kernel.program.cooperative:
-                launch, rest = driver.launchCooperativeKernel, rest[:1]
+            together = kernel.program.cooperative
+            launch = driver.launchCooperativeKernel if together else driver.launchKernel
+            rest = [ctypes.addressof(arguments)] if together else [ctypes.addressof(arguments), 0]
             self._launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))
 
     def enqueue(self, stream: int, *given: float) -> None:
@@ -324,7 +324,7 @@ class OnGpu:
             if launches is None:
                 launches = plan.launches[number] = self._prepared(plan, kernel, capturing)
             if not launches.workspace:
-                break
+                return launches, 0
             held = self._workspaces.get(stream)
             if held is None or held.size < launches.workspace:
                 if capturing:
@@ -344,7 +344,7 @@ class OnGpu:
             if capturing:
                 self._in_graphs[at] = held
             return launches, at
-        return launches, 0
+        raise AssertionError("a kernel without a workspace needs no memory")
 
     def _prepared(self, plan: Plan, kernel: Kernel, capturing: bool) -> Launches:
         """A kernel's launches, compiled."""
@@ -354,9 +354,8 @@ class OnGpu:
         if len(plan.kernels) > 1 and (why := table().stale(gpu().name, gpu().driver)):
             once(f"sgemm: {why}", 6)
         if loaded is None:
-            loaded = kernel.load(self.device)
-            assert isinstance(loaded, Loaded)
-            self._loaded[kernel] = loaded
+            kernel.require_launch()
+            loaded = self._loaded[kernel] = Loaded(kernel, self.device)
         return Launches(plan.shape, *loaded.launches_at(plan.shape))
 
 

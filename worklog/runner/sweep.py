@@ -126,7 +126,7 @@ def sweep(
     no variant is left.
     """
     _require_some(chosen)
-    kernels = [*(variant.kernel for variant in chosen.kept), BASELINE]
+    kernels: list[str | Kernel] = [*(variant.kernel for variant in chosen.kept), BASELINE]
     return measure(kernels, [chosen.shape], harness=harness, progress=progress, out=out)
 
 

@@ -150,8 +150,9 @@ def _fit(tile: Tile, rows: Sequence[Row], sms: int, common: Floats | None = None
         solved = _least_squares(columns, left, times)
         off = float(np.square((columns @ solved - left) / times).sum())
         if off < least:
-            us = zip(US, (ratio * solved[0], *solved[:2]), strict=True)
-            least, best = off, (replace(tile, **{name: round(float(value), 4) for name, value in us}), solved[2:])
+            alone_us, shared_us, block_us = (round(float(us), 4) for us in (ratio * solved[0], *solved[:2]))
+            fit = replace(tile, alone_us=alone_us, shared_us=shared_us, block_us=block_us)
+            least, best = off, (fit, solved[2:])
     return best
 
 
