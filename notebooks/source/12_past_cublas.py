@@ -282,7 +282,7 @@ speeds.loc[[*timed]].map("{:.1%}".format)
 # ## Every shape
 #
 # Rungs 13 to 18 take whole tiles only. `best` takes any M, N and K. It chooses a tile, and a number of parts of K, by a
-# table of measured or estimated times per tile; on compute capability 9.0, `bulk_copies` is among them. A small product
+# table of measured times per tile; on compute capability 9.0, `bulk_copies` is among them. A small product
 # has one block per multiprocessor or fewer, so no other block works while it waits for a copy: the kernel has 2 to 8
 # stages of K under way, as rung 14. A is copied float by float, so its rows may begin anywhere. Where rows of B and C
 # begin anywhere, B is copied float by float, too, and C passes through shared memory, so that neighbouring lanes store

@@ -87,7 +87,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("check mine.cu --entry sgem", r"mine\.cu has no launch .*its kernels are sgemm \(did you mean sgemm\?\)"),
         ("run warptiled --against toch", r".*did you mean torch\?"),
         ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
-        ("check mine.cu --problem softmax --dtype float8", "softmax has no dtype 'float8'"),
+        ("check mine.cu --problem softmax --dtype float8", "softmax: there is no dtype 'float8'"),
         ("check solution.cu --problem batched_gemm", ".*solution takes 1 parameters, and batched_gemm passes 7"),
         ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
         ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
@@ -130,7 +130,6 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("calibrate --set l2=warm", "calibrate uses the unbiased harness"),
         ("sweep warptiled", "worklog sweep warptiled takes --axis"),
         ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
-        ("sweep best --from . --estimate", ".* one of --from and --estimate"),
         # Files
         ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
         ("figures --run kept.json", "kept.json is not a whole JSON document"),

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import typed
-from worklog.cli.selection import both_axes
 from worklog.errors import BadSetting, BadShape
-from worklog.kernel.ladder import rung
 from worklog.problem.axes import DRAWN, MOST_DRAWN_BYTES, Axis, Space, drawn, shapes
 from worklog.problem.gemm import Shape
 
@@ -21,11 +19,11 @@ from worklog.problem.gemm import Shape
     ("text", "name", "kind", "values"),
     [
         ("N[pow2]=8:13", "N", "pow2", (256, 512, 1024, 2048, 4096, 8192)),
-        ("N[pow2]=[10:14:2]", "N", "pow2", (1024, 4096, 16384)),
+        ("N[pow2]=[0:40:20]", "N", "pow2", (1, 2**20, 2**40)),
         ("K=512,1024:4096:1024", "K", "int", (512, 1024, 2048, 3072, 4096)),
         ("n[int]=-2:2", "n", "int", (-2, -1, 0, 1, 2)),
         ("alpha[float]=0.1:0.5:0.1", "alpha", "float", (0.1, 0.2, 0.3, 0.4, 0.5)),
-        ("alpha[float]=1e-3,2", "alpha", "float", (0.001, 2.0)),
+        ("alpha[float]=1e-18,0, 1e18", "alpha", "float", (1e-18, 0.0, 1e18)),
         ("l2[str]=warm, flush", "l2", "str", ("warm", "flush")),
         ("T[type]=float,double", "T", "type", ("float", "double")),
         ("T[type]=map<int, float>,double", "T", "type", ("map<int, float>", "double")),
@@ -45,23 +43,24 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
         ("N=", "N has no values"),
         ("=4", "a name is a letter"),
         ("2N=4", "a name is a letter"),
-        ("N[cubic]=4", "'cubic' is not possible here: choose from int, pow2"),
-        ("N=many", "'many' is neither a number nor a range"),
-        ("N=1:2:3:4", "neither a number nor a range"),
-        ("N=nan", "neither a number nor a range"),
-        ("N=0.5", r"is not whole: write N\[float\]=0.5"),
+        ("N[cubic]=4", "no kind 'cubic': choose from int, pow2"),
+        ("N=many", "'many' is neither a whole number nor a range"),
+        ("N=1:2:3:4", "neither a whole number nor a range"),
+        ("alpha[float]=nan", "neither a number nor a range"),
+        ("N=0.5", "'0.5' is neither a whole number"),
         ("N=13:8", "'13:8' is empty"),
         ("N=1:8:0", "is empty"),
-        ("N[pow2]=8:64", "out of reach"),
+        ("N[pow2]=8:41", "out of reach"),
         ("N[pow2]=-1", "out of reach"),
         ("N=4,4", "4 more than once"),
         ("N=1,,2", "'' is neither"),
         ("N=1:1000000000", "makes 1000000000 values: more than 100000; take larger steps"),
         ("N=1:99999,100000:199999", "makes 199999 values: more than 100000"),
         ("N=1:99999,99999", "99999 more than once"),
-        ("N=1e999999999", "'1e999999999' is out of reach: give numbers from 1e-18 to 1e18"),
-        ("N=1:2:1e-999999999", "out of reach"),
-        ("alpha[float]=0.1:1:1e-99999", "out of reach"),
+        ("N=1e999999999", "'1e999999999' is neither"),
+        ("N=" + "9" * 19, "is neither"),
+        ("alpha[float]=1e999999999", "'1e999999999' is neither"),
+        ("alpha[float]=0.1:1:1e-999999999", "is neither"),
         ("T[type]=map<int, float", "has a < without its >"),
         ("T[type]=map>, <float", "a > without its <"),
     ],
@@ -69,6 +68,15 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
 def test_what_cannot_be_read_is_quoted(text: str, says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         Axis.parse(text)
+
+
+@pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
+@pytest.mark.parametrize("text", ["N", "N=many", "2N=4", "N[float]=0.5", "N[cubic]=4"])
+def test_a_command_says_what_is_wrong_with_an_axis_in_one_line(command: list[str], text: str) -> None:
+    done = typed(*command, "--axis", text)
+    assert done.exit_code == 2 and done.stderr.startswith("worklog: ") and done.stderr.count("\n") == 1
+    for example in re.findall(r'"([^"]+)"', done.stderr):
+        assert Axis.parse(example).name == "N"
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 300), st.integers(1, 50))
@@ -82,13 +90,13 @@ def test_the_product_has_every_combination_once_the_last_axis_fastest() -> None:
     assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
 
 
-@pytest.mark.parametrize(("seconds", "says"), [(1.0, "about 5 s"), (60.0, "about 5.0 min"), (3600.0, "about 5.0 h")])
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(0.2, "about 1.0 s"), (1.0, "about 5 s"), (60.0, "about 5.0 min"), (3600.0, "about 5.0 h")]
+)
 def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float, says: str) -> None:
     axes = (Axis.parse("N=1:3"), Axis.parse("K=1,2"))
     space = Space("sweep", axes, lambda p: "N = K = 1 is too small" if p == {"N": 1, "K": 1} else None)
-    assert {str(point): point.skipped for point in space.points() if point.skipped} == {
-        "N=1 K=1": "N = K = 1 is too small"
-    }
+    assert [str(point) for point in space.points() if point.skipped] == ["N=1 K=1"]
     assert space.preview(seconds) == (
         f"sweep: 3 N x 2 K = 6 points; 1 skipped: N = K = 1 is too small; 5 to measure, {says}"
     )
@@ -97,12 +105,10 @@ def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float
 def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_is_made() -> None:
     with pytest.raises(BadSetting, match="axis N is given twice"):
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
-    axes = [Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")]
     with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
-        shapes(axes)
-    hundred_thousand = [Axis.parse(f"A{n}=1:100000") for n in range(5)]
+        shapes([Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")])
     with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
-        Space("wide", tuple(hundred_thousand))
+        Space("wide", tuple(Axis.parse(f"A{n}=1:100000") for n in range(5)))
     assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {"N": 1, "K": 1}
 
 
@@ -119,7 +125,7 @@ def test_axes_of_a_problem_become_shapes() -> None:
         (["N=4", "T[type]=float"], BadSetting, "a problem has no axis T"),
         (["N[float]=4"], BadShape, "size '4.0x4.0x4.0' is not a number"),
         (["N=0"], BadShape, "size M = 0 is not a positive integer"),
-        (["N=512", "K=1e18"], BadShape, "more digits than any matrix needs"),
+        (["N=512", "K=1000000000"], BadShape, "more digits than any matrix needs"),
     ],
 )
 def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exception], says: str) -> None:
@@ -145,26 +151,3 @@ def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tun
         }
         assert tests[kind], (shape, kind)
         assert shape.compulsory_bytes <= MOST_DRAWN_BYTES
-
-
-@pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
-@pytest.mark.parametrize("text", ["N", "N=many", "=4", "2N=4", "N[float]=0.5", "N=0.5", "N[cubic]=4", "N=1:2:3:4"])
-def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> None:
-    done = typed(*command, "--axis", text)
-    assert done.exit_code == 2 and done.stderr.startswith("worklog: ") and done.stderr.count("\n") == 1
-    advice = done.stderr.replace(repr(text), "")
-    assert "[float]" not in advice and "[type]" not in advice and "alpha" not in advice and ", str" not in advice
-
-
-@pytest.mark.parametrize("command", [["run", "--preview"], ["sweep", "autotuned", "--preview"]])
-def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -> None:
-    done = typed(*command, "--axis", "unreadable")
-    examples = re.findall(r'"([^"]+)"', done.stderr)
-    assert examples
-    if command[0] == "run":
-        of_sizes, of_templates = both_axes(examples)
-        assert shapes(of_sizes) and {axis.name for axis in of_templates} == {"BM", "T"}
-        return
-    parsed = [Axis.parse(example) for example in examples]
-    assert {axis.kind for axis in parsed} <= {"int", "pow2"}
-    assert [rung("autotuned").template[axis.name] for axis in parsed]

@@ -174,17 +174,23 @@ def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
     ]
     assert "two by two: 2 M + K x 2 op = 4 points; 4 to measure" in repr(zipped)
     assert "2^5, 2^6, 2^7" in product._repr_html_()
-    assert zipped.values({"op": "rounded", "M": 64}) == {"op": True, "M": 64}
+
+
+@pytest.mark.parametrize(
+    ("axis", "shown"), [("N=1:20", "1, 2, 3, 4, 5, 6, …, 20"), ("N=11:18", "11, 12, 13, 14, 15, 16, 17, 18")]
+)
+def test_of_many_values_the_first_and_the_last_are_shown(axis: str, shown: str) -> None:
+    assert repr(worklog.bench(axis)(lambda state: None)).splitlines()[-1].endswith(f"  {shown}")
 
 
 def test_values_have_the_type_of_their_axis() -> None:
-    @worklog.bench("N[pow2]=3", "x[float]=1:2:0.5", "T[type]=float,double", n=[1, 2], f={"sum": sum})
+    @worklog.bench("N[pow2]=3", "x[float]=1:2:0.5", "T[type]=float,double", n=[1, 2], y=[1, 2.5], f={"sum": sum})
     def several(state: State) -> None:
         pass
 
     first = several.values(several.points()[0].values)
-    assert first == {"N": 8, "x": 1.0, "T": "float", "n": 1, "f": sum}
-    assert [type(first[name]) for name in ("N", "x")] == [int, float]
+    assert first == {"N": 8, "x": 1.0, "T": "float", "n": 1, "y": 1.0, "f": sum}
+    assert [type(first[name]) for name in ("N", "x", "n", "y")] == [int, float, int, float]
     state = State(first, 7, None)  # type: ignore[arg-type]
     assert state.f([1, 2]) == 3 and state["T"] == "float"
     with pytest.raises(BadSetting, match=r"no axis 'TT' \(did you mean T"):
@@ -224,6 +230,7 @@ def test_a_mistake_in_the_axes_is_found_at_the_declaration(
         ("op=doubled", "there is no 'doubled': choose from plain, rounded"),
         ("M[float]=1", "of kind int, not float"),
         ("Q=1", "no benchmark has an axis Q"),
+        ("M=1,2,3", "M has 3 values and K has 2"),
     ],
 )
 def test_another_value_must_fit_its_axis(file: Path, text: str, message: str) -> None:

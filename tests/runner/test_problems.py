@@ -285,10 +285,7 @@ def raises(self: Problem, *_: object) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (
-            {"reference_solution": raises},
-            "reference_solution raised ValueError: of the user in case 'a' (test_problems",
-        ),
+        ({"reference_solution": raises}, "reference_solution raised ValueError: of the user (test_problems"),
         ({"reference_solution": lambda self, x: None}, "reference_solution returned NoneType in case 'a'"),
         ({"reference_solution": lambda self, x: x.astype(np.float64)}, "has elements of 8 bytes"),
         ({"verify_result": lambda self, e, a: None}, "verify_result returned None in case 'a'"),
@@ -296,11 +293,11 @@ def raises(self: Problem, *_: object) -> None:
         ({"verify_result": lambda self, e, a: (False, {})}, "verify_result fails the reference's own result"),
         ({"verify_result": raises}, "verify_result raised ValueError"),
         ({"names": ("a", "a")}, "two cases have the name 'a': rename one"),
-        ({"names": ()}, "has no test case"),
+        ({"names": ()}, "there is no test case"),
         ({"generate_test_cases": lambda self: [{"name": "a"}]}, "generate_test_cases gives [{'name': 'a'}]"),
-        ({"get_extra_params": lambda self, case: [2]}, "gives 1 inputs, 1 outputs and 1 extra parameters, and 4"),
+        ({"get_extra_params": lambda self, case: [2]}, "1 inputs, 1 outputs and 1 extra parameters are given, and 4"),
         ({"parameters": [{"name": "x", "type": "flaot"}]}, "type 'flaot' (did you mean float?)"),
-        ({"parameters": []}, "states no parameters"),
+        ({"parameters": []}, "there are no parameters"),
         ({"dtypes": {"float31": (0, 0)}}, "dtypes is {'float31'"),
         ({"get_flops": lambda self, case: 10**12}, "no case that is small enough for the emulator"),
     ],

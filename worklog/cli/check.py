@@ -16,12 +16,12 @@ from worklog.cli.selection import problem, solution_of
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
 from worklog.kernel import TEMPLATE, Kernel, best, kernel_of, rung
-from worklog.problem import TILES, Axis, Shape
+from worklog.problem import Axis, Shape
 from worklog.runner import check as checks
 from worklog.runner import sweep as tiles
 from worklog.runner import tuned
 from worklog.runner.emulated_time import LIMIT_S
-from worklog.runs import Run, recorded_run
+from worklog.runs import Run
 from worklog.settings import Harness
 
 THOROUGH_S = 60.0
@@ -173,7 +173,6 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, **launc
     output.size_option("The shape to measure at.", default="4096"),
     output.flag("--preview", about="List the tiles without measuring; needs no GPU."),
     click.option("--from", "source", type=output.PATH, help="For best: make its table from this sweep's run."),
-    output.flag("--estimate", about="For best: make its table from lower bounds, without measuring."),
     output.out_option(),
     output.HARNESS,
     *output.EXPORT,
@@ -187,7 +186,6 @@ def sweep(
     out: Path | None,
     harness: Harness,
     source: Path | None,
-    estimate: bool,
 ) -> None:
     """Check and time every tile of a rung that can be built, beside cuBLAS. Without a GPU, tiles are shown from the
     recording.
@@ -195,12 +193,12 @@ def sweep(
     `worklog sweep best` measures the tiles of that rung at shapes of its own, and makes the table from which it chooses
     a tile for each shape; `--preview` shows the table.
     """
-    record, parsed = rung(name), [Axis.parse(axis, TILES) for axis in axes]
+    record, parsed = rung(name), [Axis.parse(axis) for axis in axes]
     if name == "best":
-        _sweep_best(axes, preview, out, harness, source, estimate)
+        _sweep_best(axes, preview, out, harness, source)
         return
-    if not axes or source is not None or estimate:
-        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES; --from and --estimate are for best")
+    if not axes or source is not None:
+        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES; --from is for best")
     tiles.tiles(record, parsed)
     live = not preview and output.live_wanted(harness, out)
     found = tiles.variants(record, parsed, shape=shape)
@@ -220,21 +218,17 @@ def sweep(
     output.finish(measured)
 
 
-def _sweep_best(
-    axes: Sequence[str], preview: bool, out: Path | None, harness: Harness, source: Path | None, estimate: bool
-) -> None:
+def _sweep_best(axes: Sequence[str], preview: bool, out: Path | None, harness: Harness, source: Path | None) -> None:
     """Make the table of the rung best, or show it."""
-    if axes or (source is not None and estimate):
-        raise BadSetting("worklog sweep best takes no --axis, and one of --from and --estimate")
+    if axes:
+        raise BadSetting("worklog sweep best takes no --axis: it measures every tile of its table")
     if preview:
         click.echo(tuned.shown(best.table()).text())
         return
-    if estimate:
-        found = tuned.estimated(device.Gpu.of(recorded_run().device))
-    elif source is not None:
+    if source is not None:
         found = tuned.fitted(Run.load(source))
     else:
-        device.require_gpu("--preview shows the table, --estimate makes one from lower bounds")
+        device.require_gpu("--preview shows the table")
         with output.progress_bar() as progress:
             run = tuned.measured(device.gpu(), harness, progress, out)
         output.print_run(run)

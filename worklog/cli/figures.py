@@ -20,7 +20,7 @@ from worklog.kernel import RUNGS, TENSOR, Kernel
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
-from worklog.runner import check, emulated_rungs, job
+from worklog.runner import check, emulated_rungs
 from worklog.runner import measure as bench
 from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
 from worklog.settings import Harness

@@ -14,7 +14,7 @@ from worklog.cli.output import progress_bar, show, typed
 from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, meant
 from worklog.gpu import device
 from worklog.kernel import DEFAULTS, RUNGS, Kernel, instances, kernel_of
-from worklog.problem import SIZES, TEMPLATES, Axis, Space
+from worklog.problem import Axis, Space
 from worklog.runner.job import BASELINE, Job, estimate
 from worklog.settings import OPTIONS, Harness
 
@@ -28,14 +28,8 @@ TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of 
 
 def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
     """The axes M, N and K, and the others. Raises BadSetting."""
-    of_sizes, others = list[Axis](), list[Axis]()
-    for word in words:
-        name = word.partition("=")[0].partition("[")[0].strip()
-        if name in ("M", "N", "K", ""):
-            of_sizes.append(Axis.parse(word, SIZES))
-        else:
-            others.append(Axis.parse(word, TEMPLATES))
-    return of_sizes, others
+    axes = [Axis.parse(word) for word in words]
+    return [axis for axis in axes if axis.name in ("M", "N", "K")], [a for a in axes if a.name not in ("M", "N", "K")]
 
 
 def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> list[str | Kernel]:

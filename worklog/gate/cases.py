@@ -118,7 +118,7 @@ def check_cases(
 
     found = until_failure(stages())
     accepted = all(stage.passed for stage in found)
-    return Verdict(found, (problem.dtype or problem.first) if accepted else None)
+    return Verdict(found, problem.dtype if accepted else None)
 
 
 def require_sound(problem: Problem, case: Case) -> None:

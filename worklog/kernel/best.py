@@ -2,8 +2,7 @@
 compute capability 9.0 the rung `bulk_copies` is among the tiles.
 
 The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
-blocks that the busiest multiprocessor gets. `worklog sweep best` measures it; until a GPU has, it is an estimate, and
-its label says so.
+blocks that the busiest multiprocessor gets. `worklog sweep best` measures it.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Table:
-    """label: measured or estimated, and where. gpu, driver: of the measurement. launch_us: of a launch without work;
+    """label: where it was measured. gpu, driver: of the measurement. launch_us: of a launch without work;
     sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
     split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.

@@ -16,9 +16,7 @@ def each(values: Any) -> tuple[Any, ...]:
 
 def is_array(value: Any) -> bool:
     """Whether it is an array of NumPy or CuPy, or a tensor of PyTorch."""
-    return (
-        hasattr(value, "dtype") and hasattr(value, "shape") and (hasattr(value, "__array__") or hasattr(value, "get"))
-    )
+    return all(hasattr(value, name) for name in ("dtype", "shape", "nbytes"))
 
 
 def nbytes(value: Any) -> int:
@@ -34,9 +32,8 @@ def dtype_of(value: Any) -> str:
 def raw(value: Any) -> bytes:
     """The elements of an array in row-major order, as bytes of the host."""
     if hasattr(value, "detach"):  # PyTorch's, whose bfloat16 NumPy doesn't have
-        torch = sys.modules["torch"]
         flat = value.detach().contiguous().cpu().reshape(-1)
-        return bytes(flat.view(torch.uint8).numpy().data) if flat.numel() else b""
+        return bytes(flat.view(sys.modules["torch"].uint8).numpy().data) if flat.numel() else b""
     return bytes((value.get() if hasattr(value, "get") else np.asarray(value)).tobytes())
 
 
@@ -54,18 +51,17 @@ def values_of(value: Any) -> NDArray[np.float64]:
     """The elements in float64, as a NumPy array of the same shape."""
     if hasattr(value, "detach"):
         value = value.detach().double().cpu().numpy()
-    found: NDArray[np.float64] = np.asarray(value.get() if hasattr(value, "get") else value).astype(np.float64)
-    return found
+    host: NDArray[np.float64] = np.asarray(value.get() if hasattr(value, "get") else value).astype(np.float64)
+    return host
 
 
 def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
-    """Each element's error over what is tolerated: at most 1 where it is right. Infinite for NaN, and where only one of
-    them is infinite.
+    """Each element's error over what is tolerated, (relative, absolute): at most 1 where it is right. Infinite for NaN,
+    and where only one of them is infinite.
     """
-    right, found, (relative, absolute) = values_of(expected), values_of(actual), tolerance
+    right, values, (relative, absolute) = values_of(expected), values_of(actual), tolerance
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        excess = np.abs(found - right) / (absolute + relative * np.abs(right))
-    same = (found == right) | (np.isnan(found) & np.isnan(right))
+        excess = np.abs(values - right) / (absolute + relative * np.abs(right))
     excess[~np.isfinite(excess) | ~np.isfinite(right)] = np.inf
-    excess[same] = 0.0
+    excess[(values == right) | (np.isnan(values) & np.isnan(right))] = 0.0
     return excess

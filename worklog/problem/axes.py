@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from itertools import chain, pairwise, product
+from decimal import Decimal
+from functools import cached_property
+from itertools import chain, product
 from math import exp, isqrt, log, prod
 from random import Random
 from re import fullmatch
@@ -20,25 +21,10 @@ from worklog.problem.gemm import Shape
 
 Value = int | float | str
 KINDS = ("int", "pow2", "float", "str", "type")
+NUMBERS = ("int", "pow2", "float")
 MOST_VALUES = 100_000
 HIGHEST_POWER = 40
-MOST_DIGITS = 18  # before and after the decimal point: with more, a short text makes numbers that fill the memory
-
-
-@dataclass(frozen=True)
-class Taken:
-    """The axes that a command takes, so that no message advises what the command rejects. kinds: some of KINDS.
-    examples: for messages.
-    """
-
-    kinds: tuple[str, ...]
-    examples: str
-
-
-ANY = Taken(KINDS, 'as in "N[pow2]=8:13", "K=512,1024:4096:1024", "alpha[float]=0.5:1.5:0.5" or "T[type]=float,double"')
-TEMPLATES = Taken(KINDS, 'as in "N[pow2]=8:13", "BM=64,128" or "T[type]=float,double"')
-SIZES = Taken(("int", "pow2"), 'as in "N[pow2]=8:13" or "K=512,1024:4096:1024"')
-TILES = Taken(("int", "pow2"), 'as in "BM=64,128" or "TN[pow2]=2:4"')
+LARGEST = Decimal("1e18")  # and 1e-18 the smallest: beyond, a short text makes numbers that fill the memory
 
 
 @dataclass(frozen=True)
@@ -58,36 +44,32 @@ class Axis:
             raise BadSetting(f"axis {self.name}: there is no kind {self.kind!r}: choose from {', '.join(KINDS)}")
         if not self.values:
             raise BadSetting(f"axis {self.name} has no values: give at least one")
-        repeated = next((value for value, count in Counter(self.values).items() if count > 1), None)
-        if repeated is not None:
-            raise BadSetting(f"axis {self.name} has {repeated} more than once: omit one")
+        value, count = Counter(self.values).most_common(1)[0]
+        if count > 1:
+            raise BadSetting(f"axis {self.name} has {value} more than once: omit one")
 
     @classmethod
-    def parse(cls, text: str, taken: Taken = ANY) -> Axis:
-        """An axis from words. Raises BadSetting, which quotes what cannot be read."""
-        found = fullmatch(r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text)
-        if found is None:
-            raise BadSetting(f"cannot read --axis {text!r}: give name[kind]=values, {taken.examples}")
-        name, kind, body = found[1], found[2] or "int", found[3].removeprefix("[").removesuffix("]")
-        if kind not in taken.kinds:
-            raise BadSetting(f"axis {name}: kind {kind!r} is not possible here: choose from {', '.join(taken.kinds)}")
-        items = (_types(name, body) if kind == "type" else body.split(",")) if body.strip() else []
-        items = [item.strip() for item in items]
-        if kind in ("str", "type"):
+    def parse(cls, text: str, kind: str = "int") -> Axis:
+        """An axis from words. kind: where they state none. Raises BadSetting, which quotes what cannot be read."""
+        match = fullmatch(r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text)
+        if match is None:
+            raise BadSetting(f'cannot read --axis {text!r}: give NAME[KIND]=VALUES, as in "N=64,128" or "N[pow2]=6:13"')
+        name, kind, body = match[1], match[2] or kind, match[3].removeprefix("[").removesuffix("]").strip()
+        if not body:
+            return cls(name, (), kind)
+        items = [item.strip() for item in (_types(name, body) if kind == "type" else body.split(","))]
+        if kind not in NUMBERS:
             return cls(name, tuple(items), kind)
-        numbers: list[Decimal] = []
+        values: list[Value] = []
         for item in items:
-            numbers += _numbers(name, item, taken, whole=kind != "float")
-            _require_few(f"axis {name}", len(numbers), "values")
-        if kind == "float":
-            return cls(name, tuple(map(float, numbers)), kind)
-        whole = tuple(map(int, numbers))
-        if kind == "int":
-            return cls(name, whole, kind)
-        for exponent in whole:
-            if not 0 <= exponent <= HIGHEST_POWER:
-                raise BadSetting(f"axis {name}: 2^{exponent} is out of reach: exponents go from 0 to {HIGHEST_POWER}")
-        return cls(name, tuple(2**exponent for exponent in whole), kind)
+            values += _numbers(name, item, kind)
+            _require_few(f"axis {name}", len(values), "values")
+        return cls(name, tuple(values), kind)
+
+
+def axis_name(text: str) -> str:
+    """The name of an axis in words, "" where there is none."""
+    return text.partition("=")[0].partition("[")[0].strip()
 
 
 def _require_few(what: str, count: int, of: str) -> None:
@@ -98,44 +80,45 @@ def _require_few(what: str, count: int, of: str) -> None:
 
 def _types(name: str, body: str) -> list[str]:
     """Split at the commas outside of angle brackets: map<int, float> is one type. Raises BadSetting."""
-    items, depth = [""], 0
-    for before, character in pairwise(" " + body):
-        arrow = before + character == "->"  # of decltype(a->b)
-        depth += 0 if arrow else {"<": 1, ">": -1}.get(character, 0)
-        if depth < 0:
+    items, begun = list[str](), ""
+    for part in body.split(","):
+        begun += part
+        bare = begun.replace("->", "")  # of decltype(a->b)
+        opened = bare.count("<") - bare.count(">")
+        if opened < 0:
             break
-        if character == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += character
-    if depth != 0:
+        if opened == 0:
+            items.append(begun)
+        begun = begun + "," if opened else ""
+    if begun:
         raise BadSetting(f"axis {name}: {body!r} has a < without its >, or a > without its <: write map<int, float>")
     return items
 
 
-def _numbers(name: str, item: str, taken: Taken, whole: bool) -> list[Decimal]:
-    """A number, or a range lo:hi[:step] with both ends; decimal, so that 0.1:0.5:0.1 ends at 0.5."""
-    try:
-        parts = [Decimal(part.strip()) for part in item.split(":")]
-    except InvalidOperation:
-        parts = []
-    if not 1 <= len(parts) <= 3 or not all(part.is_finite() for part in parts):
-        raise BadSetting(f"axis {name}: {item!r} is neither a number nor a range, {taken.examples}")
-    if any(abs(part.adjusted()) > MOST_DIGITS for part in parts):
-        raise BadSetting(
-            f"axis {name}: {item!r} is out of reach: give numbers from 1e-{MOST_DIGITS} to 1e{MOST_DIGITS}, or 0"
-        )
-    if whole and any(part != part.to_integral_value() for part in parts):
-        advice = f"write {name}[float]={item}" if "float" in taken.kinds else "give whole numbers"
-        raise BadSetting(f"axis {name}: {item!r} is not whole: {advice}")
-    if len(parts) == 1:
-        return parts
-    low, high, step = (*parts, Decimal(1))[:3]
+def _numbers(name: str, item: str, kind: str) -> list[Value]:
+    """A number, or a range low:high[:step] with both ends. Of pow2 they are exponents."""
+    try:  # decimal, so that 0.1:0.5:0.1 ends at 0.5
+        parts = [Decimal(part.strip() if kind == "float" else int(part)) for part in item.split(":")]
+        readable = len(parts) <= 3 and all(part == 0 or 1 / LARGEST <= abs(part) <= LARGEST for part in parts)
+    except (ValueError, ArithmeticError):
+        readable = False
+    if not readable:
+        what = "a number" if kind == "float" else "a whole number"
+        raise BadSetting(f"axis {name}: {item!r} is neither {what} nor a range: give 64, 8:13 or 64:512:64")
+    low, high = parts[0], parts[min(1, len(parts) - 1)]
+    step = parts[2] if len(parts) == 3 else Decimal(1)
     if step <= 0 or high < low:
         raise BadSetting(f"axis {name}: {item!r} is empty: give low:high or low:high:step with a step above 0")
     count = int((high - low) / step) + 1
     _require_few(f"axis {name}: {item!r}", count, "values")
-    return [low + n * step for n in range(count)]
+    numbers = [low + n * step for n in range(count)]
+    if kind == "float":
+        return [float(number) for number in numbers]
+    if kind == "int":
+        return [int(number) for number in numbers]
+    if low < 0 or high > HIGHEST_POWER:
+        raise BadSetting(f"axis {name}: {item!r} is out of reach: exponents go from 0 to {HIGHEST_POWER}")
+    return [2 ** int(number) for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -163,48 +146,48 @@ class Space:
 
     def __post_init__(self) -> None:
         names = [axis.name for axis in self.axes]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(names).items():
+            if count > 1:
                 raise BadSetting(f"{self.name}: axis {name} is given twice: write its values as one list")
-        for name in chain(*self.together):
-            if name not in names or sum(name in group for group in self.together) > 1:
+        for name, count in Counter(chain(*self.together)).items():
+            if name not in names or count > 1:
                 raise BadSetting(f"{self.name}: together names {name}: name axes, each once, from {', '.join(names)}")
-        for group in self._groups():
+        for group in self.groups:
             if len({len(axis.values) for axis in group}) > 1:
                 lengths = " and ".join(f"{axis.name} has {len(axis.values)} values" for axis in group)
                 raise BadSetting(f"{self.name}: axes that go together need equally many values, and {lengths}")
-        _require_few(f"{self.name}: {self._counts()}", self._size(), "configurations")
+        size = prod(len(group[0].values) for group in self.groups)
+        _require_few(f"{self.name}: {self._counts}", size, "configurations")
 
-    def _groups(self) -> list[tuple[Axis, ...]]:
-        """The axes that go together, and each other one alone, in the order of their first axes."""
-        groups = {name: group for group in self.together for name in group}
-        found = dict.fromkeys(groups.get(axis.name, (axis.name,)) for axis in self.axes)
-        return [tuple(axis for axis in self.axes if axis.name in group) for group in found]
+    @cached_property
+    def groups(self) -> list[list[Axis]]:
+        """The axes that go together, and each other axis alone, in the order of their first axes."""
+        partners = {name: group for group in self.together for name in group}
+        named = dict.fromkeys(partners.get(axis.name, (axis.name,)) for axis in self.axes)
+        return [[axis for axis in self.axes if axis.name in group] for group in named]
 
-    def _size(self) -> int:
-        return prod(len(group[0].values) for group in self._groups())
-
+    @property
     def _counts(self) -> str:
-        groups = self._groups()
-        return " x ".join(f"{len(group[0].values)} {' + '.join(one.name for one in group)}" for group in groups) or "1"
+        counts = [f"{len(group[0].values)} {' + '.join(axis.name for axis in group)}" for group in self.groups]
+        return " x ".join(counts) or "1"
 
     def points(self) -> Iterator[Point]:
         """Every combination, the last axis fastest; skipped ones too, with their reason."""
-        groups = self._groups()
-        for values in product(*(zip(*(axis.values for axis in group), strict=True) for group in groups)):
-            found = {axis.name: value for axis, value in zip(chain(*groups), chain(*values), strict=True)}
-            point = {axis.name: found[axis.name] for axis in self.axes}
-            yield Point(point, self.skip(point))
+        for numbers in product(*(range(len(group[0].values)) for group in self.groups)):
+            at = {axis.name: number for group, number in zip(self.groups, numbers, strict=True) for axis in group}
+            values = {axis.name: axis.values[at[axis.name]] for axis in self.axes}
+            yield Point(values, self.skip(values))
 
     def preview(self, seconds_each: float | None = None) -> str:
         """How many points there are, which are skipped and why, and how long the rest takes, if that is known."""
-        size, reasons = self._size(), Counter(point.skipped for point in self.points())
-        left = reasons.pop(None, 0)
-        skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
-        points = "1 point" if size == 1 else f"{size} points"
-        about = "" if seconds_each is None else f", about {spoken(left * seconds_each)}"
-        ahead = f"{left} to measure{about}" if left else "nothing to measure"
-        return f"{self.name}: {self._counts()} = {points}{skipped}; {ahead}"
+        reasons = Counter(point.skipped for point in self.points())
+        size, left = reasons.total(), reasons.pop(None, 0)
+        said = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"
+        for why, count in reasons.items():
+            said += f"; {count} skipped: {why}"
+        if not left:
+            return f"{said}; nothing to measure"
+        return f"{said}; {left} to measure" + (f", about {spoken(left * seconds_each)}" if seconds_each else "")
 
 
 def spoken(seconds: float) -> str:
@@ -222,8 +205,8 @@ def shapes(axes: Sequence[Axis]) -> list[Shape]:
     names = [axis.name for axis in axes]
     other = [name for name in names if name not in ("M", "N", "K")]
     if other or "N" not in names:
-        found = f"a problem has no axis {other[0]}" if other else "there is no axis N"
-        raise BadSetting(f"--axis: {found}: give N, and M and K where they differ from N")
+        problem = f"a problem has no axis {other[0]}" if other else "there is no axis N"
+        raise BadSetting(f"--axis: {problem}: give N, and M and K where they differ from N")
     points = [point.values for point in Space("sizes", tuple(axes)).points()]
     # As text, so that a value of --axis has as many digits as one of --size may have.
     return [Shape.of(f"{p.get('M', p['N'])}x{p['N']}x{p.get('K', p['N'])}") for p in points]
@@ -245,13 +228,13 @@ def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape,
     """Different shapes by a seed, and the kind of each: the kinds of DRAWN take turns. without: shapes that are not
     drawn, such as those that a table was tuned at.
     """
-    rng, found, kinds = Random(seed), dict[Shape, str](), [*DRAWN]
-    while len(found) < count:
-        kind = kinds[len(found) % len(kinds)]
+    rng, kinds, kind_of = Random(seed), [*DRAWN], dict[Shape, str]()
+    while len(kind_of) < count:
+        kind = kinds[len(kind_of) % len(kinds)]
         shape = Shape(*(_drawn(rng, kind, *limits) for limits in DRAWN[kind]))
         if shape not in without and shape.compulsory_bytes <= MOST_DRAWN_BYTES:
-            found.setdefault(shape, kind)
-    return found
+            kind_of.setdefault(shape, kind)
+    return kind_of
 
 
 def _drawn(rng: Random, kind: str, low: int, high: int) -> int:

@@ -1,8 +1,5 @@
-"""The problem that every kernel solves, C(M x N) = alpha * A(M x K) * B(K x N) + beta * C in row-major FP32, and the
-domain of a kernel: which shapes it takes.
-
-What is known about it without running anything lives here: shapes, floating-point operations, the fewest bytes,
-inputs, and a reference in higher precision for a few rows.
+"""The shape of C(M x N) = alpha * A(M x K) * B(K x N) + beta * C in row-major FP32, which the ladder's kernels compute;
+the shapes that a kernel takes; inputs, and a reference in higher precision for a few rows.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 FLOAT_BYTES = 4
+MOST_DIGITS = 9  # of a size in words: more is a mistake, and Python reads no thousands
 CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # precision classes, most precise first
 ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 
@@ -48,11 +46,10 @@ class Domain:
 
     def padded(self, shape: Shape) -> Shape:
         """The smallest shape in the domain that holds this one."""
+        sizes, steps = [shape.m, shape.n, shape.k], [self.m, self.n, self.k]
         if self.square:
-            step = math.lcm(self.m, self.n, self.k)
-            return Shape.of(math.ceil(max(shape.m, shape.n, shape.k) / step) * step)
-        steps = ((shape.m, self.m), (shape.n, self.n), (shape.k, self.k))
-        return Shape(*(math.ceil(size / step) * step for size, step in steps))
+            sizes, steps = [max(sizes)] * 3, [math.lcm(*steps)] * 3
+        return Shape(*(math.ceil(size / step) * step for size, step in zip(sizes, steps, strict=True)))
 
     @classmethod
     def of(cls, rules: str, names: Mapping[str, int] = MappingProxyType({})) -> Domain:
@@ -60,25 +57,26 @@ class Domain:
         names such as BK. Raises BadSetting.
         """
         steps, square, any_data = {"M": 1, "N": 1, "K": 1}, False, False
-        for rule in re.split(r",|\band\b", rules.replace("any M, N, K", "any")):
-            if rule.strip() in ("any", "any data"):
-                any_data |= rule.strip() == "any data"
-                continue
-            if re.fullmatch(r"\s*M\s*==?\s*N\s*==?\s*K\s*", rule):
+        for rule in map(str.strip, re.split(r",|\band\b", rules.replace("any M, N, K", "any"))):
+            step = 1
+            if match := re.fullmatch(r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0", rule):
+                step = int(match[2]) if match[2] else names.get(match[3], 0)
+                steps[match[1]] = math.lcm(steps[match[1]], step)
+            elif re.fullmatch(r"M\s*==?\s*N\s*==?\s*K", rule):
                 square = True
-                continue
-            match = re.fullmatch(r"\s*([MNK])\s*%\s*(?:([1-9][0-9]{0,8})|([A-Za-z_]\w*))\s*==\s*0\s*", rule)
-            if match is None or (match[3] and names.get(match[3], 0) < 1):
-                raise BadSetting(
-                    f"cannot read the domain {rules!r}: give rules such as 'M % 64 == 0, K % 8 == 0', or any"
-                )
-            steps[match[1]] = math.lcm(steps[match[1]], names[match[3]] if match[3] else int(match[2]))
-        return cls(steps["M"], steps["N"], steps["K"], square, any_data=any_data)
+            elif rule == "any data":
+                any_data = True
+            elif rule != "any":
+                step = 0
+            if step < 1:
+                advice = "give rules such as 'M % 64 == 0, K % 8 == 0', or any"
+                raise BadSetting(f"cannot read the domain {rules!r}: {advice}")
+        return cls(steps["M"], steps["N"], steps["K"], square=square, any_data=any_data)
 
     def __str__(self) -> str:
-        rules = [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
-        shapes = ", ".join(["M = N = K"] * self.square + rules) or "any M, N, K"
-        return shapes + ", any data" * self.any_data
+        rules = ["M = N = K"] if self.square else []
+        rules += [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
+        return (", ".join(rules) or "any M, N, K") + (", any data" if self.any_data else "")
 
 
 @dataclass(frozen=True, order=True)
@@ -90,21 +88,28 @@ class Shape:
     k: int
 
     def __post_init__(self) -> None:
-        sizes: tuple[tuple[str, Any], ...] = (("M", self.m), ("N", self.n), ("K", self.k))
-        for name, value in sizes:
+        for name in ("m", "n", "k"):
+            value = getattr(self, name)
+            if isinstance(value, np.integer):
+                value = int(value)
+                object.__setattr__(self, name, value)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadShape(f"size {name} = {value!r} is not a positive integer: {ADVICE}")
+                raise BadShape(f"size {name.upper()} = {value!r} is not a positive integer: {ADVICE}")
 
     @classmethod
     def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
         """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadShape for anything else."""
         if isinstance(size, Shape):
             return size
+        values: Any = size
         if isinstance(size, str):
-            return cls.of(_numbers(size))
-        if not isinstance(size, Iterable):
-            return cls(*[_whole(size)] * 3)
-        values = tuple(_whole(value) for value in size)
+            parts = re.split(r"\s*[x×]\s*", size.strip())
+            if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
+                raise BadShape(f"size {size!r} is not a number: {ADVICE}")
+            if max(map(len, parts)) > MOST_DIGITS:
+                raise BadShape(f"size {size!r} has more digits than any matrix needs: {ADVICE}")
+            values = map(int, parts)
+        values = tuple(values) if isinstance(values, Iterable) else (values,)
         if len(values) not in (1, 3):
             raise BadShape(f"size {values!r} has {len(values)} parts: {ADVICE}")
         return cls(*values * (3 // len(values)))
@@ -128,21 +133,6 @@ class Shape:
         return str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
 
 
-def _numbers(text: str) -> list[int]:
-    """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a mistake, and Python reads no thousands."""
-    parts = re.split(r"\s*[x×]\s*", text.strip())
-    if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
-        raise BadShape(f"size {text!r} is not a number: {ADVICE}")
-    if any(len(part) > 9 for part in parts):
-        raise BadShape(f"size {text!r} has more digits than any matrix needs: {ADVICE}")
-    return [int(part) for part in parts]
-
-
-def _whole(value: Any) -> Any:
-    """NumPy's integers as Python's; __post_init__ checks everything else."""
-    return int(value) if isinstance(value, np.integer) else value
-
-
 def tflops(shape: Shape, microseconds: float) -> float:
     """TFLOP/s of one launch."""
     return shape.flops / microseconds / 1e6
@@ -153,12 +143,12 @@ def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") 
     which draws less power and biases a measurement.
     """
 
-    def drawn(*size: int) -> Float32:
-        if kind == "random":
-            return rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1)
-        return np.full(size, {"zeros": 0.0, "ones": 1.0}[kind], np.float32)
-
-    return drawn(shape.m, shape.k), drawn(shape.k, shape.n)
+    sizes = (shape.m, shape.k), (shape.k, shape.n)
+    if kind == "random":
+        a, b = (rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1) for size in sizes)
+    else:
+        a, b = (np.full(size, {"zeros": 0.0, "ones": 1.0}[kind], np.float32) for size in sizes)
+    return a, b
 
 
 def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[Float64, Float64]:

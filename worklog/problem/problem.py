@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import inspect
+import re
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -43,8 +43,8 @@ NAMES = {
     "bool": ("bool",),
 }
 TYPES = {name: dtype for dtype, names in NAMES.items() for name in names}
+DECLARATION = r"(?P<const>const\b)?\s*(?P<type>\w[\w ]*?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)"
 OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the problem is solved
-BYTES = {dtype: 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize for dtype in TYPES.values()}
 Words = dict[str, Any]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
 
 
@@ -63,7 +63,13 @@ class Parameter:
     @property
     def declaration(self) -> str:
         """C++, as in "const float* input"."""
-        return f"{'const ' * (self.const and self.pointer)}{self.type}{'*' * self.pointer} {self.name}"
+        const, star = "const " if self.const and self.pointer else "", "*" if self.pointer else ""
+        return f"{const}{self.type}{star} {self.name}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,7 @@ class Problem:
     """What a kernel must compute. Derive from it, and state at least a reference, test cases and parameters:
 
         class Doubled(worklog.Problem):
-            parameters = [
-                {"name": "x", "type": "float", "pointer": True, "const": True},
-                {"name": "y", "type": "float", "pointer": True, "const": False},
-                {"name": "n", "type": "int", "pointer": False, "const": False},
-            ]
+            parameters = "const float* x, float* y, int n"
 
             def reference_solution(self, x):
                 return 2 * x
@@ -110,19 +112,20 @@ class Problem:
                 return [test_case["n"]]
 
     name: default, the class's. parameters: of a solution, in the order inputs, outputs, extra parameters; the type
-    "T" stands for the dtype. dtypes: those that it can be solved under, the first by default, with the relative and the
-    absolute tolerance of `verify_result`. is_exact: whether repeated launches must give the same bits. Mistakes in a
-    problem raise BadProblem where it is used.
+    "T" stands for the dtype. As C++, or as Tensara's list of mappings. dtypes: those that it can be solved under, the
+    first by default, with the relative and the absolute tolerance of `verify_result`. is_exact: whether repeated
+    launches must give the same bits. Mistakes in a problem raise BadProblem where it is used.
     """
 
     name: str = ""
-    parameters: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    parameters: ClassVar[str | Sequence[Mapping[str, Any]]] = ""
     dtypes: ClassVar[Mapping[str, tuple[float, float]]] = {"float32": (1e-4, 1e-6)}
     is_exact: bool = False
-    dtype: str = ""
+    dtype: str = "float32"
 
     def __init__(self, name: str = "") -> None:
         self.name = name or self.name or type(self).__name__
+        self.dtype = next(iter(self.dtypes), "")
 
     def reference_solution(self, *inputs: Any) -> Any:
         """The right result, an array or a tuple of arrays, from what a case's `create_inputs` made."""
@@ -143,14 +146,12 @@ class Problem:
         return []
 
     def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether an output is right, and details if it is wrong. Both are of the reference's kind: an
-        array, or a tuple of them. By default, each element may differ by the dtype's tolerance: |actual - expected| <=
-        absolute + relative * |expected|.
+        """Whether an output, an array or a tuple of them, is right, and details if it is wrong. By default, each may
+        differ by the dtype's tolerance: |actual - expected| <= absolute + relative * |expected|.
         """
-        errors = [
-            excess(e, a, self.tolerance) for e, a in zip(*map(each, (expected_output, actual_output)), strict=True)
-        ]
-        worst = max((float(np.max(error, initial=0.0)) for error in errors), default=0.0)
+        worst = 0.0
+        for expected, actual in zip(each(expected_output), each(actual_output), strict=True):
+            worst = max(worst, float(np.max(excess(expected, actual, self.tolerance), initial=0.0)))
         return worst <= 1, {"error over tolerance": worst}
 
     def get_flops(self, test_case: Words) -> int | None:
@@ -168,8 +169,6 @@ class Problem:
     def get_function_signature(self) -> Mapping[str, Any]:
         """The parameters as `argtypes` of ctypes; overridden by a problem that states no `parameters`."""
         return {"argtypes": [ctype_of(parameter) for parameter in self.signature], "restype": None}
-
-    # ----------------------------------------------------------------------------------------- what it inherits
 
     @staticmethod
     def get_seed(text: str) -> int:
@@ -191,66 +190,63 @@ class Problem:
 
     def param_dtype(self, which: int | str) -> Any:
         """PyTorch's dtype of a parameter, by its place or name."""
-        found = next(one for place, one in enumerate(self.signature) if which in (place, one.name))
-        return getattr(import_module("torch"), found.dtype)
+        places = {parameter.name: parameter for parameter in self.signature}
+        parameter = self.signature[which] if isinstance(which, int) else places[which]
+        return getattr(import_module("torch"), parameter.dtype)
 
     def under(self, dtype: str) -> Problem:
         """The same problem under one of its dtypes; "" for the first. Raises BadProblem."""
-        if not self.dtypes or not set(self.dtypes) <= set(BYTES):
-            example = "give {'float32': (1e-4, 1e-6)}, of " + ", ".join(BYTES)
-            raise BadProblem(f"{self.name}: dtypes is {self.dtypes!r:.80}: {example}")
+        if not self.dtypes or not set(self.dtypes) <= set(NAMES):
+            example = "give {'float32': (1e-4, 1e-6)}, of " + ", ".join(NAMES)
+            raise mistake(self, f"dtypes is {self.dtypes!r:.80}", example)
         if dtype and dtype not in self.dtypes:
             advice = f"choose from {', '.join(self.dtypes)}"
-            raise BadProblem(f"{self.name} has no dtype {dtype!r}{meant(dtype, self.dtypes)}: {advice}")
+            raise mistake(self, f"there is no dtype {dtype!r}{meant(dtype, self.dtypes)}", advice)
         same = copy(self)
-        same.dtype = dtype or self.first
+        same.dtype = dtype or next(iter(self.dtypes))
         return same
-
-    @property
-    def first(self) -> str:
-        """The dtype that it has by default."""
-        return next(iter(self.dtypes))
 
     @property
     def tolerance(self) -> tuple[float, float]:
         """Relative and absolute, of the dtype."""
-        return self.dtypes[self.dtype or self.first]
+        return self.dtypes[self.dtype]
 
     @property
     def signature(self) -> tuple[Parameter, ...]:
         """The parameters of a solution. Raises BadProblem for a type that isn't known."""
-        dtype = self.dtype or self.first
         if not self.parameters:
             return _of_ctypes(self)
-        found = []
-        for words in self.parameters:
-            given = str(words.get("type", "")).strip()
-            kind = NAMES[dtype][0] if given in OF_DTYPE else given
+        stated = self.parameters
+        if isinstance(stated, str):
+            read = [(text, re.fullmatch(DECLARATION, text.strip())) for text in stated.split(",")]
+            stated = [match.groupdict() if match else {"name": text} for text, match in read]
+        parameters = []
+        for words in stated:
+            name, given = str(words.get("name")), str(words.get("type", "")).strip()
+            kind = NAMES[self.dtype][0] if given in OF_DTYPE else given
             if kind not in TYPES:
-                raise BadProblem(
-                    f"{self.name}: parameter {words.get('name')!r} has type {given!r}{meant(given, TYPES)}: give T for "
-                    f"the dtype, or one of {', '.join(TYPES)}"
-                )
-            pointer = bool(words.get("pointer"))
-            found.append(Parameter(str(words.get("name")), kind, TYPES[kind], pointer, bool(words.get("const"))))
-        return tuple(found)
+                advice = f"give T for the dtype, or one of {', '.join(TYPES)}"
+                raise mistake(self, f"parameter {name!r} has type {given!r}{meant(given, TYPES)}", advice)
+            pointer, const = bool(words.get("pointer")), bool(words.get("const"))
+            parameters.append(Parameter(name, kind, TYPES[kind], pointer, const))
+        return tuple(parameters)
 
     @cached_property
     def tests(self) -> tuple[list[Words], list[Words]]:
         """Samples and test cases, without their data. Raises BadProblem."""
         samples, cases = called(self, "generate_sample"), called(self, "generate_test_cases")
-        both = [samples] if isinstance(samples, Mapping) else samples, cases
-        for what, listed in zip(("generate_sample", "generate_test_cases"), both, strict=True):
-            if not isinstance(listed, Sequence) or not all(_is_case(one) for one in listed):
-                raise BadProblem(
-                    f'{self.name}: {what} gives {listed!r:.60}: return a list of {{"name": …, "create_inputs": …}}'
-                )
-        names = Counter(one["name"] for listed in both for one in listed)
+        samples = [samples] if isinstance(samples, Mapping) else samples
+        names = set[str]()
+        for method, listed in (("generate_sample", samples), ("generate_test_cases", cases)):
+            for words in listed if isinstance(listed, Sequence) else [listed]:
+                if not isinstance(words, Mapping) or not {"name", "create_inputs"} <= words.keys():
+                    raise mistake(self, f"{method} gives {listed!r:.60}", 'return [{"name": …, "create_inputs": …}]')
+                if words["name"] in names:
+                    raise mistake(self, f"two cases have the name {words['name']!r}", "rename one")
+                names.add(words["name"])
         if not names:
-            raise BadProblem(f"{self.name} has no test case: return one from generate_test_cases")
-        if twice := next((name for name, count in names.items() if count > 1), None):
-            raise BadProblem(f"{self.name}: two cases have the name {twice!r}: rename one")
-        return list(both[0]), list(both[1])
+            raise mistake(self, "there is no test case", "return one from generate_test_cases")
+        return list(samples), list(cases)
 
     def prepared(self, words: Words) -> Case:
         """A case with its inputs, the reference's result, and the extra parameters. Raises BadProblem."""
@@ -261,59 +257,46 @@ class Problem:
         inputs = each(called(self, "create_inputs", of=words["create_inputs"], case=name))
         outputs = each(called(self, "reference_solution", *inputs, case=name))
         extras = tuple(called(self, "get_extra_params", words, case=name) or ())
-        found = Case(name, seed, inputs, outputs, extras, words)
+        case, declared = Case(name, seed, inputs, outputs, extras, words), self.signature
         if not outputs or not all(map(is_array, outputs)):
-            kinds = ", ".join(type(one).__name__ for one in outputs)
-            raise BadProblem(f"{self.name}: reference_solution returned {kinds} in case {name!r}: return an array")
-        declared = self.signature
-        if len(declared) != len(found.arguments):
+            kinds = ", ".join(type(output).__name__ for output in outputs)
+            raise mistake(self, f"reference_solution returned {kinds}", "return an array", name)
+        if len(declared) != len(case.arguments):
             counts = f"{len(inputs)} inputs, {len(outputs)} outputs and {len(extras)} extra parameters"
-            raise BadProblem(f"{self.name}: case {name!r} gives {counts}, and {len(declared)} parameters are declared")
-        for number, (parameter, value) in enumerate(zip(declared, found.arguments, strict=True)):
+            raise mistake(self, f"{counts} are given, and {len(declared)} parameters declared", "declare each", name)
+        for number, (parameter, value) in enumerate(zip(declared, case.arguments, strict=True)):
             if parameter.pointer != is_array(value):
                 want = "an array" if parameter.pointer else "a number"
-                raise BadProblem(
-                    f"{self.name}: {parameter.name} is {type(value).__name__} in case {name!r}: give {want}"
-                )
-            if parameter.pointer and value.itemsize != BYTES[parameter.dtype] and number in found.written:
-                raise BadProblem(
-                    f"{self.name}: the reference's {parameter.name} has elements of {value.itemsize} bytes in case "
-                    f"{name!r}, and {parameter.declaration} has {BYTES[parameter.dtype]}: convert the result"
-                )
-        return found
+                raise mistake(self, f"{parameter.name} is {type(value).__name__}", f"give {want}", name)
+            if number in case.written and value.itemsize != parameter.itemsize:
+                sizes = f"{value.itemsize} bytes, and {parameter.declaration} has {parameter.itemsize},"
+                said = f"the reference's {parameter.name} has elements of {sizes}"
+                raise mistake(self, said, "convert the result", name)
+        return case
 
     def verified(self, case: Case, actual: tuple[Any, ...]) -> tuple[bool, dict[str, Any]]:
         """What `verify_result` says of the outputs of a solution. Raises BadProblem for anything but its pair."""
-        expected = case.outputs if len(case.outputs) > 1 else case.outputs[0]
-        given = actual if len(actual) > 1 else actual[0]
-        found = called(self, "verify_result", expected, given, case=case.name)
+        pair = [outputs if len(outputs) > 1 else outputs[0] for outputs in (case.outputs, actual)]
+        verdict = called(self, "verify_result", *pair, case=case.name)
         try:
-            right, details = found
+            right, details = verdict
             return bool(right), dict(details or {})
         except (TypeError, ValueError) as error:
-            raise BadProblem(
-                f"{self.name}: verify_result returned {found!r:.60} in case {case.name!r}: return whether it is "
-                "right, and a dict of details"
-            ) from error
+            advice = "return whether it is right, and a dict of details"
+            raise mistake(self, f"verify_result returned {verdict!r:.60}", advice, case.name) from error
 
     def work(self, case: Case) -> dict[str, Any]:
         """The work of a case, by the names of a Measurement: operations, elements of the inputs, and bytes."""
-        arrays = [(n in case.written, value) for n, value in enumerate(case.arguments) if is_array(value)]
-        sizes = [sum(nbytes(value) for written, value in arrays if written == which) for which in (False, True)]
-        stated = called(self, "get_bytes", case.words, case=case.name)
+        inputs = [value for value in case.inputs if is_array(value)]
         flops = called(self, "get_flops", case.words, case=case.name)
-        read, written = sizes if stated is None else stated
-        elements = sum(nbytes(value) // value.itemsize for value in case.inputs if is_array(value))
+        moved = called(self, "get_bytes", case.words, case=case.name)
+        read, written = moved or (sum(map(nbytes, inputs)), sum(map(nbytes, case.outputs)))
         return {
             "flops": None if flops is None else int(flops),
-            "elements": elements,
+            "elements": sum(nbytes(value) // value.itemsize for value in inputs),
             "bytes_read": int(read),
             "bytes_written": int(written),
         }
-
-
-def _is_case(words: Any) -> bool:
-    return isinstance(words, Mapping) and isinstance(words.get("name"), str) and callable(words.get("create_inputs"))
 
 
 def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
@@ -323,20 +306,23 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
     function = of or getattr(problem, method)
     try:
         if of is None and "dtype" in inspect.signature(function).parameters:
-            return function(*arguments, dtype=getattr(import_module("torch"), problem.dtype or problem.first))
+            return function(*arguments, dtype=getattr(import_module("torch"), problem.dtype))
         return function(*arguments)
     except NotImplementedError as error:
-        raise BadProblem(f"{problem.name} has no {method}: define it") from error
+        raise mistake(problem, f"there is no {method}", "define it") from error
     except WorklogError:
         raise
     except Exception as error:
         frames, own = traceback.extract_tb(error.__traceback__), inspect.getsourcefile(type(problem))
         where = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
-        at = f" in case {case!r}" if case else ""
         first = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise BadProblem(
-            f"{problem.name}: {method} raised {first}{at} ({Path(where.filename).name}:{where.lineno}): correct it"
-        ) from error
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        raise mistake(problem, f"{method} raised {first} ({place})", "correct it", case) from error
+
+
+def mistake(problem: Problem, said: str, advice: str, case: str = "") -> BadProblem:
+    """The error of a mistake in a problem, in one line."""
+    return BadProblem(f"{problem.name}: {said}{f' in case {case!r}' if case else ''}: {advice}")
 
 
 def ctype_of(parameter: Parameter) -> Any:
@@ -351,15 +337,10 @@ def ctype_of(parameter: Parameter) -> Any:
 def _of_ctypes(problem: Problem) -> tuple[Parameter, ...]:
     """The parameters from a problem's own get_function_signature. ctypes doesn't name them."""
     if type(problem).get_function_signature is Problem.get_function_signature:
-        raise BadProblem(f"{problem.name} states no parameters: give a list such as {PARAMETER}")
-    found = []
+        raise mistake(problem, "there are no parameters", 'give them in C++, as "const float* x, float* y, int n"')
+    parameters = []
     for number, kind in enumerate(called(problem, "get_function_signature")["argtypes"]):
         pointer = hasattr(kind, "contents")
-        element = kind._type_ if pointer else kind
-        dtype = np.dtype(element).name
-        name = NAMES[dtype][0]
-        found.append(Parameter(f"p{number}", name, dtype, pointer))
-    return tuple(found)
-
-
-PARAMETER = '{"name": "x", "type": "float", "pointer": True, "const": True}'
+        dtype = np.dtype(kind._type_ if pointer else kind).name
+        parameters.append(Parameter(f"p{number}", NAMES[dtype][0], dtype, pointer))
+    return tuple(parameters)

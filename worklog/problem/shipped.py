@@ -7,18 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.problem.gemm import Shape, random_inputs
+from worklog.problem.gemm import FLOAT_BYTES, Shape, random_inputs
 from worklog.problem.problem import Problem, Words
 
 Array = NDArray[Any]
-
-
-def _array(name: str, const: bool) -> dict[str, Any]:
-    return {"name": name, "type": "T", "pointer": True, "const": const}
-
-
-def _number(name: str, kind: str = "int") -> dict[str, Any]:
-    return {"name": name, "type": kind, "pointer": False, "const": True}
 
 
 class Sgemm(Problem):
@@ -27,19 +19,12 @@ class Sgemm(Problem):
     """
 
     name = "sgemm"
-    parameters: ClassVar = [
-        *map(_number, ("M", "N", "K")),
-        _number("alpha", "float"),
-        _array("A", True),
-        _array("B", True),
-        _number("beta", "float"),
-        _array("C", False),
-    ]
+    parameters = "int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C"
     dtypes: ClassVar = {"float32": (1e-4, 2e-4)}
 
     def of(self, shape: Shape, alpha: float = 1.0) -> Words:
         """The case of a shape, with inputs U(-1, 1)."""
-        name = f"{shape}" + (f", alpha = {alpha:g}" if alpha != 1 else "")
+        name = f"{shape}, alpha = {alpha:g}" if alpha != 1 else str(shape)
         sizes = shape.m, shape.n, shape.k
         return self.case(name, lambda rng: (*sizes, alpha, *random_inputs(shape, rng), 0.0), shape=shape)
 
@@ -62,13 +47,12 @@ class Sgemm(Problem):
 
     def get_flops(self, test_case: Words) -> int:
         """2 M N K."""
-        shape: Shape = test_case["shape"]
-        return shape.flops
+        return int(test_case["shape"].flops)
 
     def get_bytes(self, test_case: Words) -> tuple[int, int]:
         """A and B read once, C written once: beta is 0, so C isn't read."""
         shape: Shape = test_case["shape"]
-        written = 4 * shape.m * shape.n
+        written = FLOAT_BYTES * shape.m * shape.n
         return shape.compulsory_bytes - written, written
 
 
@@ -76,22 +60,21 @@ class Softmax(Problem):
     """Each row of output (rows x columns, row-major) is exp(x) / sum(exp(x)) of the same row of input."""
 
     name = "softmax"
-    parameters: ClassVar = [_array("input", True), _array("output", False), _number("rows"), _number("columns")]
+    parameters = "const T* input, T* output, int rows, int columns"
     dtypes: ClassVar = {"float32": (2e-4, 1e-12), "float16": (4e-3, 1e-7), "float64": (1e-11, 1e-20)}  # long sums
 
     def of(self, rows: int, columns: int, center: float = 0.0) -> Words:
         """The case of a size, with inputs around a center."""
-        name = f"{rows} x {columns}" + (f", around {center:g}" if center else "")
+        name = f"{rows} x {columns}, around {center:g}" if center else f"{rows} x {columns}"
 
         def inputs(rng: np.random.Generator) -> Array:
-            return (2 * rng.standard_normal((rows, columns)) + center).astype(self.dtype or "float32")
+            return (2 * rng.standard_normal((rows, columns)) + center).astype(self.dtype)
 
         return self.case(name, inputs, rows=rows, columns=columns)
 
     def reference_solution(self, x: Array) -> Array:
         """In float64, rounded once."""
-        powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
-        result: Array = (powers / powers.sum(axis=1, keepdims=True)).astype(x.dtype)
+        result: Array = self.baseline(x.astype(np.float64)).astype(x.dtype)
         return result
 
     def baseline(self, x: Array) -> Any:
@@ -120,21 +103,16 @@ class BatchedGemm(Problem):
     """C[i] (M x N) = A[i] (M x K) B[i] (K x N), row-major, for each i of a batch."""
 
     name = "batched_gemm"
-    parameters: ClassVar = [
-        _array("A", True),
-        _array("B", True),
-        _array("C", False),
-        *map(_number, ("batch", "M", "N", "K")),
-    ]
+    parameters = "const T* A, const T* B, T* C, int batch, int M, int N, int K"
     dtypes: ClassVar = {"float32": (1e-4, 2e-4), "float16": (2e-2, 2e-2), "float64": (1e-12, 1e-12)}
 
-    def of(self, batch: int, shape: Shape) -> Words:
-        """The case of a batch of one shape, with inputs U(-1, 1)."""
+    def of(self, batch: int, *sizes: int) -> Words:
+        """The case of a batch of one M, N and K, with inputs U(-1, 1)."""
+        shape = Shape.of(sizes)
 
-        def inputs(rng: np.random.Generator) -> tuple[Array, Array]:
-            a, b = zip(*(random_inputs(shape, rng) for _ in range(batch)), strict=True)
-            dtype = self.dtype or "float32"
-            return np.stack(a).astype(dtype), np.stack(b).astype(dtype)
+        def inputs(rng: np.random.Generator) -> list[Array]:
+            products = [random_inputs(shape, rng) for _ in range(batch)]
+            return [np.stack(matrices).astype(self.dtype) for matrices in zip(*products, strict=True)]
 
         return self.case(f"{batch} of {shape}", inputs, batch=batch, shape=shape)
 
@@ -149,12 +127,11 @@ class BatchedGemm(Problem):
 
     def generate_sample(self) -> list[Words]:
         """Sizes that tiles don't divide, and a batch of one."""
-        return [self.of(1, Shape(1, 7, 2)), self.of(3, Shape(33, 17, 9)), self.of(5, Shape(16, 40, 33))]
+        return [self.of(1, 1, 7, 2), self.of(3, 33, 17, 9), self.of(5, 16, 40, 33)]
 
     def generate_test_cases(self) -> list[Words]:
         """Many small products, and a few large ones."""
-        sizes = (4096, Shape.of(32)), (512, Shape.of(128)), (64, Shape.of(512)), (8, Shape.of(1024))
-        return [self.of(batch, shape) for batch, shape in (*sizes, (32, Shape(512, 64, 1024)))]
+        return [self.of(*sizes) for sizes in ((4096, 32), (512, 128), (64, 512), (8, 1024), (32, 512, 64, 1024))]
 
     def get_flops(self, test_case: Words) -> int:
         """2 M N K for each product."""

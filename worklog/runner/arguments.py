@@ -21,9 +21,9 @@ def on_gpu(value: Any) -> bool:
 
 def arrays(value: Any) -> list[Any]:
     """The GPU arrays in a value, each once. Attributes of objects that aren't dataclasses are not searched."""
-    found: dict[int, Any] = {}
-    _replaced(value, lambda array: found.setdefault(id(array), array))
-    return list(found.values())
+    by_id: dict[int, Any] = {}
+    _replaced(value, lambda array: by_id.setdefault(id(array), array))
+    return list(by_id.values())
 
 
 DATAPATHS = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
@@ -45,15 +45,18 @@ def rotation(args: tuple[Any, ...], kwargs: Mapping[str, Any], l2_bytes: int) ->
     """The arguments and copies of them, as many as evict each other from L2; what isn't an array is shared. Raises
     BadSetting if there is no array: those in a closure or in an object's attributes can't be found.
     """
-    whole = (args, dict(kwargs))
-    if not (size := bytes_of(whole)):
+    given = (args, dict(kwargs))
+    if not (size := bytes_of(given)):
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
-    return [(whole, {}), *(_copied(whole) for _ in range(input_sets(size, l2_bytes) - 1))]
+    sets: list[ArgumentSet] = [(given, {})]
+    for _ in range(input_sets(size, l2_bytes) - 1):
+        sets.append(_copied(given))
+    return sets
 
 
-def _copied(whole: Arguments) -> ArgumentSet:
-    copies = {id(array): _copy(array) for array in arrays(whole)}
-    return _replaced(whole, lambda array: copies[id(array)]), copies
+def _copied(given: Arguments) -> ArgumentSet:
+    copies = {id(array): _copy(array) for array in arrays(given)}
+    return _replaced(given, lambda array: copies[id(array)]), copies
 
 
 def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = ()) -> Any:
@@ -63,26 +66,26 @@ def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = (
     if id(value) in inside:
         raise BadSetting(f"l2 = rotate: a {type(value).__name__} among the arguments contains itself")
     if isinstance(value, dict):
-        keys, parts = [*value], [*value.values()]
+        parts = dict(value)
     elif isinstance(value, (list, tuple)):
-        keys, parts = [*range(len(value))], [*value]
+        parts = dict(enumerate(value))
     elif is_dataclass(value) and not isinstance(value, type):
-        keys = [one.name for one in fields(value) if hasattr(value, one.name)]
-        parts = [getattr(value, key) for key in keys]
+        parts = {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
     else:
         return value
-    others = [_replaced(part, new, (*inside, id(value))) for part in parts]
-    if all(other is part for other, part in zip(others, parts, strict=True)):
+    others = {key: _replaced(part, new, (*inside, id(value))) for key, part in parts.items()}
+    changed = {key: other for key, other in others.items() if other is not parts[key]}
+    if not changed:
         return value
     if isinstance(value, tuple):
-        return value._make(others) if hasattr(value, "_make") else type(value)(others)
-    found = copy(value)
-    for key, other in zip(keys, others, strict=True):
-        if isinstance(found, (dict, list)):
-            found[key] = other
+        return value._make(others.values()) if hasattr(value, "_make") else type(value)(others.values())
+    same = copy(value)
+    for key, other in changed.items():
+        if isinstance(same, (dict, list)):
+            same[key] = other
         else:
-            object.__setattr__(found, key, other)  # frozen ones too
-    return found
+            object.__setattr__(same, key, other)  # frozen ones too
+    return same
 
 
 def _copy(array: Any) -> Any:
@@ -90,7 +93,6 @@ def _copy(array: Any) -> Any:
     if hasattr(array, "detach"):
         return array.detach().clone().requires_grad_(array.requires_grad)
     if not hasattr(array, "copy"):
-        raise BadSetting(
-            f"l2 = rotate: a {type(array).__name__} can't be copied: pass a CuPy array or a PyTorch tensor"
-        )
+        kind = type(array).__name__
+        raise BadSetting(f"l2 = rotate: a {kind} can't be copied: pass a CuPy array or a PyTorch tensor")
     return array.copy(order="K")

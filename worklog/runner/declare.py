@@ -11,10 +11,10 @@ import fnmatch
 import inspect
 import linecache
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from worklog.errors import BadRunFile, BadSetting, listed, meant
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
-from worklog.problem import Axis, Point, Space
-from worklog.runner.job import Job, Progress, Skipped, silent
+from worklog.problem import Axis, Point, Space, axis_name
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runs import Gpu, Run, Table, newest_run
 from worklog.settings import Harness
@@ -46,7 +45,7 @@ class State:
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
         self.axes, self.stream, self.device = MappingProxyType(dict(values)), stream, device
-        self.work: dict[str, Any] = {}
+        self.work = defaultdict[str, float](float)
         self.call: Call | None = None
 
     def __getitem__(self, axis: str) -> Any:
@@ -65,22 +64,19 @@ class State:
 
     def elements(self, count: float) -> None:
         """Add elements that one call processes, for items/s."""
-        self._add("elements", count)
+        self.work["elements"] += count
 
     def reads(self, count: float) -> None:
         """Add bytes that one call reads from memory, for GB/s and the share of the measured copy."""
-        self._add("reads", count)
+        self.work["reads"] += count
 
     def writes(self, count: float) -> None:
         """Add bytes that one call writes to memory."""
-        self._add("writes", count)
+        self.work["writes"] += count
 
     def flops(self, count: float) -> None:
         """Add floating-point operations of one call, for TFLOP/s."""
-        self._add("flops", count)
-
-    def _add(self, what: str, count: float) -> None:
-        self.work[what] = self.work.get(what, 0) + count
+        self.work["flops"] += count
 
     def run(
         self,
@@ -102,8 +98,7 @@ class State:
             raise BadSetting("state.run was called before: a benchmark times one call; declare another benchmark")
         from worklog.runner.timing import Call  # here: to declare a benchmark needs no gate
 
-        how = {"sync": sync, "timer": timer, "datapath": datapath, "cross_check": cross_check}
-        self.call = Call(fn, args, kwargs, against, **how)  # type: ignore[arg-type]
+        self.call = Call(fn, args, kwargs, against, sync=sync, timer=timer, datapath=datapath, cross_check=cross_check)
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +110,7 @@ class Benchmark:
     name: str
     function: Function
     space: Space
-    objects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    objects: Mapping[str, Mapping[str, Any]]
     state: type[State] = State
 
     def __call__(self, state: State) -> object:
@@ -132,39 +127,23 @@ class Benchmark:
 
     def jobs(self, *against: str) -> list[Job]:
         """A task for each point. against: baselines that take turns with it there."""
-        return [Job(self.name, None, axes=tuple(one.values.items()), against=against) for one in self.space.points()]
+        return [Job(self.name, None, axes=tuple(p.values.items()), against=against) for p in self.space.points()]
 
     def at(self, texts: Iterable[str]) -> Benchmark:
-        """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32"; an axis that it
-        doesn't have is ignored. Raises BadSetting.
+        """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32". Raises BadSetting,
+        also for an axis that it doesn't have.
         """
-        axes = {axis.name: axis for axis in self.space.axes}
-        for text in listed("axes", texts):
-            left, equals, right = text.partition("=")
-            name, bracket, _ = (part.strip() for part in left.partition("["))
-            declared = axes.get(name)
-            if declared is None:
-                continue
-            kind = "int" if declared.kind == "pow2" else declared.kind
-            new = Axis.parse(text if bracket else f"{name}[{kind}]{equals}{right}")
-            if {new.kind, declared.kind} - {kind, "pow2"}:
-                raise BadSetting(f"--axis {name}: its values are of kind {declared.kind}, not {new.kind}")
-            known = self.objects.get(name, new.values)
-            for value in new.values:
-                if value not in known:
-                    raise BadSetting(f"--axis {name}: there is no {value!r}: choose from {', '.join(map(str, known))}")
-            axes[name] = new
-        return replace(self, space=replace(self.space, axes=tuple(axes.values())))
+        return at(texts, [self])[0]
 
     @cached_property
     def kernel(self) -> Kernel:
         """Where a child process finds it, by file and hash; a notebook's cell is written to a file, and must hold its
         imports. Raises BadSetting without source.
         """
-        code = inspect.unwrap(self.function).__code__
-        path = Path(code.co_filename)
+        file = inspect.unwrap(self.function).__code__.co_filename
+        path = Path(file)
         if not path.is_file():
-            source = "".join(linecache.getlines(code.co_filename))
+            source = "".join(linecache.getlines(file))
             if not source:
                 raise BadSetting(f"{self.name}: a child process cannot load it: define it in a file or a cell")
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
@@ -190,7 +169,7 @@ class Benchmark:
         chosen = self.at(axes)
         if live_wanted():
             return measure([chosen], against, harness=harness, progress=progress, out=out)
-        points = [one.values for one in chosen.space.points()]
+        points = [point.values for point in chosen.points()]
         run = newest_run(lambda run: all(at in [m.axes for m in run.select(self.name)] for at in points))
         run.measurements = [m for m in run.select(self.name) if m.axes in points]
         if not run.measurements:
@@ -199,13 +178,15 @@ class Benchmark:
 
     def table(self) -> Table:
         """Its axes with their values, and how many points they make."""
-        rows = [(axis.name, axis.kind, len(axis.values), _shortened(axis)) for axis in self.space.axes]
-        return Table(
-            self.space.preview(),
-            ("axis", "kind", "values", ""),
-            [tuple(map(str, row)) for row in rows],
-            left=4,
-        )
+        rows = []
+        for axis in self.space.axes:
+            shown = [str(value) for value in axis.values]
+            if axis.kind == "pow2":
+                shown = [f"2^{int(value).bit_length() - 1}" for value in axis.values]
+            if len(shown) > SHOWN:
+                shown = [*shown[: SHOWN - 2], "…", shown[-1]]
+            rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(shown)))
+        return Table(self.space.preview(), ("axis", "kind", "values", ""), rows, left=4)
 
     def __repr__(self) -> str:
         return self.table().text()
@@ -239,26 +220,25 @@ def bench(
             state.reads(x.nbytes)
             return lambda: torch.softmax(x, 1)
     """
-
     if any(map(callable, axes)):
         raise BadSetting("@worklog.bench needs parentheses: write @worklog.bench() above a function without axes")
     if any(type(axis) not in (str, Axis) for axis in axes) or isinstance(together, str) or isinstance(skip, str):
         raise BadSetting("worklog.bench: give axes as texts, together as a list of names, skip as a function of values")
+    declared = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
+    declared += [_axis(axis, values) for axis, values in named.items()]
+    objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
+    groups: Any = [together] if together and isinstance(together[0], str) else together
 
     def declare(function: Function) -> Benchmark:
         called = name or function.__name__
-        every = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
-        every += [_axis(axis, values) for axis, values in named.items()]
-        objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
-        groups = [together] if together and isinstance(together[0], str) else together
-        space = Space(called, tuple(every), together=tuple(tuple(map(str, group)) for group in groups))
-        found = Benchmark(called, function, space, objects)
+        space = Space(called, tuple(declared), together=tuple(map(tuple, groups)))
+        made = Benchmark(called, function, space, objects)
 
-        def why(values: Mapping[str, Any]) -> str | None:
-            said = skip(found.values(values)) if skip else None
-            return said if isinstance(said, str) and said else "its skip function says so" if said else None
+        def why(names: Mapping[str, Any]) -> str | None:
+            reason = skip(made.values(names)) if skip else None
+            return (reason if isinstance(reason, str) else "its skip function says so") if reason else None
 
-        return replace(found, space=replace(space, skip=why))
+        return replace(made, space=replace(space, skip=why))
 
     return declare
 
@@ -267,20 +247,14 @@ def _axis(name: str, values: Values) -> Axis:
     """An axis from Python's values. Raises BadSetting."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise BadSetting(f"axis {name}: {values!r} is one value: give a list, or a mapping from names to objects")
-    found = tuple(values)
-    kinds = {type(value) for value in found}
-    for kind, word in ((int, "int"), (str, "str")):
-        if kinds == {kind}:
-            return Axis(name, found, word)
-    if kinds <= {int, float} and kinds:
-        return Axis(name, tuple(map(float, found)), "float")
-    raise BadSetting(f"axis {name}: give numbers, strings, or a mapping from names to objects, not {found!r:.60}")
-
-
-def _shortened(axis: Axis) -> str:
-    """Its values, powers as powers; of many, the first ones and the last."""
-    shown = [f"2^{int(value).bit_length() - 1}" if axis.kind == "pow2" else str(value) for value in axis.values]
-    return ", ".join(shown if len(shown) <= SHOWN else [*shown[: SHOWN - 2], "…", shown[-1]])
+    given, kinds = tuple(values), set(map(type, values))
+    if kinds <= {int}:
+        return Axis(name, given)
+    if kinds == {str}:
+        return Axis(name, given, "str")
+    if kinds <= {int, float}:
+        return Axis(name, tuple(map(float, given)), "float")
+    raise BadSetting(f"axis {name}: give numbers, strings, or a mapping from names to objects, not {given!r:.60}")
 
 
 @cache
@@ -288,11 +262,11 @@ def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
     """The benchmarks in its module by name, in order. Raises BadSetting for two of one name, and for a module that
     can't be loaded.
     """
-    found: dict[str, Benchmark] = {}
-    for one in vars(host.module()).values():
-        if isinstance(one, Benchmark) and found.setdefault(one.name, one) is not one:
-            raise BadSetting(f"{host.file} declares two benchmarks {one.name}: give one another name=")
-    return found
+    by_name: dict[str, Benchmark] = {}
+    for value in vars(host.module()).values():
+        if isinstance(value, Benchmark) and by_name.setdefault(value.name, value) is not value:
+            raise BadSetting(f"{host.file} declares two benchmarks {value.name}: give one another name=")
+    return by_name
 
 
 def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) -> list[Benchmark]:
@@ -301,24 +275,45 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
     """
     if path.suffix != ".py":
         raise BadSetting(f"{path} isn't a Python file: give one that declares benchmarks with @worklog.bench")
-    every = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
-    if not every:
+    by_name = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
+    if not by_name:
         raise BadSetting(f"{path} declares no benchmark: write @worklog.bench() above a function of a state")
-    for pattern in filters:
-        if not fnmatch.filter(every, pattern):
-            raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, every)}: it has {', '.join(every)}")
-    return at(
-        axes, [one for name, one in every.items() if not filters or any(fnmatch.fnmatch(name, f) for f in filters)]
-    )
+    matching = set[str]()
+    for pattern in filters or ["*"]:
+        names = fnmatch.filter(by_name, pattern)
+        if not names:
+            has = ", ".join(by_name)
+            raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: it has {has}")
+        matching.update(names)
+    return at(axes, [benchmark for name, benchmark in by_name.items() if name in matching])
 
 
-def at(axes: Sequence[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
+def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
     """Benchmarks with other values of some axes, as Benchmark.at takes them. Raises BadSetting for an axis of none."""
-    names = {axis.name for one in benchmarks for axis in one.space.axes}
-    for text in listed("axes", axes):
-        if (name := text.partition("=")[0].partition("[")[0].strip()) not in names:
+    texts = {axis_name(text): text for text in listed("axes", axes)}
+    names = {axis.name for benchmark in benchmarks for axis in benchmark.space.axes}
+    for name, text in texts.items():
+        if name not in names:
             raise BadSetting(f"--axis {text}: no benchmark has an axis {name}{meant(name, names)}")
-    return [one.at(axes) for one in benchmarks]
+    changed = []
+    for benchmark in benchmarks:
+        space = benchmark.space
+        new = [_read(axis, texts.get(axis.name), benchmark.objects.get(axis.name)) for axis in space.axes]
+        changed.append(replace(benchmark, space=replace(space, axes=tuple(new))))
+    return changed
+
+
+def _read(axis: Axis, text: str | None, objects: Mapping[str, Any] | None) -> Axis:
+    """The axis with the values in a text, of the same kind; int and pow2 are one."""
+    if text is None:
+        return axis
+    new, kind = Axis.parse(text, axis.kind.replace("pow2", "int")), axis.kind
+    if {kind, new.kind} > {kind} and {kind, new.kind} != {"int", "pow2"}:
+        raise BadSetting(f"--axis {axis.name}: its values are of kind {kind}, not {new.kind}")
+    for value in new.values:
+        if objects is not None and value not in objects:
+            raise BadSetting(f"--axis {axis.name}: there is no {value!r}: choose from {', '.join(objects)}")
+    return new
 
 
 def measure(
@@ -335,15 +330,19 @@ def measure(
     Raises what worklog.measure raises, and BadSetting for a baseline that lacks an axis.
     """
     baselines = [] if against is None else listed("against", against)
-    if wrong := [one for one in baselines if not isinstance(one, Benchmark)]:
-        raise BadSetting(f"against: give benchmarks, as @worklog.bench declares them, not {wrong[0]!r:.60}")
-    names = [one.name for one in baselines]
-    others = [one for one in benchmarks if one.name not in names]
+    for baseline in baselines:
+        if not isinstance(baseline, Benchmark):
+            raise BadSetting(f"against: give benchmarks, as @worklog.bench declares them, not {baseline!r:.60}")
+    names = [baseline.name for baseline in baselines]
+    others = [benchmark for benchmark in benchmarks if benchmark.name not in names]
     if not others:
         raise BadSetting(f"nothing to compare: {', '.join(names)} is the baseline of itself")
-    for beside, one in product(baselines, others):
-        if lacking := sorted({axis.name for axis in one.space.axes} ^ {axis.name for axis in beside.space.axes}):
-            raise BadSetting(f"{one.name} against {beside.name}: only one has an axis {', '.join(lacking)}")
-    tasks = [task for one in others for task in one.jobs(*names)]
-    kernels = [one.kernel for one in (*others, *baselines)]
+    for baseline in baselines:
+        for benchmark in others:
+            both = [{axis.name for axis in side.space.axes} for side in (benchmark, baseline)]
+            if lacking := sorted(both[0] ^ both[1]):
+                pair = f"{benchmark.name} against {baseline.name}"
+                raise BadSetting(f"{pair}: only one has an axis {', '.join(lacking)}")
+    tasks = [task for benchmark in others for task in benchmark.jobs(*names)]
+    kernels = [benchmark.kernel for benchmark in (*others, *baselines)]
     return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out)

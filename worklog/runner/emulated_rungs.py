@@ -27,20 +27,19 @@ def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
     added. caveats: where a GPU may count otherwise.
     """
     rows: list[Row] = []
-    for number, record in enumerate(rungs):
-        progress(number, len(rungs), f"{record.name}, emulated")
-        shape = record.domain.padded(SMALL)
-        checked = check(record, shape, on="emulated")
-        compiled, verdict = checked.compiled, checked.verdict
-        assert compiled is not None
-        kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
-        counts = predict(kernel, record, shape).counts
-        fma = counts.instructions["fma"]
-        wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-        conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
-        row: Row = {"rung": record.name, "label": checked.label, "shape": [*astuple(shape)]}
-        row |= {"precision": verdict.precision, "reason": verdict.reason, "findings": len(checked.findings)}
-        row |= {"sectors_per_request": counts.global_load.sectors_per_request}
+    for number, rung in enumerate(rungs):
+        progress(number, len(rungs), f"{rung.name}, emulated")
+        shape = rung.domain.padded(SMALL)
+        checked = check(rung, shape, on="emulated")
+        assert checked.compiled is not None
+        kernel = load(checked.compiled.ptx, checked.compiled.symbol, checked.compiled.shared_accesses)
+        counts = predict(kernel, rung, shape).counts
+        fma, shared = counts.instructions["fma"], (counts.shared_load, counts.shared_store)
+        wavefronts = sum(accesses.wavefronts for accesses in shared)
+        conflicts = sum(accesses.conflicts for accesses in shared)
+        row: Row = {"rung": rung.name, "label": checked.label, "shape": [*astuple(shape)]}
+        row |= {"precision": checked.verdict.precision, "reason": checked.verdict.reason}
+        row |= {"findings": len(checked.findings), "sectors_per_request": counts.global_load.sectors_per_request}
         row |= {"sectors_per_fma": counts.global_sectors / fma, "wavefronts_per_fma": wavefronts / fma}
         row |= {"conflict_share": conflicts / wavefronts if wavefronts else 0.0, "caveats": caveats(kernel)}
         rows.append(row)
@@ -50,20 +49,16 @@ def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
 
 def text(executed: Sequence[Row], width: int = WIDTH) -> str:
     """A table for a terminal of `width` characters; failures with their reasons below it."""
-    distinct = dict.fromkeys(caveat for row in executed for caveat in row["caveats"])
-    notes = [f"{', '.join(r['rung'] for r in executed if caveat in r['caveats'])}: {caveat}" for caveat in distinct]
-    notes += [f"{row['rung']}: failed at {row['reason']}" for row in executed if row["reason"]]
-    cells = [
-        {
-            "rung": row["rung"],
-            "gate": "failed" if row["reason"] else f"{row['precision']} ok",
-            "at": str(Shape(*row["shape"])),
-            "findings": str(row["findings"] or "none"),
-            "sectors/request": f"{row['sectors_per_request']:.1f}",
-            "sectors/FMA": f"{row['sectors_per_fma']:.3f}",
-            "shared wavefronts/FMA": f"{row['wavefronts_per_fma']:.3f}",
-            "bank conflicts": f"{100 * row['conflict_share']:.0f} %",
-        }
-        for row in executed
-    ]
+    of_caveat, failures, cells = dict[str, list[str]](), list[str](), list[dict[str, str]]()
+    for row in executed:
+        for caveat in row["caveats"]:
+            of_caveat.setdefault(caveat, []).append(row["rung"])
+        if row["reason"]:
+            failures.append(f"{row['rung']}: failed at {row['reason']}")
+        cell = {"rung": row["rung"], "gate": "failed" if row["reason"] else f"{row['precision']} ok"}
+        cell |= {"at": str(Shape.of(row["shape"])), "findings": str(row["findings"] or "none")}
+        cell |= {"sectors/request": f"{row['sectors_per_request']:.1f}", "sectors/FMA": f"{row['sectors_per_fma']:.3f}"}
+        cell |= {"shared wavefronts/FMA": f"{row['wavefronts_per_fma']:.3f}"}
+        cells.append(cell | {"bank conflicts": f"{100 * row['conflict_share']:.0f} %"})
+    notes = [f"{', '.join(rungs)}: {caveat}" for caveat, rungs in of_caveat.items()] + failures
     return Table.of(f"executed here · {executed[0]['label']}", cells, left=2, notes=notes).text(width)

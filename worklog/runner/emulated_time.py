@@ -15,7 +15,7 @@ import numpy as np
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.launch import LANES
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.kernel import Kernel, Subject
+from worklog.kernel import Kernel
 from worklog.problem import Shape, spoken
 from worklog.runner.job import GATE_LAUNCHES
 
@@ -40,40 +40,32 @@ def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
 
 
 def _launch_s(kernel: Kernel, shape: Shape) -> float:
-    """Seconds of one launch at a shape, by shorter ones. Raises LaunchFailed."""
+    """CPU seconds of one launch at a shape, by shorter ones. Raises LaunchFailed."""
     device = EmulatedDevice()
-    subject, small = kernel.load(device), _one_batch(kernel, shape)
-    _launch(device, subject, kernel.domain.padded(Shape.of(1)))  # the first launch of a kernel generates code
-    at_small = _launch(device, subject, small)
-    if kernel.domain.square:
-        return at_small * shape.flops / small.flops
-    longer = kernel.domain.padded(replace(small, k=3 * small.k))
-    per_k = max(0.0, _launch(device, subject, longer) - at_small) / (longer.k - small.k)
-    batches = math.prod(kernel.blocks(shape)) / math.prod(kernel.blocks(small))
-    return batches * (at_small + per_k * (shape.k - small.k))
+    subject, padded = kernel.load(device), kernel.domain.padded
 
+    def launch_s(at: Shape) -> float:
+        """On ones, the shorter of two: other processes may take their turns meanwhile."""
+        sizes, seconds = ((at.m, at.k), (at.k, at.n), (at.m, at.n)), []
+        a, b, c = (device.upload(np.ones(size, np.float32)) for size in sizes)
+        for _ in range(2):
+            started = time.process_time()
+            subject.enqueue(at, 1.0, a, b, 0.0, c)
+            seconds.append(time.process_time() - started)
+        return min(seconds)
 
-def _one_batch(kernel: Kernel, shape: Shape) -> Shape:
-    """The smallest shape, with a short K, whose threads fill a batch, or the shape's own M and N."""
-    side = SHORT
+    side = SHORT  # up to the smallest shape whose threads fill a batch, or the shape's own M and N
     while True:
         m, n = min(side, shape.m), min(side, shape.n)
-        small = kernel.domain.padded(Shape(m, n, min(SHORT, shape.k)))
-        threads = math.prod(kernel.blocks(small)) * kernel.thread_count
-        if threads >= LANES or (m, n) == (shape.m, shape.n):
-            return small
+        small = padded(Shape(m, n, min(SHORT, shape.k)))
+        if math.prod(kernel.blocks(small)) * kernel.thread_count >= LANES or (m, n) == (shape.m, shape.n):
+            break
         side *= 2
-
-
-def _launch(device: EmulatedDevice, subject: Subject, shape: Shape) -> float:
-    """CPU seconds of one launch on ones, the shorter of two: other processes may take their turns meanwhile."""
-    a, b, c = (
-        device.upload(np.ones(size, np.float32))
-        for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
-    )
-    found = []
-    for _ in range(2):
-        started = time.process_time()
-        subject.enqueue(shape, 1.0, a, b, 0.0, c)
-        found.append(time.process_time() - started)
-    return min(found)
+    launch_s(padded(Shape.of(1)))  # the first launch of a kernel generates code
+    at_small = launch_s(small)
+    if kernel.domain.square:
+        return at_small * shape.flops / small.flops
+    longer = padded(replace(small, k=3 * small.k))
+    per_k = max(0.0, launch_s(longer) - at_small) / (longer.k - small.k)
+    batches = math.prod(kernel.blocks(shape)) / math.prod(kernel.blocks(small))
+    return batches * (at_small + per_k * (shape.k - small.k))

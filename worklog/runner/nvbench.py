@@ -7,7 +7,7 @@ Sampling is set with --set instead of bench.option, and --set hot_ms=0 is what b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +21,11 @@ Generator = Callable[[Any], object]
 AXES = "__worklog_axes__"  # of a function that axis decorates
 
 
-@dataclass(frozen=True)
 class CudaStream:
     """A CUDA stream, by its handle; CuPy and cuda.core take it, too."""
 
-    handle: int
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
 
     def addressof(self) -> int:
         """The handle."""
@@ -35,21 +35,6 @@ class CudaStream:
         return 0, self.handle
 
 
-@dataclass(frozen=True)
-class Launch:
-    """What a launcher gets."""
-
-    stream: CudaStream
-
-    def get_stream(self) -> CudaStream:
-        """The stream that the work belongs on."""
-        return self.stream
-
-
-class Timer:
-    """What a launcher gets with timer=True, for annotations: worklog's stopwatch has its start() and stop()."""
-
-
 class State(declare.State):
     """A declared benchmark's state with NVBench's names."""
 
@@ -57,12 +42,11 @@ class State(declare.State):
         """The value of an axis, of any kind. Raises BadSetting for an unknown one."""
         return self[name]
 
-    get_float64 = get_string = get_int64
-
     def get_int64_or_default(self, name: str, default: Any) -> Any:
         """The value of an axis, or a default where there is no such axis."""
         return self.axes.get(name, default)
 
+    get_float64 = get_string = get_int64
     get_float64_or_default = get_string_or_default = get_int64_or_default
 
     def get_device(self) -> int:
@@ -97,18 +81,17 @@ class State(declare.State):
         self, launcher: Callable[..., Any], *, batched: bool = True, sync: bool = False, timer: bool = False
     ) -> None:
         """Time `launcher(launch)`, or with timer=True `launcher(launch, timer)`, as State.run."""
-        launch = Launch(self.get_stream())
-        timed = (lambda stopwatch: launcher(launch, stopwatch)) if timer else partial(launcher, launch)
+        timed = (lambda stopwatch: launcher(self, stopwatch)) if timer else partial(launcher, self)
         self.run(timed, sync=sync, timer=timer)
+
+
+Launch = State  # what a launcher gets: its get_stream() is the stream that the work belongs on
+Timer = Any  # and with timer=True: worklog's stopwatch has its start() and stop()
 
 
 def register() -> Callable[[Generator], Benchmark]:
     """A decorator that declares a benchmark with the axes below it."""
-
-    def declared(function: Generator) -> Benchmark:
-        return replace(declare.bench(*reversed(getattr(function, AXES, ())))(function), state=State)
-
-    return declared
+    return lambda function: replace(declare.bench(*reversed(getattr(function, AXES, ())))(function), state=State)
 
 
 def _axis(kind: str, convert: Callable[[Any], Any], name: str, values: Iterable[Any]) -> Callable[[Any], Any]:

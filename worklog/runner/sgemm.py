@@ -81,10 +81,13 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
             raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
     factor = alpha if plan.reads else 0.0
     if plan.place and c_bytes:
-        at_a, at_b = (at_b, at_a) if plan.swapped else (at_a, at_b)
+        if plan.swapped:
+            at_a, at_b = at_b, at_a
         plan.place.launch(plan, factor, at_a, at_b, beta, at_c)
+    elif c_bytes and plan.swapped:
+        _emulate(plan, factor, B.T, A.T, beta, result.T)
     elif c_bytes:
-        _emulate(plan, factor, *((B.T, A.T, beta, result.T) if plan.swapped else (A, B, beta, result)))
+        _emulate(plan, factor, A, B, beta, result)
     return result
 
 
@@ -160,15 +163,15 @@ class Plan:
         inner, n = of_b[2]
         if k != inner:
             raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
-        self.swapped = not (a_by_rows or b_by_rows if of_c is None else _orders("C", of_c)[0])
-        if of_c is not None and tuple(of_c[2]) != (m, n):
-            raise BadShape(f"sgemm: C is {of_c[2][0]} x {of_c[2][1]}, and A B is {m} x {n}")
-        for name, other in (("B", of_b), ("C", of_c or of_a)):
-            if other[0] != self.library:
-                raise BadSetting(f"sgemm: A is of {self.library} and {name} of {other[0]}: take one library")
-            if other[1] != device:
-                raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {other[1]}: take one GPU")
-        self.size = m, n
+        c_by_rows = a_by_rows or b_by_rows if of_c is None else _orders("C", of_c)[0]
+        for name, (library, number, shape, _) in (("B", of_b), ("C", of_c or (self.library, device, (m, n), ()))):
+            if name == "C" and tuple(shape) != (m, n):
+                raise BadShape(f"sgemm: C is {shape[0]} x {shape[1]}, and A B is {m} x {n}")
+            if library != self.library:
+                raise BadSetting(f"sgemm: A is of {self.library} and {name} of {library}: take one library")
+            if number != device:
+                raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {number}: take one GPU")
+        self.size, self.swapped = (m, n), not c_by_rows
         self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
         if self.swapped:
             m, n, a_by_rows, b_by_rows = n, m, b_by_columns, a_by_columns
@@ -182,37 +185,36 @@ class Plan:
         """The kernel for these matrices, and one without a workspace if there is one."""
         if not isinstance(mode, Kernel) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
-        arch = self.place.device.arch if self.place else ARCH
         kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
         if kernel.host is not None:
             raise BadSetting(f"{kernel.name} is a host function: call the function itself")
-        if missing := kernel.missing_on(arch):
+        if missing := kernel.missing_on(self.place.device.arch if self.place else ARCH):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
         if kernel.choose is not best.choose:  # which follows the orders, too
             kernel = kernel.at(self.shape)
         if not self.reads or (mode == "split" and not table().split_pays(self.shape)):
             kernel = best
         elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
-            found = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
+            why = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
             if aligned:
-                found = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+                why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
             if mode != "split":
-                raise BadSetting(f"sgemm: {found}: take best, or copy")
-            once(f"sgemm: {found}: best is used instead, which is slower")
+                raise BadSetting(f"sgemm: {why}: take best, or copy")
+            once(f"sgemm: {why}: best is used instead, which is slower")
             kernel = best
-        of_best = [_best(most, aligned, not a_by_rows, not b_by_rows) for most in (MOST_WORKSPACE, 0)]
+        chosen, in_one_part = (_best(most, aligned, a_by_rows, b_by_rows) for most in (MOST_WORKSPACE, 0))
         if kernel.choose is not None:
-            return tuple(of_best)
-        return (kernel, of_best[1]) if mode == "split" else (kernel,)
+            return chosen, in_one_part
+        return (kernel, in_one_part) if mode == "split" else (kernel,)
 
 
 _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
-@cache
-def _best(most_workspace: int, aligned: bool, a_by_columns: bool, b_by_columns: bool) -> Kernel:
+@cache  # so that its kernels are compiled once
+def _best(most_workspace: int, aligned: bool, a_by_rows: bool, b_by_rows: bool) -> Kernel:
     """The rung best, choosing among the kernels for these orders."""
-    orders = {"a_by_columns": a_by_columns, "b_by_columns": b_by_columns}
+    orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
     return replace(rung("best"), choose=partial(choose, aligned=aligned, most_workspace=most_workspace, **orders))
 
 
@@ -232,7 +234,7 @@ def _emulate(plan: Plan, alpha: float, a: Any, b: Any, beta: float, c: Any) -> N
     if plan.shape.flops > MOST_EMULATED:
         raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
     device = EmulatedDevice(races=False)
-    in_a, in_b, in_c = (device.upload(one if one.flags.c_contiguous else one.T) for one in (a, b, c))
+    in_a, in_b, in_c = (device.upload(matrix if matrix.flags.c_contiguous else matrix.T) for matrix in (a, b, c))
     plan.kernels[0].load(device).enqueue(plan.shape, alpha, in_a, in_b, beta, in_c)
     c[...] = device.download(in_c).reshape(c.shape)
 
@@ -245,7 +247,7 @@ class Launches:
     def __init__(self, shape: Shape, launches: Sequence[Any], workspace: int) -> None:
         driver, self.workspace = sys.modules["cupy"].cuda.driver, workspace
         self._error = driver.CUDADriverError
-        values: dict[str, Any] = {one.name: ctype_of(one)() for one in SGEMM.signature}
+        values: dict[str, Any] = {parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature}
         values["workspace"] = ctypes.c_void_p()
         for name, size in zip(SIZES, (shape.m, shape.n, shape.k), strict=True):
             values[name].value, values[WIDE + name] = size, ctypes.c_int64(size)
@@ -253,13 +255,14 @@ class Launches:
         places = [ctypes.addressof(values[name]) for name in launches[0][0].arguments]  # the same for each pass
         arguments = (ctypes.c_void_p * len(places))(*places)
         self._kept = values, arguments, launches  # what the driver reads, and the modules of the functions
-        self._launches: list[tuple[Any, tuple[int, ...]]] = []
+        self._launches: list[tuple[Any, list[int]]] = []
         for kernel, compiled, grid, block in launches:
             threads = (block,) if isinstance(block, int) else block
-            numbers = compiled.function.kernel.ptr, *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
-            name, others = ("CooperativeKernel", ()) if kernel.program.cooperative else ("Kernel", (0,))
-            launch = partial(getattr(driver, f"launch{name}"), *numbers)
-            self._launches.append((launch, (ctypes.addressof(arguments), *others)))
+            sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
+            together = kernel.program.cooperative
+            launch = driver.launchCooperativeKernel if together else driver.launchKernel
+            rest = [ctypes.addressof(arguments)] if together else [ctypes.addressof(arguments), 0]
+            self._launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))
 
     def enqueue(self, stream: int, *given: float) -> None:
         """Enqueue them. given: alpha, the addresses of A and B, beta, and those of C and the workspace. Raises
@@ -282,7 +285,7 @@ class OnGpu:
         self._lock = threading.Lock()  # a plan's arguments and a stream's workspace are for one caller at a time
         self._loaded: dict[Kernel, Loaded] = {}
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
-        self._in_graphs: list[Any] = []  # a graph uses them whenever it is launched
+        self._in_graphs: dict[int, Any] = {}  # by address: a graph uses them whenever it is launched
 
     @classmethod
     def of(cls, number: int) -> OnGpu:
@@ -294,25 +297,23 @@ class OnGpu:
         with cupy.cuda.Device(number):
             return cls(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent())
 
-    def launch(self, plan: Plan, alpha: float, a: int, b: int, beta: float, c: int) -> None:
-        """Enqueue the first kernel, or the second one where memory is too short, on the library's current stream. a, b,
-        c: addresses.
+    def launch(self, plan: Plan, *given: float) -> None:
+        """Enqueue the first kernel, or the second one where memory is too short, on the library's current stream.
+        given: alpha, the addresses of A and B, beta, and that of C.
         """
         cuda = sys.modules["cupy"].cuda
-        context = cuda.driver.ctxGetCurrent
-        with self._lock, nullcontext() if context() == self.context else cuda.Device(self.number):
-            if context() != self.context:  # in a new thread
+        elsewhere = cuda.driver.ctxGetCurrent() != self.context
+        with self._lock, cuda.Device(self.number) if elsewhere else nullcontext():
+            if elsewhere and cuda.driver.ctxGetCurrent() != self.context:  # a new thread gets it at its first call
                 cuda.runtime.memGetInfo()
-            launches, workspace, stream = plan.launches[0], 0, self._stream(plan.library)
+            if plan.library == "torch":  # as torch.compile does: torch.cuda.current_stream() makes an object, in 2 µs
+                stream = int(sys.modules["torch"]._C._cuda_getCurrentRawStream(self.number))
+            else:
+                stream = int(cuda.get_current_stream().ptr)
+            launches, workspace = plan.launches[0], 0
             if launches is None or launches.workspace:
                 launches, workspace = self._with_workspace(plan, stream)
-            launches.enqueue(stream, alpha, a, b, beta, c, workspace)
-
-    def _stream(self, library: str) -> int:
-        """The handle of the library's current stream."""
-        if library == "torch":  # as torch.compile does: torch.cuda.current_stream() makes an object first, in 2 µs
-            return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(self.number))
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+            launches.enqueue(stream, *given, workspace)
 
     def _with_workspace(self, plan: Plan, stream: int) -> tuple[Launches, int]:
         """The launches of a kernel, and the address of this stream's workspace, 0 for none."""
@@ -339,22 +340,23 @@ class OnGpu:
                         raise
                     once(f"sgemm: {error}; best takes kernels without a workspace instead, which may be slower")
                     continue
-            if capturing and not any(held is one for one in self._in_graphs):
-                self._in_graphs.append(held)
-            return launches, int(held.data.ptr)
+            at = int(held.data.ptr)
+            if capturing:
+                self._in_graphs[at] = held
+            return launches, at
         raise AssertionError("a kernel without a workspace needs no memory")
 
     def _prepared(self, plan: Plan, kernel: Kernel, capturing: bool) -> Launches:
         """A kernel's launches, compiled."""
-        if capturing and not (kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)):
+        loaded = self._loaded.get(kernel)
+        if capturing and (loaded is None or not loaded.is_ready(plan.shape)):
             raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
         if len(plan.kernels) > 1 and (why := table().stale(gpu().name, gpu().driver)):
             once(f"sgemm: {why}", 6)
-        if kernel not in self._loaded:
-            loaded = kernel.load(self.device)
-            assert isinstance(loaded, Loaded)
-            self._loaded[kernel] = loaded
-        return Launches(plan.shape, *self._loaded[kernel].launches_at(plan.shape))
+        if loaded is None:
+            kernel.require_launch()
+            loaded = self._loaded[kernel] = Loaded(kernel, self.device)
+        return Launches(plan.shape, *loaded.launches_at(plan.shape))
 
 
 _on_gpu = cache(OnGpu.of)

@@ -18,14 +18,13 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runner.measure import CHANGED, live_wanted, measure
-from worklog.runs import Run, recordings
+from worklog.runs import Measurement, Run, recordings
 
 if TYPE_CHECKING:
     import pandas
 
     from worklog.settings import Harness
 
-ARCH = "sm_90"
 SIZE = Shape.of(4096)
 SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
 
@@ -36,7 +35,7 @@ class Variant:
     Registers and spilled bytes are per thread, shared bytes per block; resident: blocks and warps per SM.
     """
 
-    values: Mapping[str, int]
+    values: Mapping[str, Value]
     kernel: Kernel
     registers: int
     spilled_bytes: int
@@ -51,22 +50,21 @@ class Variant:
 
 @dataclass(frozen=True)
 class Variants:
-    """All points of the axes. kept: those that can be launched, in the axes' order. arch: compiled for."""
+    """All points of the axes. skipped: those that can't be launched, with their reasons. kept: the others, in the axes'
+    order. arch: compiled for.
+    """
 
     rung: Kernel
     space: Space
     shape: Shape
     arch: str
     kept: tuple[Variant, ...]
-
-    @property
-    def skipped(self) -> list[Point]:
-        """The other points, with their reasons."""
-        return [point for point in self.space.points() if point.skipped]
+    skipped: tuple[Point, ...]
 
     def preview(self) -> str:
         """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
-        return self.space.preview(SECONDS_EACH)
+        reasons = {str(point): point.skipped for point in self.skipped}
+        return replace(self.space, skip=lambda values: reasons.get(str(Point(values)))).preview(SECONDS_EACH)
 
     def frame(self) -> pandas.DataFrame:
         """One row per variant: its axes, and its properties before a launch.
@@ -77,14 +75,15 @@ class Variants:
         import pandas
 
         rows = []
-        for one in self.kept:
-            tile = one.kernel.template
-            row: dict[str, Any] = {**one.values, "threads": one.kernel.thread_count, "registers": one.registers}
-            row |= {"spilled B": one.spilled_bytes, "shared B": one.shared_bytes}
-            row |= {"blocks/SM": one.resident.blocks, "warps/SM": one.resident.warps}
+        for variant in self.kept:
+            tile = variant.kernel.template
+            row: dict[str, Any] = {**variant.values, "threads": variant.kernel.thread_count}
+            row |= {"registers": variant.registers, "spilled B": variant.spilled_bytes}
+            row |= {"shared B": variant.shared_bytes}
+            row |= {"blocks/SM": variant.resident.blocks, "warps/SM": variant.resident.warps}
             if {"TM", "TN"} <= tile.keys():
                 row["FMA/float"] = round(tile["TM"] * tile["TN"] / (tile["TM"] + tile["TN"]), 2)
-            row["blocks"] = math.prod(one.kernel.blocks(self.shape))
+            row["blocks"] = math.prod(variant.kernel.blocks(self.shape))
             row["L2 GB"] = round(block_traffic_bytes(tile, self.shape) / 1e9, 2)
             rows.append(row)
         return pandas.DataFrame(rows)
@@ -97,25 +96,23 @@ def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch:
     would measure on one, else sm_90. Raises BadSetting for an axis that isn't a parameter of this rung, and
     NvrtcMissing.
     """
-    arch = arch or (gpu().arch if live_wanted() else ARCH)
-    space = tiles(record, axes)
-    points = {str(point): {name: int(value) for name, value in point.values.items()} for point in space.points()}
-    built = {name: _variant(record, name, values, shape, arch) for name, values in points.items()}
-
-    def skip(values: Mapping[str, Value]) -> str | None:
-        found = built[str(Point(values))]
-        return found if isinstance(found, str) else None
-
-    kept = tuple(found for found in built.values() if isinstance(found, Variant))
-    return Variants(record, replace(space, skip=skip), shape, arch, kept)
+    arch, space = arch or (gpu().arch if live_wanted() else "sm_90"), tiles(record, axes)
+    kept, skipped = list[Variant](), list[Point]()
+    for point in space.points():
+        variant = _variant(record, point, shape, arch)
+        if isinstance(variant, Variant):
+            kept.append(variant)
+        else:
+            skipped.append(Point(point.values, variant))
+    return Variants(record, space, shape, arch, tuple(kept), tuple(skipped))
 
 
 def tiles(record: Kernel, axes: Sequence[Axis]) -> Space:
     """All combinations of the axes. Raises BadSetting, as variants() does."""
     for axis in axes:
         if axis.name not in record.template:
-            names = ", ".join(record.template)
             near = meant(axis.name, record.template)
+            names = ", ".join(record.template)
             raise BadSetting(f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}")
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
@@ -123,80 +120,89 @@ def tiles(record: Kernel, axes: Sequence[Axis]) -> Space:
 
 
 def sweep(
-    found: Variants, *, harness: Harness | None = None, progress: Progress = silent, out: Path | None = None
+    chosen: Variants, *, harness: Harness | None = None, progress: Progress = silent, out: Path | None = None
 ) -> Run:
     """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
     no variant is left.
     """
-    if not found.kept:
-        raise BadSetting(f"nothing to measure: {found.preview()}")
-    kernels: list[str | Kernel] = [*(variant.kernel for variant in found.kept), BASELINE]
-    return measure(kernels, [found.shape], harness=harness, progress=progress, out=out)
+    _require_some(chosen)
+    kernels: list[str | Kernel] = [*(variant.kernel for variant in chosen.kept), BASELINE]
+    return measure(kernels, [chosen.shape], harness=harness, progress=progress, out=out)
 
 
-def results(found: Variants) -> Run | None:
+def results(chosen: Variants) -> Run | None:
     """The kept variants' times: measured where there is a GPU, else from a recorded sweep. None where none of them was
     recorded.
     """
     if live_wanted():
-        return sweep(found)
+        return sweep(chosen)
     try:
-        return recorded(found)
+        return recorded(chosen)
     except BadRunFile:
         return None
 
 
-def recorded(found: Variants) -> Run:
+def recorded(chosen: Variants) -> Run:
     """The times of the kept variants from a recorded sweep of the same sources, or of earlier ones that compiled to as
     many registers and as much shared memory: their label says so. A note names the variants that it doesn't hold.
     Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant is left.
     """
-    if not found.kept:
-        raise BadSetting(f"nothing to measure: {found.preview()}")
-    earlier = {(v.kernel.program.entry, v.registers, v.shared_bytes): v.name for v in found.kept}
-    held = []
-    for path in recordings("sweeps").values():
-        run = Run.load(path, origin="recorded")
-        known = {BASELINE: (BASELINE, "")}
-        for name, about in run.kernels.items():
-            compiled = about.get("entry"), about.get("registers"), about.get("shared_bytes")
-            if same := [variant.name for variant in found.kept if variant.kernel.program.measured_as(about)]:
-                known[name] = same[0], ""
-            elif compiled in earlier:
-                known[name] = earlier[compiled], f" · {CHANGED}"
-        of_shape = [(m, *known[m.kernel]) for m in run.select(shape=found.shape) if m.kernel in known]
-        there = [replace(m, kernel=name, context=replace(run.context, remark=since)) for m, name, since in of_shape]
-        absent = [v.name for v in found.kept if v.name not in {m.kernel for m in there}]
-        if len(absent) < len(found.kept):
+    _require_some(chosen)
+    runs = [Run.load(path, origin="recorded") for path in recordings("sweeps").values()]
+    for run in runs:
+        times, kernels = list[Measurement](), dict[str, Any]()
+        for m in run.select(shape=chosen.shape):
+            about = run.kernels.get(m.kernel, {})
+            name, since = (BASELINE, "") if m.kernel == BASELINE else _same(chosen, about)
+            if name:
+                times.append(replace(m, kernel=name, context=replace(run.context, remark=since)))
+                kernels[name] = about
+        absent = [variant.name for variant in chosen.kept if variant.name not in kernels]
+        if len(absent) < len(chosen.kept):
             missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []
-            kernels = {known[name][0]: about for name, about in run.kernels.items() if name in known}
-            return replace(run, measurements=there, kernels=kernels, notes=[*run.notes, *missing])
-        held.append(_held(run))
-    others = f" (recorded: {'; '.join(held)})" if held else ""
-    raise BadRunFile(f"no such tile of {found.rung.name} at {found.shape} was recorded{others}: measure on a GPU")
+            return replace(run, measurements=times, kernels=kernels, notes=[*run.notes, *missing])
+    held = "; ".join(map(_held, runs))
+    others = f" (recorded: {held})" if held else ""
+    raise BadRunFile(f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded{others}: measure on a GPU")
+
+
+def _require_some(chosen: Variants) -> None:
+    if not chosen.kept:
+        raise BadSetting(f"nothing to measure: {chosen.preview()}")
+
+
+def _same(chosen: Variants, about: Mapping[str, Any]) -> tuple[str, str]:
+    """The name of the variant that a kernel in a run is, "" for none, and what its label says. about: the kernel."""
+    for variant in chosen.kept:
+        if variant.kernel.program.measured_as(about):
+            return variant.name, ""
+    for variant in chosen.kept:
+        compiled = {"entry": variant.kernel.entry, "registers": variant.registers, "shared_bytes": variant.shared_bytes}
+        if compiled.items() <= about.items():
+            return variant.name, f" · {CHANGED}"
+    return "", ""
 
 
 def _held(run: Run) -> str:
     """The sizes, the rung and the values of each axis, of a recorded sweep."""
-    values: dict[str, dict[str, None]] = {}
-    rungs: dict[str, None] = {}
+    values, rungs = dict[str, dict[str, None]](), dict[str, None]()
     for name, about in run.kernels.items():
-        entry = about.get("entry", "")
         for record in LADDER:
-            if entry.startswith(f"{record.function}<"):
+            if about.get("entry", "").startswith(f"{record.function}<"):
                 rungs[record.name] = None
                 for axis, _, value in (word.partition("=") for word in name.split()):
                     values.setdefault(axis, {})[value] = None
-    axes = " ".join(f"{axis}={','.join(known)}" for axis, known in values.items())
-    return f"{', '.join(rungs)} at {', '.join(map(str, run.shapes()))}" + (f" with {axes}" if axes else "")
+    axes = "".join(f" {axis}={','.join(known)}" for axis, known in values.items())
+    return f"{', '.join(rungs)} at {', '.join(map(str, run.shapes()))}" + (f" with{axes}" if axes else "")
 
 
-def _variant(record: Kernel, name: str, values: Mapping[str, int], shape: Shape, arch: str) -> Variant | str:
-    """The compiled variant, or the reason for skipping it."""
-    own = replace(record, name=name, template={**record.template, **values}, number=None, idea="")
+def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant | str:
+    """The compiled variant, or the reason for skipping it. Raises CompileFailed for any error but a tile's."""
+    template = {**record.template, **{name: int(value) for name, value in point.values.items()}}
+    own = replace(record, name=str(point), template=template, number=None, idea="")
     threads = own.thread_count
     if threads < WARP or threads % WARP:
-        return f"no whole warps: {threads} threads for {own.template['BM'] * own.template['BN']} outputs"
+        return f"no whole warps: {threads} threads for {template['BM'] * template['BN']} outputs"
     if threads > MAX_THREADS:
         return f"more than {MAX_THREADS} threads per block"
     if shape not in own.domain:
@@ -204,19 +210,13 @@ def _variant(record: Kernel, name: str, values: Mapping[str, int], shape: Shape,
     try:
         out = compile_cuda(own.program, arch)
     except CompileFailed as failed:
-        return _reason(failed)
+        if asserted := re.search(r'static assertion failed with "([^"]+)"', str(failed)):
+            return f"the kernel requires that {asserted[1]}"
+        if "uses too much shared data" in str(failed):
+            return "more static shared memory than a block may have"
+        raise
     resident = occupancy(arch, threads, out.registers, out.shared_bytes)
     if not resident.blocks:
         return f"no block fits an SM: too much of {' and '.join(resident.limited_by)}"
     spilled = out.spill_store_bytes + out.spill_load_bytes
-    return Variant(dict(values), own, out.registers, spilled, out.shared_bytes, resident)
-
-
-def _reason(failed: CompileFailed) -> str:
-    """The static assertion's or the assembler's message, for a tile that does not compile. Raises any other error."""
-    asserted = re.search(r'static assertion failed with "([^"]+)"', str(failed))
-    if asserted:
-        return f"the kernel requires that {asserted[1]}"
-    if "uses too much shared data" in str(failed):
-        return "more static shared memory than a block may have"
-    raise failed
+    return Variant(point.values, own, out.registers, spilled, out.shared_bytes, resident)
