@@ -47,7 +47,8 @@ def called(session: Session, name: str, axes: Mapping[str, Any]) -> Call:
     kwargs = dict(call.kwargs or {})
     if _requires_stream(call.fn):
         kwargs.setdefault("stream", loan.handle)
-    return replace(call, kwargs=kwargs, **first.work)
+    work: dict[str, Any] = dict(first.work)
+    return replace(call, kwargs=kwargs, **work)
 
 
 def _requires_stream(fn: Callable[..., Any]) -> bool:

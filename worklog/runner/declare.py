@@ -23,6 +23,7 @@ from worklog.errors import BadRunFile, BadSetting, listed, meant
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space, axis_name
+from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runs import Gpu, Run, Table, newest_run
 from worklog.settings import Harness
@@ -126,7 +127,7 @@ class Benchmark:
         return [*self.space.points()]
 
     def jobs(self, *against: str) -> list[Job]:
-        """A task for each point. against: baselines that take turns with it there."""
+        """A job for each point. against: baselines that take turns with it there."""
         return [Job(self.name, None, axes=tuple(p.values.items()), against=against) for p in self.space.points()]
 
     def at(self, texts: Iterable[str]) -> Benchmark:
