@@ -13,7 +13,7 @@ import pytest
 from tests.emulator.helpers import kernel, run
 from tests.emulator.launches import launched
 from worklog.emulator import BadLaunch, BudgetExceeded, EmulatedDevice, Result
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.peers.exploits import named
@@ -213,7 +213,7 @@ def test_a_semaphore_that_stands_still_fails_the_gate() -> None:
     (right,) = named(["split_k_by_semaphore"])
     assert right.kernel.source.count("part + 1") == 1
     stuck, device = Kernel.from_source(right.kernel.source.replace("part + 1", "part")), EmulatedDevice()
-    verdict = Checker(device, Shape(40, 24, 12), 0).check(stuck.load(device))
+    verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(stuck.load(device))
     reason = "launch: deadlock or endless loop: thread 0 of block (1, 0, 0)"
     assert str(verdict.reason).startswith(reason), verdict.reason
 

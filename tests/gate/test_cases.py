@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice
-from worklog.gate import Verdict
-from worklog.gate.cases import check_cases
+from worklog.gate import Verdict, check_cases
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.emulator import ARCH, EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
-from worklog.gate import SEED_BITS, Checker, Verdict, edge_shapes, passed
+from worklog.gate import SEED_BITS, SgemmChecker, Verdict, edge_shapes, passed
 from worklog.gpu import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Subject, instruction_mix, tensor_operands
 from worklog.kernel.nvrtc import Compiled, compile_cuda
@@ -194,11 +194,11 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
         """The verdict on the first seed, or on the first of the further ones that fails."""
         subject = kernel.load(device)
         _report_launches(subject, device, progress)
-        started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed, tensor)
+        started, first = time.monotonic(), SgemmChecker(device, shape, seed).check(subject, kernel.claimed, tensor)
         found, further = first, 0
         while found.accepted and time.monotonic() - started < thorough_s:
             further += 1
-            found = Checker(device, shape, seed + further).check(subject, kernel.claimed, tensor)
+            found = SgemmChecker(device, shape, seed + further).check(subject, kernel.claimed, tensor)
         if not found.accepted or not further:
             return found
         return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
@@ -208,7 +208,7 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
 
 def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int, limit_s: float) -> Checking:
     """Raises BadProblem."""
-    from worklog.gate.cases import check_cases  # here: to check a kernel needs neither
+    from worklog.gate import check_cases
     from worklog.runner.problems import find_problem, small_cases
 
     posed = find_problem(problem, dtype)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing
+from worklog.gate import SEED_BITS, SgemmChecker, Stage, Verdict, after_timing
 from worklog.gate import timed as timed_stage
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_in_turn
@@ -37,7 +37,6 @@ UNCHECKED: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
-NO_SECOND_CLOCK = "gate: no second clock compared, the GPU's global timer could not be read"
 LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 
 
@@ -63,7 +62,7 @@ class Session:
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
-        self._checkers: dict[Shape, Checker] = {}
+        self._checkers: dict[Shape, SgemmChecker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def kernel(self, name: str) -> Kernel:
@@ -93,14 +92,14 @@ class Session:
             self._pool = Pool.to_hold(self.device, elements)
         return self._pool
 
-    def checker(self, shape: Shape) -> Checker:
+    def checker(self, shape: Shape) -> SgemmChecker:
         """The checker of a shape; the last shape's is dropped, since its matrices fill memory. Raises OutOfMemory."""
         if shape not in self._checkers:
             self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory,
             self.device.empty_cache()  # and CuPy can't give back a block after it has given a part of it away
             try:
-                self._checkers[shape] = Checker(self.device, shape, secrets.randbits(SEED_BITS))
+                self._checkers[shape] = SgemmChecker(self.device, shape, secrets.randbits(SEED_BITS))
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._checkers[shape]
@@ -192,26 +191,20 @@ def measurements(session: Session, task: Task, used: Harness, notes: Sequence[st
         if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
             return task.without_time("refused", "failed at plausible: the time is not above zero")
         blanks, stated = [found[name] for name in right], [*notes, *_degradations(session, task, used)]
-        if used.queues and used.l2 == "flush" and not all(map(reading.clocks, ("subject", "baseline"))):
-            stated.append(NO_SECOND_CLOCK)
         measured = timed(blanks, reading, used, session, stated, **work_of(task.problem))
-        for name, one, its in zip(right, measured, reading.pairs(), strict=True):
-            found[name] = one if verdict is None else judged(one, _after(session, used, one, its, verdict))
+        for name, one in zip(right, measured, strict=True):
+            found[name] = one if verdict is None else judged(one, _after(session, used, one, verdict))
     return [*found.values()]
 
 
-def _after(session: Session, used: Harness, found: Measurement, reading: Reading, verdict: Verdict) -> Verdict:
-    """The verdict with the stages on the time: against one baseline, by an unbiased harness."""
+def _after(session: Session, used: Harness, found: Measurement, verdict: Verdict) -> Verdict:
+    """The verdict with the stage on the time: against one baseline, by an unbiased harness."""
     if used.biased():
         return verdict
     # Other classes may run where the peak is another.
     if session.claimed(found.kernel) == "fp32" and found.us is not None:
         roof = after_timing.fp32_roof(_operands(session, found.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
         verdict = verdict.and_then(after_timing.judge(found.problem, found.us, *roof))
-    ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
-    if ours and theirs:
-        own_streams = any(map(session.is_host_function, (found.kernel, found.baseline)))
-        verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
     return verdict
 
 

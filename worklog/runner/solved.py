@@ -13,8 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
-from worklog.gate import Memory, Stage, Verdict, timed
-from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
+from worklog.gate import SEED_BITS, Checker, Verdict, timed
 from worklog.kernel import words_of
 from worklog.kernel.solution import Ready, Solution
 from worklog.problem import Problem, each, raw, rebuilt
@@ -30,7 +29,6 @@ from worklog.settings import Harness
 
 CASE = "case"  # the axis of a problem
 LAST = "gate: of the timed launches, the last one's output was checked"
-TIMED = "timed output"
 
 
 def measure(
@@ -79,9 +77,8 @@ def measurements(session: Session, task: Task, used: Harness, notes: Sequence[st
     session.device.empty_cache()
     try:
         case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
-        require_sound(posed, case)
-        buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
-        return _timed(session, task, used, notes, posed, buffers, solution.ready(session.device, posed))
+        checker = Checker(session.device, posed, case, secrets.randbits(SEED_BITS))
+        return _timed(session, task, used, notes, checker, solution.ready(session.device, posed))
     except Exception as error:
         full = error if isinstance(error, OutOfMemory) else memory_is_full(error)
         if full is None:
@@ -94,26 +91,21 @@ def _timed(
     task: Task,
     used: Harness,
     notes: Sequence[str],
-    posed: Problem,
-    buffers: CaseBuffers,
+    checker: Checker,
     ready: Ready,
 ) -> list[Measurement]:
     """Of a solution that is loaded, on a case's buffers."""
-    case, stages = buffers.case, list[Stage]()
+    posed, case = checker.problem, checker.case
 
     def launch() -> None:
-        ready.enqueue(buffers.arguments, case.written)
+        ready.enqueue(checker.arguments, case.written)
 
-    def last() -> Stage:
-        ready.collect(buffers.arguments, case.written)
-        return judged(TIMED, posed, buffers, buffers.outputs())
-
-    for stage in (check_case, check_repeated) if used.gate else ():
-        stages.append(timed(partial(stage, ready, posed, buffers)))
-        if not stages[-1].passed:
-            return task.refused(Verdict(tuple(stages), None))
-    baseline, why = _baseline(session, posed, buffers)
-    buffers.poison()
+    checked = checker.check(ready) if used.gate else Verdict((), None)
+    if not checked.accepted:
+        return task.refused(checked)
+    stages = [*checked.stages]
+    baseline, why = _baseline(session, checker)
+    checker.buffers.poison()
     amounts = posed.work(case)
     work = {what: amounts[name] for what, name in timing.WORK.items() if amounts[name]}
     call = timing.Call(launch, against=baseline, sync=ready.waits, **work)
@@ -121,7 +113,7 @@ def _timed(
     found = timing.time_task(session, task, call, used, [*notes, *why], LAST if used.gate else timing.UNCHECKED)
     if not used.gate:
         return found
-    stages.append(timed(last))
+    stages.append(timed(partial(checker.check_timed_output, ready)))
     us = found[0].us
     if stages[-1].passed and us is not None:  # it may launch on streams of its own
         stages.append(timed(lambda: idle_after(session, launch, used.queues and not ready.waits, us)))
@@ -129,13 +121,13 @@ def _timed(
     return [under(one, verdict) for one in found]
 
 
-def _baseline(session: Session, posed: Problem, buffers: CaseBuffers) -> tuple[Callable[[], Any] | None, list[str]]:
+def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:
     """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run on the
     GPU.
     """
-    case, loan = buffers.case, cast(Any, session.device.loan("cupy"))
+    posed, case, loan = checker.problem, checker.case, cast(Any, session.device.loan("cupy"))
     inputs = []
-    for passed, value in zip(buffers.arguments, case.inputs, strict=False):
+    for passed, value in zip(checker.arguments, case.inputs, strict=False):
         of_numpy = passed.buffer is not None and isinstance(value, np.ndarray)
         inputs.append(loan.array(passed.buffer, *passed.form) if of_numpy else value)
 
