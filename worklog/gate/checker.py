@@ -18,7 +18,7 @@ import numpy as np
 from worklog.errors import BadProblem, LaunchFailed
 from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import LaunchProbe
-from worklog.gate.error_map import NEVER_WRITTEN, error_map
+from worklog.gate.error_map import NEVER_WRITTEN, Which, error_map
 from worklog.gate.exact import OPERAND_BITS, Projection
 from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, Memory
 from worklog.gate.hard_data import check_hard_data
@@ -57,17 +57,17 @@ class Checker:
 
     def __init__(self, device: Device, problem: Problem, case: Case, seed: int) -> None:
         require_sound(problem, case)
-        self.device, self.problem, self.case, self.seed = device, problem, case, seed
-        named = [(p.name, value) for p, value in zip(problem.signature, case.arguments, strict=True)]
-        arrays = [(number, name, value) for number, (name, value) in enumerate(named) if is_array(value)]
-        inputs = [(name, _words_of(value)) for number, name, value in arrays if number not in case.written]
-        outputs = [(name, nbytes(value)) for number, name, value in arrays if number in case.written]
-        self.buffers = GuardedBuffers(Memory(device, np.random.default_rng(seed)), inputs, outputs)
-        on_device = iter(self.buffers.inputs), iter(self.buffers.outputs)
-        self.arguments: list[Passed] = []
-        for number, (parameter, (_, value)) in enumerate(zip(problem.signature, named, strict=True)):
-            buffer = next(on_device[number in case.written])[1].inner if is_array(value) else None
-            self.arguments.append(Passed(parameter, value, buffer))
+        self.device, self.problem, self.case = device, problem, case
+        arrays: list[tuple[str, Any]] = []
+        for number, (parameter, value) in enumerate(zip(problem.signature, case.arguments, strict=True)):
+            if is_array(value):
+                arrays.append((parameter.name, nbytes(value) if number in case.written else _words_of(value)))
+        self.buffers = GuardedBuffers(Memory(device, np.random.default_rng(seed)), arrays)
+        on_device = iter(self.buffers.arrays)
+        self.arguments = [
+            Passed(parameter, value, next(on_device).inner if is_array(value) else None)
+            for parameter, value in zip(problem.signature, case.arguments, strict=True)
+        ]
 
     @property
     def nbytes(self) -> int:
@@ -76,14 +76,7 @@ class Checker:
 
     def check(self, subject: Ready) -> Verdict:
         """Launch it on the case, and repeat the launch. The precision is the dtype. Raises BadProblem."""
-
-        def stages() -> Iterator[Stage]:
-            yield self.check_case(subject)
-            yield self.check_repeated(subject)
-
-        ran = until_failure(stages())
-        right = all(stage.passed for stage in ran)
-        return Verdict(ran, self.problem.dtype or self.problem.first if right else None)
+        return _verdict(self.problem, (run(subject) for run in (self.check_case, self.check_repeated)))
 
     def check_case(self, subject: Ready) -> Stage:
         """One launch on the case's inputs. Raises LaunchFailed and BadProblem."""
@@ -98,13 +91,12 @@ class Checker:
             again = self._run(subject)
             if again == first:
                 continue
-            pairs = (np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again))
-            count = int(np.count_nonzero(np.not_equal(*pairs)))
+            count = int(np.count_nonzero(np.not_equal(*(_bytes_of(b"".join(outputs)) for outputs in (first, again)))))
             detail = f"in case {self.case.name}, launch {number} differs from the first in {count} bytes"
             if self.problem.is_exact or not self.problem.verified(self.case, self._rebuilt(again))[0]:
                 return failed(name, f"{detail}: a race", count)
             note = f"{detail}, within the tolerance: atomics, or a race"
-            return Stage(name, True, count, 0, note, note=note)
+            return passed(name, note, count, note=note)
         return passed(name, f"{LAUNCHES} launches of case {self.case.name}")
 
     def check_timed_output(self, subject: Ready) -> Stage:
@@ -120,13 +112,13 @@ class Checker:
 
     def _outputs(self, subject: Ready) -> tuple[bytes, ...]:
         subject.collect(self.arguments, self.case.written)
-        outputs = [guarded for _, guarded in self.buffers.outputs]
-        return tuple(self.device.download(guarded.inner).tobytes()[: guarded.nbytes] for guarded in outputs)
+        return tuple(self.device.download(array.inner).tobytes()[: array.nbytes] for array in self.buffers.outputs)
 
     def _rebuilt(self, data: tuple[bytes, ...]) -> tuple[Any, ...]:
         return tuple(rebuilt(like, output) for like, output in zip(self.case.outputs, data, strict=True))
 
     def _judged(self, name: str, data: tuple[bytes, ...]) -> Stage:
+        """What verify_result says of the outputs, and whether all of them were written."""
         seed = f"seed {self.case.seed}"
         if trespass := self.buffers.trespass():
             return failed(name, f"{seed}: {trespass}")
@@ -136,40 +128,45 @@ class Checker:
             return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
         numbers = [f"{key} {value:.3g}" for key, value in details.items() if isinstance(value, int | float)]
         shown = f"; {', '.join(numbers[:3])}" if numbers else ""
-        unwritten = sum(self._unwritten(*pair) for pair in zip(data, self.case.outputs, strict=True))
-        if right and not unwritten:
+        unwritten = [self._unwritten(output, like) for output, like in zip(data, self.case.outputs, strict=True)]
+        if right and not any(mask.any() for mask in unwritten):
             elements = sum(values_of(output).size for output in self.case.outputs)
             return passed(name, f"{seed}, {elements} element{'s' * (elements != 1)}{shown}")
-        where = self._map(data)
-        if where is not None and where.guess.startswith(NEVER_WRITTEN):
+        where = self._map(data, unwritten)
+        if where is None:
+            return failed(name, f"{seed}: verify_result fails it{shown or ', without details'}")
+        wrong = f"{str(where).removesuffix('.')}{shown}"
+        if where.guess.startswith(NEVER_WRITTEN):
             wrong = "the output was never written: it holds what was there before"
-        elif where is not None:
-            wrong = f"{str(where).removesuffix('.')}{shown}"
-        elif unwritten:
-            wrong = f"{unwritten} elements were never written"
-        else:
-            wrong = f"verify_result fails it{shown or ', without details'}"
-        return failed(name, f"{seed}: {wrong}", where.wrong if where else unwritten or 1, where)
+        return failed(name, f"{seed}: {wrong}", where.wrong, where)
 
-    def _unwritten(self, data: bytes, like: Any) -> int:
-        """Elements of at least 32 bits that hold the sentinel still; of shorter ones, all or none."""
-        words = np.frombuffer(data[: len(data) // 4 * 4], np.uint32)
-        held = int((words == self.buffers.sentinel.view(np.uint32)).sum())
-        size = nbytes(like) // max(1, values_of(like).size)
-        return held * 4 // size if size >= 4 or (words.size and held == words.size) else 0
+    def _kept(self, like: Any) -> bytes:
+        """What an output holds before a launch."""
+        return (self.buffers.sentinel.tobytes() * (nbytes(like) // 4 + 1))[: nbytes(like)]
 
-    def _map(self, data: tuple[bytes, ...]) -> ErrorMap | None:
+    def _unwritten(self, output: bytes, like: Any) -> Which:
+        """Which elements hold the sentinel still; of those shorter than 32 bits, which can by chance, all or none."""
+        shape, itemsize = values_of(like).shape, nbytes(like) // max(1, values_of(like).size)
+        same = _bytes_of(output) == _bytes_of(self._kept(like))
+        kept = same.reshape(*shape, itemsize).all(axis=-1)
+        return kept if itemsize >= 4 or kept.all() else np.zeros(shape, np.bool_)
+
+    def _map(self, data: tuple[bytes, ...], unwritten: list[Which]) -> ErrorMap | None:
         """The wrong elements of the first output that has some: all dimensions but the last are rows. None where no
         element is beyond the tolerance.
         """
-        for like, output in zip(self.case.outputs, self._rebuilt(data), strict=True):
-            wrong = excess(like, output, self.problem.tolerance) > 1
-            if wrong.any() and wrong.ndim:
-                kept = rebuilt(like, (self.buffers.sentinel.tobytes() * (nbytes(like) // 4 + 1))[: nbytes(like)])
+        for like, output, kept in zip(self.case.outputs, self._rebuilt(data), unwritten, strict=True):
+            wrong = (excess(like, output, self.problem.tolerance) > 1) | kept
+            if wrong.any():
                 columns = wrong.shape[-1] if wrong.ndim > 1 else wrong.size
                 actual, right = (values_of(values).reshape(-1, columns) for values in (output, like))
-                return error_map(actual, right, values_of(kept).ravel()[0], wrong=wrong.reshape(-1, columns))
+                sentinel = values_of(rebuilt(like, self._kept(like))).ravel()[0]
+                return error_map(actual, right, sentinel, wrong=wrong.reshape(-1, columns))
         return None
+
+
+def _bytes_of(data: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.frombuffer(data, np.uint8)
 
 
 def _words_of(array: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -218,9 +215,13 @@ def check_cases(
         if largest is not None:
             yield largest.check_repeated(subject)
 
-    ran = until_failure(stages())
-    accepted = all(stage.passed for stage in ran)
-    return Verdict(ran, problem.dtype or problem.first if accepted else None)
+    return _verdict(problem, stages())
+
+
+def _verdict(problem: Problem, stages: Iterator[Stage]) -> Verdict:
+    ran = until_failure(stages)
+    passes = all(stage.passed for stage in ran)
+    return Verdict(ran, (problem.dtype or problem.first) if passes else None)
 
 
 class SgemmChecker:

@@ -2,27 +2,20 @@
 integer.
 
 While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
-splits or its use of fused multiply-adds. So the comparison needs no tolerance, also at the benchmark's shape, and finds
-dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics
-become deterministic too, so two launches must agree bit by bit.
+splits or its use of fused multiply-adds. So the comparison needs no tolerance, and finds dropped, stale, doubled and
+misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics become deterministic too.
 
 Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
 precision of each operand, which the few bits of E1 cannot show). A kernel that claims a shorter format gets E1 alone,
-with integers that its format holds.
-
-A and B are multiplied by large or small powers of two, which rounds nothing: FP16 parts can have FP32's error on
-numbers around 1 and fail on 1e9 or 1e-9. Only the class fp16 is exempt. The factor is one for a whole matrix, because
-Strassen's error is bounded by norms (worklog.gate.hard_data scales rows).
-
-A shortcut for special data can be wrong: the first zero of a row taken for its end, a matrix taken for the identity by
-its corner or its diagonal, one element taken for its row. So one operand of E1 is also made sparse, diagonal, the
-identity or nearly, and constant in rows or columns, with few exceptions far from the corner.
+with integers that its format holds. A and B are multiplied by powers of two, which rounds nothing: FP16 parts can have
+FP32's error on numbers around 1 and fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error
+is bounded by norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,7 +24,6 @@ import numpy as np
 from worklog.problem import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
-Integers = np.ndarray[tuple[int, int], np.dtype[np.signedinteger]]
 Decks = tuple[Iterator[int], Iterator[int]]
 
 EXACT_LIMIT = 2**24
@@ -69,35 +61,20 @@ def family(
 
 def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
     """Integers of either sign below 2^bits without 0, which would hide a stale factor: 1 replaces it."""
-
-    def draw(part: tuple[int, int]) -> Integers:
-        drawn = rng.integers(0, 2 << bits, part, dtype=np.int16)
-        sized: Integers = np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))
-        return sized
-
-    return _drawn(size, draw)
+    drawn = rng.integers(0, 2 << bits, size, dtype=np.int16)
+    return (np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))).astype(np.float32)
 
 
 def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
     """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
-    return _drawn(size, lambda part: rng.integers(-2048, 2048, part, dtype=np.int16) * 2 + 1)
+    return (rng.integers(-2048, 2048, size, dtype=np.int16) * 2 + 1).astype(np.float32)
 
 
 def _signs(rng: np.random.Generator, size: tuple[int, int], most: int, along: int = 0) -> Float32:
     """±1 in at most `most` places of K, the dimension `along`, so that sums with terms of 12 bits stay exact."""
-    values = _drawn(size, lambda part: rng.integers(0, 2, part, dtype=np.int8) * 2 - 1)
+    values = (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1).astype(np.float32)
     if size[along] > most:
-        dropped = rng.permutation(size[along])[most:]
-        np.moveaxis(values, along, 0)[dropped] = 0
-    return values
-
-
-def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
-    """A matrix of integers, drawn a few rows at a time so that the temporaries stay in the CPU's cache."""
-    values = np.empty(size, np.float32)
-    for slab in _slabs(values):
-        rows, columns = values[slab].shape
-        values[slab] = draw((rows, columns))
+        np.moveaxis(values, along, 0)[rng.permutation(size[along])[most:]] = 0
     return values
 
 
@@ -160,8 +137,7 @@ class ExactProblem:
     before: Float32 | float | None = None
 
     @property
-    def shape(self) -> Shape:
-        """M, N and K."""
+    def shape(self) -> Shape:  # noqa: D102
         return Shape(self.a.shape[0], self.b.shape[1], self.a.shape[1])
 
     @property
@@ -199,11 +175,10 @@ class ExactProblem:
 
 class Projection:
     """An exact problem, with one value for every element of the old C, reduced to two vectors on each side: C is right
-    if C X == alpha A (B X) + beta C0 X, and Y C == alpha (Y A) B + beta Y C0.
+    if C X == alpha A (B X) + beta C0 X, and Y C == alpha (Y A) B + beta Y C0. So no product need be computed.
 
-    X (right, N x 2) and Y (left, transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64
-    is exact and no product C need be computed (Freivalds, 1977). A wrong row passes one column of X with a probability
-    of about 2^-16, two with 2^-32. Y is used only if a row is wrong, to find the columns.
+    X (N x 2) and Y (transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact
+    (Freivalds, 1977). A wrong row passes with a probability of about 2^-32. Y finds the columns.
     """
 
     def __init__(self, problem: ExactProblem, rng: np.random.Generator) -> None:

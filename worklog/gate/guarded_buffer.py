@@ -30,8 +30,11 @@ FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as 
 
 class Guarded:
     """An array on the device, `inner`, between two guard bands; `whole` includes them. held: what guards hold, and an
-    output before a launch. Of any type: memory is counted in 32-bit words. nbytes: of the array, if not all of `inner`.
+    output before a launch. nbytes: of the array (default: all of `inner`), which may have any type: memory is counted
+    in 32-bit words.
     """
+
+    name = ""
 
     def __init__(self, device: Device, whole: Buffer, held: float = 0.0, nbytes: int | None = None) -> None:
         self.device, self.whole, self.held = device, whole, np.float32(held)
@@ -41,9 +44,9 @@ class Guarded:
 
     @classmethod
     def of_size(cls, device: Device, nbytes: int) -> Guarded:
-        """A new array, at a whole number of 16 bytes between its guards. Raises OutOfMemory."""
-        whole = device.upload(np.zeros(-(-nbytes // 16) * 4 + 2 * GUARD, np.float32))
-        return cls(device, whole, nbytes=nbytes)
+        """A new array. Raises OutOfMemory."""
+        in_views = -(-nbytes // 16) * 4  # a view starts at a multiple of 16 bytes
+        return cls(device, device.upload(np.zeros(in_views + 2 * GUARD, np.float32)), nbytes=nbytes)
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
@@ -66,7 +69,7 @@ class Guarded:
     def intact(self, nbytes: int | None = None) -> bool:
         """Whether both guards, and the array behind its first `nbytes` (default: all), are as they were filled."""
         end = 4 * GUARD + (self.nbytes if nbytes is None else nbytes)
-        start = end // 16 * 4  # a view starts at a multiple of 4 elements
+        start = end // 16 * 4
         for at, size, skip in ((0, GUARD, 0), (start, self.whole.size - start, end - 4 * start)):
             now, right = self.device.download(self.device.view(self.whole, at, size)), np.full(size, self.held)
             if not np.array_equal(now.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
@@ -127,17 +130,18 @@ class Memory:
 
 
 class GuardedBuffers:
-    """The arrays of a case, each between guard bands. inputs: by name, on the host; they are loaded now. outputs: by
-    name, their bytes; `poison` before they are read. Raises OutOfMemory.
+    """The arrays of a case, each between guard bands. given: by name, an input on the host, which is loaded now, or the
+    bytes of an output; `poison` before outputs are read. Raises OutOfMemory.
     """
 
-    def __init__(
-        self, memory: Memory, inputs: Sequence[tuple[str, Float32]], outputs: Sequence[tuple[str, int]]
-    ) -> None:
-        self.memory, self._hosts = memory, [host for _, host in inputs]
-        self.inputs = [(name, Guarded.of_size(memory.device, host.nbytes)) for name, host in inputs]
-        self.outputs = [(name, Guarded.of_size(memory.device, nbytes)) for name, nbytes in outputs]
-        self.sentinel = np.float32(0)
+    def __init__(self, memory: Memory, given: Sequence[tuple[str, Float32 | int]]) -> None:
+        self.memory, self.arrays, self.sentinel = memory, list[Guarded](), np.float32(0)
+        for name, host in given:
+            self.arrays.append(Guarded.of_size(memory.device, host if isinstance(host, int) else host.nbytes))
+            self.arrays[-1].name = name
+        self.inputs = [array for array, (_, host) in zip(self.arrays, given, strict=True) if not isinstance(host, int)]
+        self.outputs = [array for array in self.arrays if array not in self.inputs]
+        self._hosts = [host for _, host in given if not isinstance(host, int)]
         self.restore()
 
     def restore(self) -> None:
@@ -146,33 +150,33 @@ class GuardedBuffers:
 
     def load(self, *hosts: Float32) -> None:
         """Load these inputs, until `restore`."""
-        for (_, guarded), host in zip(self.inputs, hosts, strict=True):
-            guarded.load(host)
+        for array, host in zip(self.inputs, hosts, strict=True):
+            array.load(host)
 
     def poison(self) -> None:
         """Fill the outputs, guards included, with a new sentinel."""
         self.sentinel = self.memory.sentinel()
-        for _, guarded in self.outputs:
-            guarded.fill(self.sentinel)
+        for array in self.outputs:
+            array.fill(self.sentinel)
 
     def wrote_outside(self, nbytes: int | None = None) -> str:
         """Which guard of an output or of the workspace was written, in words, or ""; also the first output behind its
         first `nbytes`.
         """
-        for number, (name, guarded) in enumerate(self.outputs):
-            if not guarded.intact(nbytes if number == 0 else None):
-                return f"it wrote outside {name}"
+        for number, array in enumerate(self.outputs):
+            if not array.intact(nbytes if number == 0 else None):
+                return f"it wrote outside {array.name}"
         return "" if self.memory.workspace_intact() else OUTSIDE_WORKSPACE
 
     def trespass(self) -> str:
         """Which memory was written that must not be, in words, or ""."""
         if outside := self.wrote_outside():
             return outside
-        for name, guarded in self.inputs:
-            if not guarded.intact():
-                return f"it wrote outside {name}"
-            if guarded.changed():
-                return f"it changed its input {name}"
+        for array in self.inputs:
+            if not array.intact():
+                return f"it wrote outside {array.name}"
+            if array.changed():
+                return f"it changed its input {array.name}"
         return ""
 
 
@@ -193,8 +197,8 @@ class Buffers(GuardedBuffers):
     def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
         in_c = 4 * self.shape.m * self.shape.n
-        super().__init__(memory, [("A", a), ("B", b)], [("C", in_c), ("C", in_c)])
-        inner_a, inner_b, inner_c, self.spare = (guarded.inner for _, guarded in (*self.inputs, *self.outputs))
+        super().__init__(memory, [("A", a), ("B", b), ("C", in_c), ("C", in_c)])
+        inner_a, inner_b, inner_c, self.spare = (array.inner for array in self.arrays)
         self.abc = inner_a, inner_b, inner_c
 
     def run(
@@ -219,8 +223,8 @@ class Buffers(GuardedBuffers):
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
         """A, B and C of a smaller shape: the first elements of the larger ones, whose inputs become NaN."""
-        for _, guarded in self.inputs:
-            guarded.fill(np.nan)
+        for array in self.inputs:
+            array.fill(np.nan)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         a, b, c = (self.memory.device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
         return a, b, c

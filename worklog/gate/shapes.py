@@ -2,14 +2,9 @@
 and the same bits when a launch is repeated.
 
 Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
-bound that is off by one. So the edge shapes are shapes around warps and tiles, down to a single element, with M, N and
-K all different; for a kernel that takes only whole tiles, different numbers of them; and a few drawn at random. Each
-runs with several alpha and beta, because a kernel that ignores one of them is right for the usual 1 and 0.
-
-A kernel can be right on every small shape and wrong at the benchmark's: a library switches to tensor cores from some
-size on, a swizzle stops being a permutation, an index overflows. So the exact families run there too. The benchmark
-shape is mostly a multiple of every tile, so a kernel that chooses another path for large shapes could drop edges there:
-it also runs just below that size.
+bound that is off by one. So small shapes lie around warps and tiles, and M, N and K are all different. A kernel can be
+right on all of these and wrong at the benchmark's: a library switches to tensor cores from some size on, a swizzle
+stops being a permutation, an index overflows. And the benchmark shape is mostly a multiple of every tile.
 """
 
 from __future__ import annotations
@@ -91,8 +86,8 @@ DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
 
 
 def edge_shapes(domain: Domain) -> list[Shape]:
-    """Small shapes inside the domain, none with M = N: sizes around warps and tiles, or for a kernel that takes only
-    whole tiles larger than FINE, one to five tiles per side in different mixes, wide and tall, one K step included.
+    """Small shapes inside the domain, none with M = N; for a kernel that takes only whole tiles larger than FINE, one
+    to five tiles per side in different mixes, wide and tall, one K step included.
     """
     shapes: list[Shape] = []
     if domain.m > FINE and domain.n > FINE:
