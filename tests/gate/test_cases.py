@@ -14,7 +14,9 @@ from worklog.gate import Checker, Verdict, check_cases
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 
-Write = Callable[[Any, Any, int], None]  # gets the buffers of x and y, whose memory goes on behind them, and their start
+Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start
+    [Any, Any, int], None
+]  # gets the buffers of x and y, whose memory goes on behind them, and their start
 
 
 class Doubled(Problem):
