@@ -115,9 +115,7 @@ print(*gpu.lines, sep="\n")
 #   could fall between the events.
 #
 # The same follows for cuBLAS, at nearly the same clock and temperature. At the end, the harness reads the reason for
-# throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time from the end of
-# the flush to the second stamp (`after_flush_us`). That is a second clock, which [04_the_gate](04_the_gate.ipynb)
-# compares with the events.
+# throttling, if there was any, the pairs of events, and the clock between each pair of stamps.
 #
 # The same as a picture, with the samples that this loop gave for one rung:
 

@@ -230,7 +230,7 @@ pd.DataFrame({family: {name: wrong(family, way) for name, way in ways.items()} f
 # two random vectors with a probability of 2⁻³². In the same way, y·C finds wrong columns.
 
 # %%
-projection = exact.Projection.of(ia, ib, rng)
+projection = exact.Projection(exact.ExactProblem("E1", ia, ib), rng)
 bad = spoiled(plain, 21, 300, 1)
 print("right product: wrong rows", projection.wrong_rows(plain))
 print("spoiled product: wrong rows", projection.wrong_rows(bad), "wrong columns", projection.wrong_columns(bad))
@@ -443,9 +443,8 @@ for name, change in others.items():
 #
 # A check before the timing is not enough, because a kernel could behave differently while it is timed. So each *timed*
 # launch gets new inputs, and the gate checks its output with projections as in section 4, behind the event that
-# ends it ([02_the_harness](02_the_harness.ipynb) shows where in the loop). Two stages check the time itself. Is it
-# above the least time that the hardware allows? And does a second clock, which the GPU reads around the events, leave
-# as much time outside the events for the kernel as for cuBLAS?
+# ends it ([02_the_harness](02_the_harness.ipynb) shows where in the loop). A last stage checks the time itself: is it
+# above the least time that the hardware allows?
 #
 # A *host function* is a Python function or a library that launches GPU work itself. The whole GPU must be idle when its
 # launch is over, so work on another stream is found. A host function is trusted not to tamper with the process that

@@ -9,7 +9,7 @@ from tests.emulator.helpers import HEAD, cuda, kernel, run
 from worklog.emulator import launch, load
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
 from worklog.problem.gemm import Shape
@@ -52,7 +52,7 @@ def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
 ) -> None:
     """The gate launches each size three times, and the last one at least three times more."""
     device, source = EmulatedDevice(), cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
-    verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
+    verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
     assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
 
 

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice
-from worklog.gate import Verdict
-from worklog.gate.cases import check_cases
+from worklog.errors import BadProblem
+from worklog.gate import Checker, Verdict, check_cases
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 
-Write = Callable[[Any, Any, int], None]  # gets the buffers of x and y, whose memory goes on behind them, and n
+Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start
+    [Any, Any, int], None
+]  # gets the buffers of x and y, whose memory goes on behind them, and their start
 
 
 class Doubled(Problem):
@@ -40,6 +42,20 @@ class Lax(Doubled):
         return bool(expected_output[0] == actual_output[0]), {}
 
 
+class RaisesOnGarbage(Doubled):
+    def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
+        if actual_output.max() > 100:
+            raise ValueError("that is no result")
+        return super().verify_result(expected_output, actual_output)
+
+
+class Halves(Doubled):
+    parameters: ClassVar = [*Doubled.parameters[:2], {**Doubled.parameters[1], "name": "z"}, Doubled.parameters[2]]
+
+    def reference_solution(self, x: Any) -> Any:
+        return 2 * x, x / 2
+
+
 class Subject:
     waits = False
 
@@ -48,7 +64,7 @@ class Subject:
 
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
         self.device.synchronize()  # what was enqueued before
-        x, y, n = arguments
+        x, y, *_, n = arguments
         words = [one.buffer.memory[one.buffer.start - 1 :].view(self.dtype) for one in (x, y)]  # type: ignore[union-attr]
         self.write(*words, 4 // np.dtype(self.dtype).itemsize)
         assert n.value == 5
@@ -89,7 +105,7 @@ def test_a_solution_writes_its_outputs_and_nothing_else(
             {"x": x, "y": y}[array][at + offset] = 0
 
     found = verdict(zero, Doubled().under(dtype))
-    assert found.accepted is (said is None)
+    assert found.accepted is (said is None) and (found.precision == dtype) is found.accepted
     assert said is None or said in str(found.reason)
 
 
@@ -99,3 +115,31 @@ def test_what_was_never_written_fails_although_verify_result_passes() -> None:
 
     assert verdict(lambda x, y, at: None, Lax().under("")).accepted
     assert "These elements were never written" in str(verdict(only_the_first, Lax().under("")).reason)
+
+
+def test_the_map_is_of_the_first_output_that_is_wrong() -> None:
+    found = verdict(lambda x, y, at: None, Halves().under("float32"))
+    assert found.where is not None and found.where.shape == (1, 5)
+    assert "the output was never written" in str(found.reason)
+
+
+def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_is_not() -> None:
+    posed = RaisesOnGarbage().under("float32")
+    assert verdict(lambda x, y, at: None, posed).accepted
+    said = str(verdict(lambda x, y, at: y.__setitem__(at, 1e6), posed).reason)
+    assert "verify_result raised ValueError: that is no result" in said
+    blind = type("Blind", (Doubled,), {"verify_result": lambda self, expected, actual: (True, {})})().under("float32")
+    with pytest.raises(BadProblem, match="it checks nothing"):
+        Checker(NumpyDevice(), blind, blind.prepared(blind.tests[1][0]), 0)
+
+
+def test_launches_that_differ_fail_an_exact_problem_and_are_noted_for_others() -> None:
+    def counting() -> Write:
+        launches = iter(range(100))
+        return lambda x, y, at: y.__setitem__(at, y[at] * (1 + next(launches) * 2.0**-22))
+
+    for exact in (True, False):
+        loose = type("Loose", (Doubled,), {"dtypes": {"float32": (1e-3, 0)}, "is_exact": exact})().under("float32")
+        stage = verdict(counting(), loose).stages[-1]
+        assert stage.name == "bit-equal when repeated" and stage.passed is not exact
+        assert ("differs from the first in" in stage.note) is not exact

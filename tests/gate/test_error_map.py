@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from worklog.gate import ErrorMap
+from worklog.gate.error_map import MOST_TILES, error_map
 from worklog.gate.exact import family
-from worklog.gate.verdict import MOST_TILES, ErrorMap, Stage, Verdict, error_map
 from worklog.problem.gemm import Float32, Shape
 
 SENTINEL = np.float32(-4e30)
 RNG = np.random.default_rng(0)
 A, B = family("E1", Shape(256, 192, 64), RNG)
 RIGHT = A @ B
+ALL = slice(None)
 
 
-def noise(*place: slice | int) -> Callable[[Float32], None]:
+def noise(*place: Any) -> Callable[[Float32], None]:
     """Values that no known mistake gives."""
 
     def change(c: Float32) -> None:
@@ -32,9 +34,6 @@ def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
     c = RIGHT.copy()
     changed = change(c)
     return error_map(c if changed is None else changed, RIGHT, SENTINEL, (A, B))
-
-
-ALL = slice(None)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +69,13 @@ def test_a_term_is_named_only_if_no_other_term_explains_the_error() -> None:
     assert error_map(right - twin[:, 4:5] * twin_b[4:5], right, SENTINEL, (twin, twin_b)).guess == ""
 
 
-def test_the_map_counts_and_a_verdict_has_it() -> None:
+def test_the_map_counts() -> None:
     where = wrong(noise(slice(64, 96), slice(32, 64)))
     assert where.shape == (256, 192) and where.wrong == 32 * 32 and where.checked == RIGHT.size
     assert where.tile == (8, 8) and str(where).startswith("1024 of 49152 elements are wrong: rows 64 to 95; columns")
     shares = np.array(where.tiles)
     assert shares.shape == (32, 24) and (shares[8:12, 4:8] == 1).all() and shares.sum() == 16
     assert where.picture().splitlines()[8] == "....####" + "." * 16
-    verdict = Verdict((Stage("a", True, 0, 0, "fine"), Stage("b", False, 1, 0, "off", where)), None)
-    assert verdict.where is where and verdict.as_dict()["stages"][1]["where"]["rows"] == "rows 64 to 95"
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 33, 1000, 8192])

@@ -14,7 +14,7 @@ from tests.emulator.helpers import cuda
 from tests.emulator.launches import KERNELS
 from tests.emulator.test_tensor_maps import BOXES, SOURCE, Box, arguments, begins_before, check, tensor
 from worklog.emulator import EmulatedDevice
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -30,7 +30,7 @@ if gpu_reason() is None:
 def test_what_outlives_a_launch_gives_the_same_verdict(right: int, stage: str) -> None:
     source = cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     for device in (CudaDevice(), EmulatedDevice()):
-        verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
+        verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
         assert [s.name for s in verdict.stages if not s.passed] == [stage], verdict.reason
 
 
@@ -78,7 +78,7 @@ def test_lanes_of_a_warp_wait_at_two_instructions(first: str, second: str, right
 
 def test_a_warp_specialised_kernel_passes_the_gate() -> None:
     for device in (CudaDevice(), EmulatedDevice()):
-        verdict = Checker(device, Shape(128, 128, 64), 0).check(
+        verdict = SgemmChecker(device, Shape(128, 128, 64), 0).check(
             Kernel.from_source(cuda("warp_specialised")).load(device)
         )
         assert verdict.accepted, verdict.reason

@@ -11,7 +11,7 @@ import pytest
 
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.gpu.conftest import QUICK, Measured
-from worklog.gate import Checker, after_timing
+from worklog.gate import SgemmChecker, after_timing
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
@@ -59,7 +59,7 @@ def test_a_right_host_function_is_checked_and_timed(name: str, measured: Measure
 def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_timed(
     session: Session, measured: Measured
 ) -> None:
-    verdict = Checker(session.device, SHAPE, seed=1).check(RIGHT[WAITS].load(session.device), RIGHT[WAITS].claimed)
+    verdict = SgemmChecker(session.device, SHAPE, seed=1).check(RIGHT[WAITS].load(session.device), RIGHT[WAITS].claimed)
     assert verdict.accepted, verdict.reason
     found = measured(RIGHT[WAITS], SHAPE, SHORT)
     assert found.status == "refused" and "synchronises" in str(found.reason)

@@ -13,7 +13,7 @@ import pytest
 
 import worklog
 from worklog.errors import BadSetting
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
 from worklog.kernel.best import kernel_of
 from worklog.problem.gemm import Shape
@@ -196,5 +196,5 @@ def test_every_tile_passes_the_gate(template: dict[str, int], parts: int) -> Non
     from worklog.gpu.cuda import CudaDevice
 
     device, kernel = CudaDevice(), kernel_of(template, parts)
-    verdict = Checker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(kernel.load(device))
+    verdict = SgemmChecker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(kernel.load(device))
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason

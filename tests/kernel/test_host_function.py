@@ -17,7 +17,7 @@ from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU
 from worklog.errors import BadSetting, BadShape, LaunchFailed, NoGpu, WorklogError
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.problem.gemm import Domain, Shape
@@ -70,14 +70,14 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return written
 
 
-def loaded(kernel: Kernel) -> tuple[Checker, Subject]:
+def loaded(kernel: Kernel) -> tuple[SgemmChecker, Subject]:
     """The kernel on a virtual GPU, and a checker of a small problem there."""
     xp.machine = Machine()
     device = VirtualDevice(xp.machine)
-    return Checker(device, SHAPE, 1), kernel.load(device)
+    return SgemmChecker(device, SHAPE, 1), kernel.load(device)
 
 
-def launch(checker: Checker, subject: Subject) -> None:
+def launch(checker: SgemmChecker, subject: Subject) -> None:
     a, b, c = checker.buffers.abc
     subject.enqueue(SHAPE, 1.0, a, b, 0.0, c)
 

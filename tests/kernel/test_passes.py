@@ -14,7 +14,7 @@ from tests.runner.test_launches import KINDS, SETS, correct
 from worklog.analysis.prediction import bound
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.gpu.device import Gpu
 from worklog.kernel import Kernel
@@ -146,7 +146,7 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
     device: Any = NumpyDevice()
     owner = Owner(device, product)
     pool = Pool(device, 4 * elements(SHAPE, SETS, (owner,)), seed=1)
-    checker, other = Checker(device, SHAPE, 0), NumpySubject(device, correct)
+    checker, other = SgemmChecker(device, SHAPE, 0), NumpySubject(device, correct)
     loop = Loop(checker, (owner, other), in_step=True, pool=pool, **KINDS[kind])
     places = set()
     for _ in range(3):

@@ -8,9 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tests.gate.kernels import in_double, reads_c_at_beta_0, sequential, wrong
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
-from tests.gate.right import in_double, reads_c_at_beta_0, sequential
-from tests.gate.wrong import wrong
 from worklog.errors import LaunchFailed
 from worklog.peers.checks import PEERS, Case
 from worklog.problem.gemm import Domain, Shape

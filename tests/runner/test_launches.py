@@ -14,7 +14,7 @@ from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Prob
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession, read_alone
 from worklog.emulator import EmulatedDevice
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.job import Job
@@ -61,7 +61,7 @@ class Looped:
     def __init__(self, kind: str, ours: Any = correct, theirs: Any = correct, pooled: bool = False, **how: Any) -> None:
         self.device, self.ours, self.theirs = NumpyDevice(), list[Place](), list[Place]()
         device: Any = self.device
-        checker = Checker(device, SHAPE, 0)
+        checker = SgemmChecker(device, SHAPE, 0)
         pool = Pool(device, 8 * elements(SHAPE, SETS), seed=1) if pooled else None
         noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
         how = {"names": ("ours", "theirs"), "in_step": True, "pool": pool, **KINDS[kind], **how}
@@ -209,7 +209,7 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
 ) -> None:
     monkeypatch.setattr("worklog.runner.launches.SHORT_FLOPS", SHAPE.flops - long)
     device: Any = CodeInPlaces()
-    checker = Checker(device, SHAPE, 0)
+    checker = SgemmChecker(device, SHAPE, 0)
     both = [rung("naive").load(device) for _ in ("subject", "baseline")]
     loop = Loop(
         checker, both, names=("a", "b"), in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1)
@@ -263,7 +263,7 @@ def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_t
 
     def passes(staying: bool) -> bool:
         subject = kernel.load(device)
-        checker = Checker(device, shape, 0)
+        checker = SgemmChecker(device, shape, 0)
         how: Any = {"in_step": True, "warm": True, "classes": ("fp32",), "staying": [subject] * staying}
         loop = Loop(checker, [subject], names=("a",), pool=Pool(device, 8 * elements(shape), seed=1), **how)
         checker.buffers.poison()

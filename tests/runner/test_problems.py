@@ -17,7 +17,7 @@ from worklog import Problem
 from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadProblem
-from worklog.gate.cases import check_cases
+from worklog.gate import check_cases
 from worklog.kernel.solution import Solution, compiled_library, on_the_stream
 from worklog.problem.shipped import PROBLEMS
 from worklog.runner.problems import find_problem, small_cases

@@ -1,4 +1,4 @@
-"""Stages after timing: every timed launch was right, the time is possible, a second clock agrees, the GPU is idle.
+"""Stages after timing: every timed launch was right, the time is possible, the GPU is idle.
 
 A kernel can be right while it is checked and do something else while it is timed: copy an earlier result, leave out a
 tile of every second launch, or work on another stream and finish late. So before each timed launch A and B get new
@@ -7,27 +7,11 @@ All of it is in the stream, and nothing is between the two events.
 
 The contents are a hash of a random key and the index, so the check recomputes them and sees whether the kernel changed
 A or B. The projection C x is compared with alpha A (B x) in FP64, in units of u times the 2-norm of the row's products
-(worklog.gate.precision). One wrong element exceeds the limit for FP32 unless it is off by less than about 1e-5 of the
-row's norm. The rms over the rows of each launch has a limit too, because a limit on the largest error alone leaves room
-for a whole format (TF32 below fp32-emulated, BF16 below TF32).
+(worklog.gate.precision). The rms over the rows of each launch has a limit too, because a limit on the largest error
+alone leaves room for a whole format (TF32 below fp32-emulated, BF16 below TF32).
 
 The check evicts some of the kernel's code from the instruction caches. A kernel of about 10 µs reads a few percent
-longer, as does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much); from size 1024 on it is
-below a percent.
-
-2MNK operations cannot take less than 2MNK over the peak of the datapath that the kernel's code uses: the FP32 lanes, or
-these and, for FP32 on tensor cores, the peak of the operands' type over the fewest products that FP32 needs. A shorter
-time has lost work or a part of the time: the events were on another stream, an algorithm with fewer operations wasn't
-declared, or the class is wrong. From 95 % of the peak on the stage says so; above 102 %, which leaves room for a clock
-that is stated too low, it fails. Biased measurements are expected to be impossible and aren't checked.
-
-The GPU's global timer is independent of events. It is read at the end of the flush and after the end event. What it
-reads beside the launch must be the same for kernel and baseline; if it is more for the kernel, the events have missed a
-part of its work. A host function is allowed a few microseconds more: the GPU may switch between its queues, and its
-output is read before the timer is, since it may still be working on a stream of its own.
-
-A host function can also leave work on a stream that it doesn't join. The host waits for the harness's stream, then for
-the whole device: the second wait must return at once.
+longer, as does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much).
 """
 
 from __future__ import annotations
@@ -39,15 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.gate.precision import (
-    PROJECTED_OUTLIER,
-    RMS_OF_CLASS,
-    ROUNDING_OF_CLASS,
-    UNIT_ROUNDOFF,
-    emulated_limit,
-    max_limit,
-    rms_limit,
-)
+from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.gate.verdict import failed
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem import Shape, tflops
@@ -61,17 +37,6 @@ _SOURCE = Path(__file__).with_name("every_launch.cu")
 OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}", f"-DBLOCK={BLOCK}")
 ENTRIES = ("refill", "observe", "project", "compare", "fold")
 PROGRAMS = tuple(Program(_SOURCE.name, _SOURCE.read_text(encoding="utf-8"), entry, OPTIONS) for entry in ENTRIES)
-
-
-def limits(claimed: str, shape: Shape) -> tuple[float, float, float]:
-    """What a kernel of the class may have, in u·D: the largest error of a row's projection, the rms over the rows of
-    one launch, and that rms without what a shrinking factor explains, both with room for chance if rows or products are
-    few.
-    """
-    rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
-    room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
-    largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
-    return largest, rms * room, ROUNDING_OF_CLASS.get(claimed, rms) * room
 
 
 class LaunchProbe:
@@ -93,7 +58,7 @@ class LaunchProbe:
         self._bits = secrets.randbits if rng is None else lambda bits: int.from_bytes(rng.bytes(bits // 8))
         self.device, self.shape, self.alpha = device, shape, alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
-        self.limit, *self.rms_limits = limits(claimed, shape)
+        self.limit, *self.rms_limits = projected_limits(claimed, shape)
         self.claimed, self.launches = claimed, 0
         self._key, self._signs = np.uint64(0), np.uint64(0)
         self._found, self._record = (device.upload(np.zeros(12, np.float32)) for _ in range(2))
@@ -151,12 +116,9 @@ class LaunchProbe:
 
 
 PLAUSIBLE = "plausible"
-SECOND = "a second clock"
 IDLE = "idle after the launch"
-WARN, FAIL = 0.95, 1.02
-MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
-QUEUES_US = 3.0  # more of them, for a host function
-WAIT_US = 50.0  # by how much the wait after the launch may exceed the wait after an empty kernel
+WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low
+WAIT_US, WAIT = 50.0, 0.02  # more than after an empty kernel: microseconds, and share of the launch
 
 
 SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
@@ -182,7 +144,12 @@ def fp32_roof(operands: Iterable[str], peaks: Mapping[str, float]) -> tuple[floa
 
 
 def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32 lanes") -> Stage:
-    """peak_tflops, by: of fp32_roof, at the highest clock. A time of zero or less fails."""
+    """Whether the datapaths that the kernel's code uses can do 2MNK operations in this time. A shorter time has lost
+    work or a part of the time: the events were on another stream, an algorithm with fewer operations wasn't declared,
+    or the class is wrong. Biased measurements are expected to be impossible and aren't checked.
+
+    peak_tflops, by: of fp32_roof, at the highest clock. A time of zero or less fails.
+    """
     share = tflops(shape, microseconds) / peak_tflops if microseconds > 0 else float("inf")
     detail = f"{100 * share:.1f} % of the {peak_tflops:.1f} TFLOP/s that are possible by {by}"
     if share > FAIL:
@@ -192,27 +159,12 @@ def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32
     return Stage(PLAUSIBLE, share <= FAIL, share, FAIL, detail)
 
 
-def second_clock(
-    subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, own_streams: bool
-) -> Stage:
-    """subject, baseline: of each sample, microseconds by the events, and by the global timer from the end of the flush.
-    The flush itself is left out: on a GPU that several processes use, it takes some microseconds longer after some
-    launches than after others. own_streams: whether the subject may have streams of its own, as a host function.
-    """
-    ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
-    us = float(np.median([us for us, _ in subject]))
-    limit = MISSED_US + own_streams * QUEUES_US + MISSED * us
-    detail = f"{ours:.1f} µs beside the events, and {theirs:.1f} µs for the baseline, medians of {len(subject)} samples"
-    agree = abs(ours - theirs) <= limit
-    return Stage(SECOND, agree, abs(ours - theirs), limit, detail if agree else f"{detail}: the events miss a part")
-
-
 def idle(waits_us: Sequence[float], us: float) -> Stage:
     """waits_us: of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU,
     beyond what an empty kernel needs. us: of one launch. The median decides: unjoined work is there every time. An
     interrupt of the host in the wait makes it longer, and one between the launch and the wait makes it shorter.
     """
-    left, limit = float(np.median(waits_us)), WAIT_US + MISSED * us
+    left, limit = float(np.median(waits_us)), WAIT_US + WAIT * us
     detail = f"{left:.1f} µs after the launch the whole GPU was idle"
     if left > limit:
         detail += ": it leaves work on a stream that it doesn't join, and the events don't time that work"

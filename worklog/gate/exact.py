@@ -2,28 +2,20 @@
 integer.
 
 While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
-splits or its use of fused multiply-adds. So the comparison needs no tolerance, also at the benchmark's shape, and finds
-dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics
-become deterministic too, so two launches must agree bit by bit.
+splits or its use of fused multiply-adds. So the comparison needs no tolerance, and finds dropped, stale, doubled and
+misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics become deterministic too.
 
 Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
 precision of each operand, which the few bits of E1 cannot show). A kernel that claims a shorter format gets E1 alone,
-with integers that its format holds.
-
-A and B are multiplied by large or small powers of two, which rounds nothing: FP16 parts can have FP32's error on
-numbers around 1 and fail on 1e9 or 1e-9. Only the class fp16 is exempt. The factor is one for a whole matrix, because
-Strassen's error is bounded by norms (worklog.gate.hard_data scales rows). The factors of the edge shapes come from a
-deck of equal ranges, so that no magnitude from 2^-40 to 2^40 is left out.
-
-A shortcut for special data can be wrong: the first zero of a row taken for its end, a matrix taken for the identity by
-its corner or its diagonal, one element taken for its row. So one operand of E1 is also made sparse, diagonal, the
-identity or nearly, and constant in rows or columns, with few exceptions far from the corner.
+with integers that its format holds. A and B are multiplied by powers of two, which rounds nothing: FP16 parts can have
+FP32's error on numbers around 1 and fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error
+is bounded by norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,7 +24,6 @@ import numpy as np
 from worklog.problem import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
-Integers = np.ndarray[tuple[int, int], np.dtype[np.signedinteger]]
 Decks = tuple[Iterator[int], Iterator[int]]
 
 EXACT_LIMIT = 2**24
@@ -56,24 +47,55 @@ def family(
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
     product. headroom: bits by which sums, and operands of a shorter format, are smaller still.
     """
-    limit = EXACT_LIMIT >> headroom
+    size_a, size_b = (shape.m, shape.k), (shape.k, shape.n)
     if name == "E1":
         # Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at K = 3 and 4.
         widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11 if shape.k < 3 else 10
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
-        return _nonzero(rng, (shape.m, shape.k), bits), _nonzero(rng, (shape.k, shape.n), bits)
+        return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
+    terms = EXACT_LIMIT >> headroom + 12
     if name == "E2":
-        return _odd_12_bit(rng, (shape.m, shape.k)), _signs(rng, (shape.k, shape.n), 0, limit)
-    return _signs(rng, (shape.m, shape.k), 1, limit), _odd_12_bit(rng, (shape.k, shape.n))
+        return _odd_12_bit(rng, size_a), _signs(rng, size_b, terms)
+    return _signs(rng, size_a, terms, along=1), _odd_12_bit(rng, size_b)
+
+
+def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
+    """Integers of either sign below 2^bits without 0, which would hide a stale factor: 1 replaces it."""
+    drawn = rng.integers(0, 2 << bits, size, dtype=np.int16)
+    return (np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))).astype(np.float32)
+
+
+def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
+    """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
+    return (rng.integers(-2048, 2048, size, dtype=np.int16) * 2 + 1).astype(np.float32)
+
+
+def _signs(rng: np.random.Generator, size: tuple[int, int], most: int, along: int = 0) -> Float32:
+    """±1 in at most `most` places of K, the dimension `along`, so that sums with terms of 12 bits stay exact."""
+    values = (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1).astype(np.float32)
+    if size[along] > most:
+        np.moveaxis(values, along, 0)[rng.permutation(size[along])[most:]] = 0
+    return values
 
 
 def exponents(rng: np.random.Generator) -> Iterator[int]:
     """Exponents from -FARTHEST to FARTHEST without end: one at random of each range of RANGE, in random order, then
-    again.
+    again. So no magnitude is left out.
     """
     while True:
         for start in rng.permutation(np.arange(-FARTHEST, FARTHEST + 1, RANGE)):
             yield int(start + rng.integers(RANGE))
+
+
+def stretch(a: Float32, b: Float32, decks: Decks, claimed: str = "fp32") -> tuple[float, float]:
+    """Multiply A and B, in place, by a power of two each. decks: of exponents, A's and B's. Returns the two factors."""
+    if claimed == "fp16":
+        return 1.0, 1.0
+    of_a, of_b = (2.0 ** next(deck) for deck in decks)
+    for matrix, factor in ((a, of_a), (b, of_b)):
+        if factor != 1:
+            matrix *= np.float32(factor)
+    return of_a, of_b
 
 
 def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
@@ -83,71 +105,21 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
         matrix *= rng.random(matrix.shape) < 0.5
         for line in (matrix[rows // 2], matrix[:, columns // 2], matrix[: rows // 2, : columns // 4]):
             line[...] = 0
-    elif "identity" in kind or kind == "diagonal":
-        other, last = matrix.copy(), min(matrix.shape) - 1
+    elif kind.startswith("constant"):
+        lines = matrix if kind == "constant rows" else matrix.T
+        last = lines[1::2, -1].copy()
+        lines[...] = lines[:, :1].copy()
+        lines[1::2, -1] = last
+    else:
+        before, last = matrix.copy(), min(matrix.shape) - 1
         matrix[...] = np.eye(rows, columns)
         if kind == "nearly the identity":
             few = rng.random(matrix.shape) < 1 / 16
             few[: rows // 2], few[:, : columns // 2], few[-1, columns // 2] = False, False, True
             few &= matrix == 0
-            matrix[few] = other[few]
+            matrix[few] = before[few]
         elif kind == "diagonal":
-            matrix[last, last] = -np.abs(other).max()
-    else:
-        lines = matrix if kind == "constant rows" else matrix.T
-        last = lines[1::2, -1].copy()
-        lines[...] = lines[:, :1].copy()
-        lines[1::2, -1] = last
-
-
-def stretch(
-    a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp32", decks: Decks | None = None
-) -> tuple[float, float]:
-    """Multiply A and B, in place, by a power of two each. decks: of exponents, A's and B's. Returns the two factors."""
-    if claimed == "fp16":
-        return 1.0, 1.0
-    of_a, of_b = (2.0 ** next(deck) for deck in decks or (exponents(rng), exponents(rng)))
-    for matrix, factor in ((a, of_a), (b, of_b)):
-        if factor != 1:
-            matrix *= np.float32(factor)
-    return of_a, of_b
-
-
-def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
-    """Integers of either sign below 2^bits without 0, which would hide a stale factor: 1 replaces it."""
-
-    def draw(part: tuple[int, int]) -> Integers:
-        drawn = rng.integers(0, 2 << bits, part, dtype=np.int16)
-        sized: Integers = np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))
-        return sized
-
-    return _drawn(size, draw)
-
-
-def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
-    return _drawn(size, lambda part: rng.integers(-2048, 2048, part, dtype=np.int16) * 2 + 1)
-
-
-def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: int) -> Float32:
-    """±1, thinned along K so that the sums with terms of 12 bits stay within the limit."""
-    values = _drawn(size, lambda part: rng.integers(0, 2, part, dtype=np.int8) * 2 - 1)
-    terms, most = size[along], limit // 4096
-    if terms > most:
-        kept = rng.permutation(terms)[:most]
-        mask = np.zeros(terms, dtype=bool)
-        mask[kept] = True
-        values *= mask[:, None] if along == 0 else mask[None, :]
-    return values
-
-
-def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
-    """A matrix of integers, drawn a few rows at a time so that the temporaries stay in the CPU's cache."""
-    values = np.empty(size, np.float32)
-    for slab in _slabs(values):
-        rows, columns = values[slab].shape
-        values[slab] = draw((rows, columns))
-    return values
+            matrix[last, last] = -np.abs(before).max()
 
 
 @dataclass(frozen=True)
@@ -159,19 +131,24 @@ class ExactProblem:
     family: str
     a: Float32
     b: Float32
-    stretched: tuple[float, float]
+    stretched: tuple[float, float] = (1.0, 1.0)
     alpha: float = 1.0
     beta: float = 0.0
     before: Float32 | float | None = None
 
     @property
-    def shape(self) -> Shape:
-        """M, N and K."""
+    def shape(self) -> Shape:  # noqa: D102
         return Shape(self.a.shape[0], self.b.shape[1], self.a.shape[1])
 
-    def result(self, product: Float64 | Float32, alpha: float, beta: float) -> Float32:
-        """alpha A B + beta C for A B or a part of it: the right result with the problem's own alpha and beta."""
+    @property
+    def usual(self) -> bool:
+        """Whether alpha is 1 and beta 0."""
+        return (self.alpha, self.beta) == (1, 0)
+
+    def result(self, product: Float64 | Float32, alpha: float | None = None, beta: float | None = None) -> Float32:
+        """alpha A B + beta C for A B or a part of it: the right result, or the one with another alpha and beta."""
         old = 0.0 if self.before is None else self.before
+        alpha, beta = self.alpha if alpha is None else alpha, self.beta if beta is None else beta
         return (alpha * product + beta * old).astype(np.float32)
 
     def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:
@@ -183,7 +160,10 @@ class ExactProblem:
             "beta is ignored": (self.alpha, 0.0),
             "beta is taken as 1": (self.alpha, 1.0),
         }
-        return next((words for words, used in mistakes.items() if np.array_equal(c, self.result(product, *used))), "")
+        for words, scalars in mistakes.items():
+            if np.array_equal(c, self.result(product, *scalars)):
+                return words
+        return ""
 
     @property
     def around_1(self) -> ExactProblem:
@@ -193,51 +173,45 @@ class ExactProblem:
         return replace(self, a=self.a * of_a, b=self.b * of_b, before=before, stretched=(1.0, 1.0))
 
 
-@dataclass(frozen=True)
 class Projection:
-    """alpha A B + beta C0 reduced to two vectors on each side: C is right if C X == alpha A (B X) + beta C0 X, and
-    Y C == alpha (Y A) B + beta Y C0. old: every element of beta C0. unit: what all elements of C are multiples of.
+    """An exact problem, with one value for every element of the old C, reduced to two vectors on each side: C is right
+    if C X == alpha A (B X) + beta C0 X, and Y C == alpha (Y A) B + beta Y C0. So no product need be computed.
 
-    X (right, N x 2) and Y (left, transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64
-    is exact and no product C need be computed (Freivalds, 1977). A wrong row passes one column of X with a probability
-    of about 2^-16, two with 2^-32. Y is used only if a row is wrong, to find the columns.
+    X (N x 2) and Y (transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact
+    (Freivalds, 1977). A wrong row passes with a probability of about 2^-32. Y finds the columns.
     """
 
-    a: Float32
-    b: Float32
-    right: Float64
-    left: Float64
-    alpha: float
-    old: float
-    unit: float
-
-    @classmethod
-    def of(
-        cls, a: Float32, b: Float32, rng: np.random.Generator, alpha: float = 1.0, old: float = 0.0, unit: float = 1.0
-    ) -> Projection:
-        """Draw X and Y."""
-        return cls(a, b, _weights(rng, b.shape[1]), _weights(rng, a.shape[0]), alpha, old, unit)
+    def __init__(self, problem: ExactProblem, rng: np.random.Generator) -> None:
+        self.problem = problem
+        self._right, self._left = _weights(rng, problem.shape.n), _weights(rng, problem.shape.m)
 
     @cached_property
-    def _expected(self) -> Float64:
+    def _rows(self) -> Float64:
         """C X as it should be, in FP64."""
-        product = multiply(self.a, multiply(self.b, self.right))
-        expected: Float64 = self.alpha * product + self.old * self.right.sum(axis=0)
+        return self._expected(self.problem.a, self.problem.b, self._right)
+
+    def _expected(self, a: Float32, b: Float32, weights: Float64) -> Float64:
+        old = self.problem.beta * float(self.problem.before or 0.0)
+        expected: Float64 = self.problem.alpha * multiply(a, multiply(b, weights)) + old * weights.sum(axis=0)
         return expected
 
     def wrong_rows(self, c: Float32) -> Indices:
         """Indices of the rows of C that cannot be right. C may hold anything, NaN and infinity too."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            wrong = (multiply(c, self.right) != self._expected).any(axis=1)
-            # An element that isn't a multiple of the unit, a power of two, could hide in the rounding of a long sum.
-            for slab in _slabs(c):
-                units = c[slab] * np.float32(1 / self.unit)
-                wrong[slab] |= (units != np.rint(units)).any(axis=1)
-        return np.flatnonzero(wrong)
+        return self._wrong(c, self._right, self._rows)
 
     def wrong_columns(self, c: Float32) -> Indices:
         """Indices of the columns of C that cannot be right: rows of the transposed problem."""
-        return replace(self, a=self.b.T, b=self.a.T, right=self.left, left=self.right).wrong_rows(c.T)
+        return self._wrong(c.T, self._left, self._expected(self.problem.b.T, self.problem.a.T, self._left))
+
+    def _wrong(self, c: Float32, weights: Float64, expected: Float64) -> Indices:
+        unit = abs(self.problem.alpha) * self.problem.stretched[0] * self.problem.stretched[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            wrong = (multiply(c, weights) != expected).any(axis=1)
+            # An element that isn't a multiple of the unit, a power of two, could hide in the rounding of a long sum.
+            for slab in _slabs(c):
+                units = c[slab] * np.float32(1 / unit)
+                wrong[slab] |= (units != np.rint(units)).any(axis=1)
+        return np.flatnonzero(wrong)
 
 
 def _weights(rng: np.random.Generator, size: int) -> Float64:

@@ -1,9 +1,9 @@
-"""Device memory for the gate: matrices between guard bands, C filled with a sentinel before each launch.
+"""Device memory for the gate: the arrays of a case between guard bands, outputs filled with a sentinel before a launch.
 
-The guards around A and B hold NaN, so an element read outside an input and used shows in C. The guards around C hold
-the sentinel and are compared after each launch. The sentinel is drawn anew each time, so neither an element that was
-not written nor the result of the launch before passes for a result. It is finite: BLAS forbids reading C when beta is
-0, but alpha * acc + 0 * C is right for every finite C, and NaN would fail such a kernel.
+The guards around inputs hold NaN, so an element read outside an input and used shows in the result. The guards around
+outputs hold the sentinel and are compared after each launch. The sentinel is drawn anew each time, so neither an
+element that was not written nor the result of the launch before passes for a result. It is finite: BLAS forbids reading
+C when beta is 0, but alpha * acc + 0 * C is right for every finite C, and NaN would fail such a kernel.
 
 Guards catch what was left in them or used from them. A read that is discarded, a write that is undone and an access
 beyond the guard leave no trace: the emulator (`worklog check --emulate`) and compute-sanitizer report those.
@@ -11,6 +11,7 @@ beyond the guard leave no trace: the emulator (`worklog check --emulate`) and co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,18 +30,23 @@ FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as 
 
 class Guarded:
     """An array on the device, `inner`, between two guard bands; `whole` includes them. held: what guards hold, and an
-    output before a launch.
+    output before a launch. nbytes: of the array (default: all of `inner`), which may have any type: memory is counted
+    in 32-bit words.
     """
 
-    def __init__(self, device: Device, whole: Buffer, held: float = 0.0) -> None:
+    name = ""
+
+    def __init__(self, device: Device, whole: Buffer, held: float = 0.0, nbytes: int | None = None) -> None:
         self.device, self.whole, self.held = device, whole, np.float32(held)
-        self.inner = device.view(whole, GUARD, whole.size - 2 * GUARD)
+        self.nbytes = 4 * (whole.size - 2 * GUARD) if nbytes is None else nbytes
+        self.inner = device.view(whole, GUARD, max(1, -(-self.nbytes // 4)))
         self._loaded: Float32 | None = None
 
     @classmethod
-    def of_size(cls, device: Device, elements: int) -> Guarded:
+    def of_size(cls, device: Device, nbytes: int) -> Guarded:
         """A new array. Raises OutOfMemory."""
-        return cls(device, device.upload(np.zeros(elements + 2 * GUARD, np.float32)))
+        in_views = -(-nbytes // 16) * 4  # a view starts at a multiple of 16 bytes
+        return cls(device, device.upload(np.zeros(in_views + 2 * GUARD, np.float32)), nbytes=nbytes)
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
@@ -60,26 +66,15 @@ class Guarded:
         now = self.device.download(self.inner)[: self._loaded.size]
         return not np.array_equal(now.view(np.uint32), self._loaded.ravel().view(np.uint32))
 
-    def intact(self, used: int | None = None) -> bool:
-        """Whether both guards, and the array behind its first `used` bytes (default: all), are as they were filled."""
-        end = 4 * GUARD + (4 * self.inner.size if used is None else used)
-        start = end // 16 * 4  # a view starts at a multiple of 4 elements
+    def intact(self, nbytes: int | None = None) -> bool:
+        """Whether both guards, and the array behind its first `nbytes` (default: all), are as they were filled."""
+        end = 4 * GUARD + (self.nbytes if nbytes is None else nbytes)
+        start = end // 16 * 4
         for at, size, skip in ((0, GUARD, 0), (start, self.whole.size - start, end - 4 * start)):
-            found, right = self.device.download(self.device.view(self.whole, at, size)), np.full(size, self.held)
-            if not np.array_equal(found.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
+            now, right = self.device.download(self.device.view(self.whole, at, size)), np.full(size, self.held)
+            if not np.array_equal(now.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
                 return False
         return True
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a launch left. c: (M, N) float32. sentinel: what C and its guards held before. trespass: which memory the
-    kernel wrote that it must not write, or None.
-    """
-
-    c: Float32
-    sentinel: np.float32
-    trespass: str | None
 
 
 class Memory:
@@ -93,8 +88,7 @@ class Memory:
     """
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:
-        self.device = device
-        self.rng = rng
+        self.device, self.rng = device, rng
         live = device.source == "live"
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
         self._lent: Guarded | None = None
@@ -121,7 +115,7 @@ class Memory:
             self._lent = None
             return
         if self._lent is None or self._lent.inner.size != needed:
-            self._lent = Guarded.of_size(self.device, needed)
+            self._lent = Guarded.of_size(self.device, 4 * needed)
         self._lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
         subject.use_workspace(self._lent.inner)
 
@@ -130,39 +124,82 @@ class Memory:
         return self._lent is None or self._lent.intact()
 
     def sentinel(self) -> np.float32:
-        """About -3e30 to -6e30: finite, far from any result, never the same twice in a row."""
-        return np.float32(-3e30 * (1 + self.rng.random()))
+        """A number from -1e30 to -5e33: two equal halves that are finite, as 32 bits and as 16 of either format."""
+        half = 0xF180 + int(0x600 * self.rng.random())
+        return np.uint32(half << 16 | half).view(np.float32)
 
 
-class Buffers:
-    """A, B, C and a second C of one shape, without their guards in `abc` and `spare`. A and B hold the timed inputs,
-    until `load` loads others. `poison` before C is read.
+class GuardedBuffers:
+    """The arrays of a case, each between guard bands. given: by name, an input on the host, which is loaded now, or the
+    bytes of an output; `poison` before outputs are read. Raises OutOfMemory.
     """
 
-    def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
-        self.memory = memory
-        self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-        in_c = self.shape.m * self.shape.n
-        guarded = [Guarded.of_size(memory.device, size) for size in (a.size, b.size, in_c, in_c)]
-        self._inputs, self._outputs = guarded[:2], guarded[2:]
-        self.abc, self.spare = (guarded[0].inner, guarded[1].inner, guarded[2].inner), guarded[3].inner
-        self._timed = a, b
+    def __init__(self, memory: Memory, given: Sequence[tuple[str, Float32 | int]]) -> None:
+        self.memory, self.arrays, self.sentinel = memory, list[Guarded](), np.float32(0)
+        for name, host in given:
+            self.arrays.append(Guarded.of_size(memory.device, host if isinstance(host, int) else host.nbytes))
+            self.arrays[-1].name = name
+        self.inputs = [array for array, (_, host) in zip(self.arrays, given, strict=True) if not isinstance(host, int)]
+        self.outputs = [array for array in self.arrays if array not in self.inputs]
+        self._hosts = [host for _, host in given if not isinstance(host, int)]
         self.restore()
 
     def restore(self) -> None:
-        """Load the timed inputs into A and B, and NaN into the guards around them."""
-        self.load(*self._timed)
+        """Load the inputs of the case again, and NaN into the guards around them."""
+        self.load(*self._hosts)
 
-    def load(self, a: Float32, b: Float32) -> None:
-        """Load these inputs into A and B, until `restore`."""
-        for guarded, host in zip(self._inputs, (a, b), strict=True):
-            guarded.load(host)
+    def load(self, *hosts: Float32) -> None:
+        """Load these inputs, until `restore`."""
+        for array, host in zip(self.inputs, hosts, strict=True):
+            array.load(host)
 
     def poison(self) -> None:
-        """Fill both C, guards included, with a new sentinel."""
-        sentinel = self.memory.sentinel()
-        for guarded in self._outputs:
-            guarded.fill(sentinel)
+        """Fill the outputs, guards included, with a new sentinel."""
+        self.sentinel = self.memory.sentinel()
+        for array in self.outputs:
+            array.fill(self.sentinel)
+
+    def wrote_outside(self, nbytes: int | None = None) -> str:
+        """Which guard of an output or of the workspace was written, in words, or ""; also the first output behind its
+        first `nbytes`.
+        """
+        for number, array in enumerate(self.outputs):
+            if not array.intact(nbytes if number == 0 else None):
+                return f"it wrote outside {array.name}"
+        return "" if self.memory.workspace_intact() else OUTSIDE_WORKSPACE
+
+    def trespass(self) -> str:
+        """Which memory was written that must not be, in words, or ""."""
+        if outside := self.wrote_outside():
+            return outside
+        for array in self.inputs:
+            if not array.intact():
+                return f"it wrote outside {array.name}"
+            if array.changed():
+                return f"it changed its input {array.name}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a launch left. c: (M, N) float32. sentinel: what C and its guards held before. trespass: which memory the
+    kernel wrote that it must not write, or None.
+    """
+
+    c: Float32
+    sentinel: np.float32
+    trespass: str | None
+
+
+class Buffers(GuardedBuffers):
+    """A, B, C and a second C of one shape, without their guards in `abc` and `spare`."""
+
+    def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
+        self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
+        in_c = 4 * self.shape.m * self.shape.n
+        super().__init__(memory, [("A", a), ("B", b), ("C", in_c), ("C", in_c)])
+        inner_a, inner_b, inner_c, self.spare = (array.inner for array in self.arrays)
+        self.abc = inner_a, inner_b, inner_c
 
     def run(
         self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: Float32 | float | None = None
@@ -181,25 +218,13 @@ class Buffers:
 
     def written(self, buffer: Buffer) -> Result:
         """What C, the second C or a copy of them elsewhere holds."""
-        trespass = self.wrote_outside()
-        if not trespass and any(guarded.changed() for guarded in self._inputs):
-            trespass = "it changed its inputs"
         c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
-        return Result(c, self._outputs[0].held, trespass or None)
+        return Result(c, self.sentinel, self.trespass() or None)
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
         """A, B and C of a smaller shape: the first elements of the larger ones, whose inputs become NaN."""
-        for guarded in self._inputs:
-            guarded.fill(np.nan)
+        for array in self.inputs:
+            array.fill(np.nan)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         a, b, c = (self.memory.device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
         return a, b, c
-
-    def wrote_outside(self, used: int | None = None) -> str:
-        """OUTSIDE if a guard of C or of the second C was written since they were poisoned, or C after its first `used`
-        elements; OUTSIDE_WORKSPACE for a guard of the workspace; else "".
-        """
-        c, spare = self._outputs
-        if not (c.intact(None if used is None else 4 * used) and spare.intact()):
-            return OUTSIDE
-        return "" if self.memory.workspace_intact() else OUTSIDE_WORKSPACE

@@ -42,49 +42,59 @@ def check_hard_data(
     subject: Subject, memory: Memory, tensor: bool | None, short: bool, claimed: str, work: int
 ) -> Stage:
     """Two launches, or three. tensor: whether the kernel's code uses tensor cores; None: not known. short: whether its
-    products were not kept to 24 bits. claimed: as for Checker.check. work: FLOPs of the checked problem. Raises
+    products were not kept to 24 bits. claimed: as for SgemmChecker.check. work: FLOPs of the checked problem. Raises
     LaunchFailed.
     """
     shape, domain = subject.domain.padded(SHAPE), subject.domain
-    a, b = family("E1", shape, memory.rng)
-    exponents = (memory.rng.permutation((FAR, NEAR))).tolist()
-    rows, columns = (
-        np.exp2(memory.rng.integers(-most, most + 1, size))
-        for most, size in zip(exponents, ((shape.m, 1), (1, shape.n)), strict=True)
-    )
-    a, b = (a * rows).astype(np.float32), (b * columns).astype(np.float32)
-    result, right = Buffers(memory, a, b).run(subject), a.astype(np.float64) @ b
-    off = result.c != right
-    if result.trespass or off.any():
-        words = result.trespass or f"{off.sum()} of {off.size} elements are wrong, in {off.any(axis=1).sum()} rows"
-        bound = BY_NORMS * shape.k * float(np.abs(a).max()) * float(np.abs(b).max())
-        by_norms = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
-        if tensor or not short or not by_norms:
-            advice = "; scale each row of A and each column of B by itself" if by_norms else ""
-            powers = f"rows and columns times 2^-{FAR} to 2^{FAR}"
-            return failed(HARD_DATA, f"at {shape} with {powers}: {words}{advice}", float(off.sum()) or 1)
+    split = tensor or short  # FP32 made of shorter numbers, or Strassen's algorithm
+    failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)
+    if failure is not None:
+        return failure
     a, b = any_data(shape, memory.rng)
     result = Buffers(memory, a, b).run(subject)
     if result.trespass:
         return failed(HARD_DATA, f"at {shape}: {result.trespass}")
-    unlike = not_as_fp32(a, b, result.c)
-    words = f"at {shape} and not as FP32: {', '.join(f'{name} ({count})' for name, count in unlike.items())}"
-    exact = tensor is False and not off.any()
-    if unlike and (domain.any_data or (MIXED in unlike and (exact or not (tensor or short)))):
-        return failed(HARD_DATA, f"elements {words}", sum(unlike.values()))
-    notes = [NORMS] * bool(off.any()) + [f"not as FP32: {', '.join(unlike)}"] * bool(unlike)
-    if (tensor or short) and not domain.square:
+    notes = [NORMS] if loses_bits else []
+    detail, unlike = f"as FP32 at {shape}", not_as_fp32(a, b, result.c)
+    if unlike:
+        detail = f"at {shape} and not as FP32: {', '.join(f'{name} ({count})' for name, count in unlike.items())}"
+        exact = tensor is False and not loses_bits
+        if domain.any_data or (MIXED in unlike and (exact or not split)):
+            return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
+        notes.append(f"not as FP32: {', '.join(unlike)}")
+    if split and not domain.square:
         at_most = work // (2 * shape.m * shape.n)
         long = domain.padded(Shape(shape.m, shape.n, min(max(LONG[0], at_most), LONG[1])))
         a, b = random_inputs(long, memory.rng)
         result = Buffers(memory, a, b).run(subject)
-        found, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, claimed)
+        reached, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, claimed)
         if not stage.passed:
-            said = f"at {long}: {stage.detail}"
-            if found == "wrong" or domain.any_data:
-                return replace(stage, detail=said)
-            notes.append(f"class {found} at {long}: its error grows with K")
-    return replace(passed(HARD_DATA, words if unlike else f"as FP32 at {shape}"), note="; ".join(notes))
+            if reached == "wrong" or domain.any_data:
+                return replace(stage, detail=f"at {long}: {stage.detail}")
+            notes.append(f"class {reached} at {long}: its error grows with K")
+    return passed(HARD_DATA, detail, note="; ".join(notes))
+
+
+def _check_scaled_rows(
+    subject: Subject, memory: Memory, shape: Shape, short: bool, tensor: bool | None
+) -> tuple[Stage | None, bool]:
+    """A failure, and whether elements are wrong that may be: rows of A and columns of B have powers of their own."""
+    a, b = family("E1", shape, memory.rng)
+    far_a, far_b = memory.rng.permutation((FAR, NEAR)).tolist()
+    a = (a * np.exp2(memory.rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
+    b = (b * np.exp2(memory.rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
+    result, right = Buffers(memory, a, b).run(subject), a.astype(np.float64) @ b
+    off = result.c != right
+    if not result.trespass and not off.any():
+        return None, False
+    bound = BY_NORMS * shape.k * float(np.abs(a).max()) * float(np.abs(b).max())
+    by_norms = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
+    if by_norms and short and not tensor:
+        return None, True
+    words = result.trespass or f"{off.sum()} of {off.size} elements are wrong, in {off.any(axis=1).sum()} rows"
+    advice = "; scale each row of A and each column of B by itself" if by_norms else ""
+    launch = f"at {shape} with rows and columns times 2^-{FAR} to 2^{FAR}"
+    return failed(HARD_DATA, f"{launch}: {words}{advice}", float(off.sum()) or 1), True
 
 
 def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
@@ -124,8 +134,9 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
         (SUBNORMAL, small_rows[:, None] | small_columns[None, :] | flushed),  # or sums that were subnormal on the way
         (MIXED, np.ones_like(wrong)),
     )
-    found = {}
+    unlike = {}
     for name, where in kinds:
-        found[name] = int((wrong & where).sum())
+        if count := int((wrong & where).sum()):
+            unlike[name] = count
         wrong &= ~where
-    return {name: count for name, count in found.items() if count}
+    return unlike

@@ -1,13 +1,4 @@
-"""Stages: how precise is the kernel on the data that it is timed on, and are its products kept to 24 bits?
-
-FP32 hardware forms each product of two 24-bit significands exactly and rounds once. Two methods have FP32's error and
-do not: Strassen's algorithm multiplies sums of elements, and emulation on tensor cores assembles each product from
-several shorter ones without the smallest (3xTF32, BF16x3). Both pass undeclared, but the result is labelled.
-
-Family E4: odd 12-bit integers in A, and in each column of B a single odd 12-bit integer among zeros. Every element of C
-is then one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator. Up to
-ROWS rows are compared, drawn anew each time: a kernel that shortens the products in a share s of the rows is missed
-with a probability of (1 - s)^ROWS.
+"""Stages: how precise is the kernel on the data that it is timed on, and are its products and scalars kept to 24 bits?
 
 The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K products.
 In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a constant of
@@ -18,110 +9,44 @@ products assembled from short ones, and accumulators that truncate, whose error 
 A factor is not a format. Rounded operands leave an error that is uncorrelated with the result. Truncation makes the
 result smaller, and that factor explains up to 86 % of the squared error (on U(-1, 1), N(0, 1) and a grid of hundredths,
 K = 16 to 4096). Where a factor explains nearly all of the error, or makes the result larger, the kernel is wrong by
-that factor, whatever format its rms resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained is the
-same for a format that rounds and one that truncates, 4400 and 35000, and has a limit of its own: operands in 127 equal
-steps have an error as large as truncated BF16, without a factor in it.
-
-Some rows are compared with an FP64 product, element by element: the first, the last and random ones. Every row is
-compared in one number, its projection on a random vector, so that a row that is wrong by much more than rounding shows.
+that factor, whatever format its rms resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained has a
+limit of its own: operands in 127 equal steps have an error as large as truncated BF16, without a factor in it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
+from worklog.gate.error_map import whereabouts
 from worklog.gate.exact import Indices, family, multiply
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
-from worklog.gate.verdict import failed, passed, whereabouts
+from worklog.gate.verdict import failed, passed
 from worklog.kernel import Subject
 from worklog.problem import Float32, Shape, random_inputs, sampled_reference
 from worklog.runs.verdict import Stage
-
-NAME = "products"
-SCALARS, SCALARS_SHAPE = "alpha, beta and C of 24 bits", Shape(33, 47, 40)
-CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot
-ROWS = 256  # at most, that are compared
-FAR = 2.0**14  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
-SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
-
-
-def check_products(subject: Subject, buffers: Buffers, rng: np.random.Generator) -> Stage:
-    """One launch on family E4. Short products give a note; a trespass fails, and an error that no short product has.
-    Raises LaunchFailed.
-    """
-    m, n, k = buffers.shape.m, buffers.shape.n, buffers.shape.k
-    a, factors, rows = _odd_12_bit(rng, (m, k)), _odd_12_bit(rng, (1, n)), rng.integers(0, k, n)
-    b = np.zeros((k, n), np.float32)
-    b[rows, np.arange(n)] = factors
-    buffers.load(a, b)
-    result = buffers.run(subject)
-    if result.trespass:
-        return failed(NAME, f"family E4 at {buffers.shape}: {result.trespass}")
-    compared = np.sort(rng.choice(m, min(m, ROWS), replace=False))
-    off = np.abs(result.c[compared] - a[compared][:, rows] * factors)
-    wrong = int((off != 0).sum())
-    where, checked = f"at {buffers.shape}, in {len(compared)} of {m} rows", len(compared) * n
-    if far := int((~(off <= FAR)).sum()):
-        return failed(NAME, f"family E4, with zeros in B: {far} of {checked} are wrong {where}", far)
-    found = f"{SHORT}: {wrong} of {checked} differ" if wrong else "kept to 24 bits"
-    stage = passed(NAME, f"{found} {where}", wrong, checked)
-    return replace(stage, note=f"products are {SHORT}" if wrong else "")
-
-
-def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    """Odd integers of exactly 12 bits."""
-    return (2 * rng.integers(1024, 2048, size, dtype=np.int16) + 1).astype(np.float32)
-
-
-def full_mantissa(rng: np.random.Generator) -> float:
-    """±1 to ±1.25 with 24 bits, of which 8 or 11 leave a relative error of at least 2^-11.7, rounded or truncated."""
-    low = 2 * int(rng.integers(1639, 2457)) + 1  # 0.4 to 0.6 of the last of 11 bits
-    return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
-
-
-def check_scalars(subject: Subject, memory: Memory, claimed: str) -> Stage:
-    """alpha, beta and the old C with full mantissas, A and B with short ones, at a small shape. Raises LaunchFailed."""
-    domain, rng = subject.domain, memory.rng
-    shape = domain.padded(SCALARS_SHAPE)
-    a, b = family("E1", shape, rng, claimed)
-    product, gauge = sampled_reference(a, b, np.arange(shape.m))
-    old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0] * np.float32(gauge.max())
-    worst = 0.0
-    for with_beta in (False, True)[: 1 + domain.beta]:
-        alpha = full_mantissa(rng) if domain.alpha else 1.0
-        beta = full_mantissa(rng) * 2 if with_beta else 0.0
-        result = Buffers(memory, a, b).run(subject, alpha, beta, old if with_beta else None)
-        where = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
-        if result.trespass:
-            return failed(SCALARS, f"{where}: {result.trespass}")
-        unit = UNIT_ROUNDOFF * np.maximum(np.hypot(alpha * gauge, beta * old), TINY)
-        error = np.abs(result.c - (alpha * product + beta * old)) / unit
-        rms, largest = float(np.sqrt(np.mean(np.square(error)))), float(error.max())
-        found = classify(rms, largest, shape.k) if np.isfinite(result.c).all() else "wrong"
-        if RANK[found] > RANK[claimed]:
-            return failed(SCALARS, f"class {found} {where}: rms {rms:.3g} u·D, up to {rms_limit(shape.k):.3g} is fp32")
-        worst = max(worst, rms)
-    return passed(SCALARS, f"rms {worst:.3g} u·D at {shape}")
-
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
 RANK = {"fp32": 0, "fp32-emulated": 1, "tf32": 2, "fp16": 2, "bf16": 3, "wrong": 4}
 UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
-# Largest rms of a class in u·D: truncated TF32 operands have 11500, truncated BF16 ones 92000, on U(-1, 1).
-RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
-# The same without what a shrinking factor explains: 11 bits have 4400, 8 bits 35000, rounded or truncated.
-ROUNDING_OF_CLASS = {"tf32": 6.3e3, "fp16": 6.3e3, "bf16": 5e4}
 PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
+# Largest rms of a class in u·D, and without what a shrinking factor explains: rounded or truncated, then 11 bits have
+# 4400 and 8 bits 35000.
+RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
+ROUNDING_OF_CLASS = {"tf32": 6.3e3, "fp16": 6.3e3, "bf16": 5e4}
 # The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
 SHRINKING, GROWING = 0.92, 0.35
 FEWEST_FOR_A_FACTOR = 256, 8  # elements, and terms of each: of fewer, chance explains too much
 TINY = float(np.finfo(np.float32).tiny)
 
 ARTICLE_RULE, ARTICLE_LIMIT = "the article's rule", 1e-2
+SCALARS, SCALARS_SHAPE = "alpha, beta and C of 24 bits", Shape(33, 47, 40)
+NAME = "products"
+CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot keep products to 24 bits
+ROWS = 256  # at most, whose products are compared
+FAR = 2.0**14  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
+SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 
 
 def rms_limit(k: int) -> float:
@@ -139,6 +64,17 @@ def emulated_limit(k: int) -> float:
     return min(4 + 0.5 * k, 2000.0)
 
 
+def projected_limits(claimed: str, shape: Shape) -> tuple[float, float, float]:
+    """What a kernel of the class may have, in u·D: the largest error of a row's projection, the rms over the rows of
+    one launch, and that rms without what a shrinking factor explains, both with room for chance if rows or products are
+    few. For fp32 one wrong element exceeds the first unless it is off by less than about 1e-5 of the row's norm.
+    """
+    rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
+    room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
+    largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
+    return largest, rms * room, ROUNDING_OF_CLASS.get(claimed, rms) * room
+
+
 def classify(rms: float, largest: float, k: int) -> str:
     """fp32, fp32-emulated, tf32 (or fp16: the same 11-bit significand), bf16, or wrong."""
     if rms <= rms_limit(k) and largest <= max_limit(k):
@@ -154,7 +90,7 @@ def classify(rms: float, largest: float, k: int) -> str:
 
 class PrecisionReference:
     """FP64 reference and gauge D for some rows of A B, the first, the last and random ones, and one projection of every
-    row.
+    row on a random vector, in which a row shows that is wrong by much more than rounding.
 
     rows: (R,); reference and gauge: (R, N). weights: (N, 1); projected and projected_gauge: (M, 1).
     """
@@ -186,11 +122,6 @@ class PrecisionReference:
         slope = float((error * right).sum() / np.square(right).sum())
         return slope, float(slope**2 * np.square(right).sum() / np.square(error).sum())
 
-    def factor(self, c: Float32) -> float | None:
-        """The factor that explains the error of the sampled rows, or None."""
-        slope, share = self._along(c) or (0.0, 0.0)
-        return 1 + slope if share > (GROWING if slope > 0 else SHRINKING) else None
-
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
         with np.errstate(invalid="ignore", over="ignore"):
@@ -200,30 +131,32 @@ class PrecisionReference:
         return np.flatnonzero(~right)
 
     def judge(self, name: str, result: Result, claimed: str) -> tuple[str, Stage]:
-        """The class found, and the stage: it passes for the class that was claimed or a more precise one."""
+        """The result's class, and the stage: it passes for the class that was claimed or a more precise one."""
         if result.trespass:
             return "wrong", failed(name, result.trespass)
         rms, largest = self.errors(result.c)
-        found = classify(rms, largest, self.k)
-        factor = self.factor(result.c) if found != "fp32" else None
-        if factor is not None:
-            detail = f"class wrong: its inputs' product times {factor:.6g}, which no rounding is"
-            return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
-        if found in ROUNDING_OF_CLASS:
-            slope, share = self._along(result.c) or (-1.0, 1.0)
-            rounding = rms * np.sqrt(max(0.0, 1 - share)) if slope < 0 else rms
-            found = next(name for name in (found, "bf16", "wrong") if rounding <= ROUNDING_OF_CLASS.get(name, np.inf))
-        rows = self.wrong_rows(result.c, rms) if found != "wrong" else self.rows[:0]
+        reached = classify(rms, largest, self.k)
+        along = self._along(result.c) if reached != "fp32" else None
+        if along is not None:
+            slope, share = along
+            if share > (GROWING if slope > 0 else SHRINKING):
+                detail = f"class wrong: its inputs' product times {1 + slope:.6g}, which no rounding is"
+                return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
+            if reached in ROUNDING_OF_CLASS:
+                rounding = rms * np.sqrt(max(0.0, 1 - share)) if slope < 0 else rms
+                classes = reached, "bf16", "wrong"
+                reached = next(kind for kind in classes if rounding <= ROUNDING_OF_CLASS.get(kind, np.inf))
+        rows = self.wrong_rows(result.c, rms) if reached != "wrong" else self.rows[:0]
         if len(rows):
             off = whereabouts(rows, len(self.projected), "row")
             return "wrong", failed(name, f"class wrong: on its inputs, {off} off by more than rounding", len(rows))
         detail = (
-            f"class {found}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.k):.3g}), "
+            f"class {reached}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.k):.3g}), "
             f"largest {largest:.3g} (up to {max_limit(self.k):.4g})"
         )
-        good = RANK[found] <= RANK[claimed]
+        good = RANK[reached] <= RANK[claimed]
         limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
-        return found, Stage(name, good, largest, limit, detail if good else f"{detail}; {claimed} was claimed")
+        return reached, Stage(name, good, largest, limit, detail if good else f"{detail}; {claimed} was claimed")
 
     def judge_by_article(self, result: Result) -> Stage:
         """The rule of the article and of many leaderboards: max|C - reference| / max|reference| < 0.01.
@@ -238,3 +171,64 @@ class PrecisionReference:
         detail = f"max|error| / max|reference| = {measured:.2g} (below {ARTICLE_LIMIT:g}) on {len(self.rows)} rows"
         bounded = measured if np.isfinite(measured) else float("inf")
         return Stage(ARTICLE_RULE, measured < ARTICLE_LIMIT, bounded, ARTICLE_LIMIT, detail)
+
+
+def check_products(subject: Subject, buffers: Buffers, rng: np.random.Generator) -> Stage:
+    """One launch on family E4: odd 12-bit integers in A, and in each column of B a single one among zeros. Each element
+    of C is one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator.
+
+    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do not: Strassen's
+    algorithm, and emulation on tensor cores without the smallest of several products. Both pass undeclared, with a
+    note; a trespass fails, and an error that no short product has. Up to ROWS rows are compared, drawn anew each time:
+    a kernel that shortens a share s of the rows is missed with a probability of (1 - s)^ROWS. Raises LaunchFailed.
+    """
+    m, n, k = buffers.shape.m, buffers.shape.n, buffers.shape.k
+    a, factors = ((2 * rng.integers(1024, 2048, size, np.int16) + 1).astype(np.float32) for size in ((m, k), (1, n)))
+    rows = rng.integers(0, k, n)
+    b = np.zeros((k, n), np.float32)
+    b[rows, np.arange(n)] = factors
+    buffers.load(a, b)
+    result = buffers.run(subject)
+    if result.trespass:
+        return failed(NAME, f"family E4 at {buffers.shape}: {result.trespass}")
+    compared = np.sort(rng.choice(m, min(m, ROWS), replace=False))
+    off = np.abs(result.c[compared] - a[compared][:, rows] * factors)
+    wrong = int((off != 0).sum())
+    where, checked = f"at {buffers.shape}, in {len(compared)} of {m} rows", len(compared) * n
+    if far := int((~(off <= FAR)).sum()):
+        return failed(NAME, f"family E4, with zeros in B: {far} of {checked} are wrong {where}", far)
+    if wrong:
+        return passed(NAME, f"{SHORT}: {wrong} of {checked} differ {where}", wrong, checked, f"products are {SHORT}")
+    return passed(NAME, f"kept to 24 bits {where}", 0, checked)
+
+
+def full_mantissa(rng: np.random.Generator) -> float:
+    """±1 to ±1.25 with 24 bits, of which 8 or 11 leave a relative error of at least 2^-11.7, rounded or truncated."""
+    low = 2 * int(rng.integers(1639, 2457)) + 1  # 0.4 to 0.6 of the last of 11 bits
+    return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
+
+
+def check_scalars(subject: Subject, memory: Memory, claimed: str) -> Stage:
+    """alpha, beta and the old C with full mantissas, A and B with short ones, at a small shape. Raises LaunchFailed."""
+    domain, rng = subject.domain, memory.rng
+    shape = domain.padded(SCALARS_SHAPE)
+    a, b = family("E1", shape, rng, claimed)
+    product, gauge = sampled_reference(a, b, np.arange(shape.m))
+    old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0] * np.float32(gauge.max())
+    worst = 0.0
+    for with_beta in (False, True) if domain.beta else (False,):
+        alpha = full_mantissa(rng) if domain.alpha else 1.0
+        beta = full_mantissa(rng) * 2 if with_beta else 0.0
+        result = Buffers(memory, a, b).run(subject, alpha, beta, old if with_beta else None)
+        where = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
+        if result.trespass:
+            return failed(SCALARS, f"{where}: {result.trespass}")
+        unit = UNIT_ROUNDOFF * np.maximum(np.hypot(alpha * gauge, beta * old), TINY)
+        error = np.abs(result.c - (alpha * product + beta * old)) / unit
+        rms, largest = float(np.sqrt(np.mean(np.square(error)))), float(error.max())
+        reached = classify(rms, largest, shape.k) if np.isfinite(result.c).all() else "wrong"
+        if RANK[reached] > RANK[claimed]:
+            limit = f"up to {rms_limit(shape.k):.3g} is fp32"
+            return failed(SCALARS, f"class {reached} {where}: rms {rms:.3g} u·D, {limit}")
+        worst = max(worst, rms)
+    return passed(SCALARS, f"rms {worst:.3g} u·D at {shape}")

@@ -2,31 +2,9 @@
 and the same bits when a launch is repeated.
 
 Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
-bound that is off by one. So the edge shapes are shapes around warps and tiles, down to a single element, with M, N and
-K all different; for a kernel that takes only whole tiles, different numbers of them; and a few drawn at random: long
-ones, because a swizzle can be right up to some number of tiles, and a square.
-
-Each shape runs with several alpha and beta, halves up to 3.5, because a kernel that ignores one of them is right for
-the usual 1 and 0. The inputs alternate between the exact families (worklog.gate.exact), stretched by powers of two, and
-C starts with even integers where beta is not 0, so nothing rounds: each element is compared with the FP64 product, the
-guards around C must be intact, and A and B unchanged.
-
-A kernel can be right on every small shape and wrong at the benchmark's: a library switches to tensor cores from some
-size on, a swizzle stops being a permutation, an index overflows. So the exact families run there too. A reference
-product at 4096 would take too long, so C, A and B are projected on random integer vectors
-(worklog.gate.exact.Projection). Only if a row is wrong is the product computed, for the rows and columns that the
-projections name, to draw the error map. Here alpha is a power of two with a sign, and beta and the old C are odd
-integers of 12 and 11 bits, because a fast path for large shapes can forget or shorten either.
-
-The benchmark shape is mostly a multiple of every tile, so a kernel that chooses another path for large shapes could
-drop edges there. So it also runs just below that size: with all sizes odd, with all of them 4 times an odd number,
-which loads of four elements take, and with only K or only N odd. Inputs are drawn and results projected on the device,
-as for every timed launch (worklog.gate.after_timing).
-
-A race need not show in one launch. On the dense integers of family E1 two launches of a right kernel agree bit by bit,
-even with atomics. The repeated launches write a second C, which is compared with the first on the device: at least 3
-launches, and on a GPU 20 or as many as fit into half a second. A race that is rarer needs compute-sanitizer's racecheck
-or the emulator.
+bound that is off by one. So small shapes lie around warps and tiles, and M, N and K are all different. A kernel can be
+right on all of these and wrong at the benchmark's: a library switches to tensor cores from some size on, a swizzle
+stops being a permutation, an index overflows. And the benchmark shape is mostly a multiple of every tile.
 """
 
 from __future__ import annotations
@@ -34,13 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worklog.gate.after_timing import LaunchProbe
+from worklog.gate.error_map import error_map, if_rounded
 from worklog.gate.exact import (
     FAMILIES,
     FARTHEST,
@@ -58,7 +37,7 @@ from worklog.gate.exact import (
 )
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
-from worklog.gate.verdict import error_map, failed, if_rounded, passed
+from worklog.gate.verdict import failed, passed
 from worklog.kernel import Program, Subject
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs.verdict import ErrorMap, Stage
@@ -94,21 +73,35 @@ RANGES = -(-(2 * FARTHEST + 1) // RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
 
+BENCHMARK_SHAPE = "exact at the benchmark shape"
+LAUNCHES = 3
+POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
+MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
+RAGGED = "just below the benchmark shape"
+MOST_CUT = 16  # pairs of rows, columns or terms
+REPEATED = "bit-equal when repeated"
+MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
+BLOCK = 256
+_DIFFER = Path(__file__).with_name("differ.cu")
+DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
+
 
 def edge_shapes(domain: Domain) -> list[Shape]:
-    """Small shapes inside the domain, none with M = N: sizes around warps and tiles, or for a kernel that takes only
-    whole tiles larger than FINE, one to five tiles per side in different mixes, wide and tall, one K step included.
+    """Small shapes inside the domain, none with M = N; for a kernel that takes only whole tiles larger than FINE, one
+    to five tiles per side in different mixes, wide and tall, one K step included.
     """
+    shapes: list[Shape] = []
     if domain.m > FINE and domain.n > FINE:
         wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
         mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
-        terms = FREE_K if domain.k <= FINE else [k * domain.k for _, _, k in mixes]
-        tiles = zip(mixes, terms, strict=True)
-        shapes = [domain.padded(Shape(m * domain.m, n * domain.n, k)) for (m, n, _), k in tiles]
+        for (m, n, k), free in zip(mixes, FREE_K, strict=True):
+            terms = free if domain.k <= FINE else k * domain.k
+            shapes.append(domain.padded(Shape(m * domain.m, n * domain.n, terms)))
     else:
-        steps, shapes = (domain.m, domain.n, domain.k), []
+        steps = domain.m, domain.n, domain.k
         for index, sizes in enumerate(ANY_SIZES):
-            fine = (size if step <= FINE else step * (1 + index % 3) for step, size in zip(steps, sizes, strict=True))
+            tiles = 1 + index % 3
+            fine = [size if step <= FINE else step * tiles for step, size in zip(steps, sizes, strict=True)]
             shapes.append(domain.padded(Shape(*fine)))
     return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
 
@@ -119,52 +112,84 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     behind whole tiles; and one is a square, if the domain has a small one.
     """
     small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
-    few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
+    short = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
     tall, wide = (int(rng.integers(LONG, LONG + 100)) for _ in range(2))
     if domain.square:
         return [domain.padded(Shape.of(int(rng.integers(1, most + 1)))) for most in (*LARGEST_DRAWN, *LARGE_SQUARES)]
-    across = [int(rng.integers(*ACROSS)) for _ in range(2)]
-    large = [int(rng.integers(*LARGE)) for _ in range(3)]
-    wide_ones = [(7, 10, large[0]), (*large[1:], few), (*TILES, 2 * int(rng.integers(10, 30)) + 1)]
-    side = replace(domain, square=True).padded(Shape.of(across[0])).m
-    last_ones = [(side,) * 3] * (side < LARGE[0]) + [(tall, across[0], few), (across[1], wide, few)]
-    sizes = [*(small if max(domain.m, domain.n) <= FINE else []), *wide_ones, *last_ones]
+    few_columns, few_rows = (int(rng.integers(*ACROSS)) for _ in range(2))
+    long, rows, columns = (int(rng.integers(*LARGE)) for _ in range(3))
+    sizes = small if max(domain.m, domain.n) <= FINE else []
+    sizes += [(7, 10, long), (rows, columns, short), (*TILES, 2 * int(rng.integers(10, 30)) + 1)]
+    side = replace(domain, square=True).padded(Shape.of(few_columns)).m
+    if side < LARGE[0]:
+        sizes.append((side, side, side))
+    sizes += [(tall, few_columns, short), (few_rows, wide, short)]
     return [domain.padded(Shape(*three)) for three in sizes]
 
 
+def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> list[Shape]:
+    """Up to four shapes in the domain, at most a few percent below this one: all sizes odd, all of them 4 times an odd
+    number, which loads of four elements take, only K odd, and only N.
+    """
+
+    def below(size: int, step: int, multiple: int) -> int:
+        if step > 1 or size <= multiple:
+            return max(step, size - step)
+        if multiple > 1:
+            whole = (size - 1) // multiple
+            return multiple * (whole - 1 + whole % 2)
+        cut = size - 1 - 2 * int(rng.integers(max(1, min(MOST_CUT, size // 64))))
+        return max(1, cut - 1 + cut % 2)
+
+    sizes = (shape.m, domain.m), (shape.n, domain.n), (shape.k, domain.k)
+    odd, fours = (Shape(*(below(size, step, multiple) for size, step in sizes)) for multiple in (1, 4))
+    shapes = [odd, fours, Shape(shape.m, shape.n, odd.k), Shape(shape.m, odd.n, shape.k)]
+    if domain.square:
+        step = max(domain.m, domain.n, domain.k)
+        shapes = [domain.padded(Shape.of(max(1, shape.m - cut))) for cut in (2 * step, step)]
+    return [smaller for smaller in dict.fromkeys(shapes) if smaller in domain and smaller != shape]
+
+
+# --------------------------------------------------------------------------------------------------------- edge shapes
+
+
 def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
-    """Run the kernel on every edge shape, and stop at the first mistake. Raises LaunchFailed."""
+    """Run the kernel on every edge shape, and stop at the first mistake. Inputs alternate between the exact families,
+    stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds: each element is
+    compared with the FP64 product. Raises LaunchFailed.
+    """
     domain, rng = subject.domain, memory.rng
     listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng)
-    cases = [
-        (shape, scalars)
-        for index, shape in enumerate((*listed, *drawn))
-        for scalars in _scalars(rng, index, 1 if shape in drawn[-ONCE:] else 2 if shape == listed[-1] else 4, domain)
-    ]
+    cases: list[tuple[Shape, Scalars]] = []
+    for index, shape in enumerate((*listed, *drawn)):
+        most = 1 if shape in drawn[-ONCE:] else 2 if shape == listed[-1] else 4  # the largest shapes take the longest
+        cases += [(shape, scalars) for scalars in _scalars(rng, index, most, domain)]
     names = families(claimed)
     cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
     decks = {name: (exponents(rng), exponents(rng)) for name in names}
 
-    def of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
+    def problem_of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
         a, b = family(name, shape, rng, claimed, 0 if scalars == USUAL else HEADROOM)
-        of_a, of_b = stretch(a, b, rng, claimed, decks[name])
+        of_a, of_b = stretch(a, b, decks[name], claimed)
         before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
         return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
-    found, launches = None, 0
-    for name, case in zip(cycle(names), cases):
-        problem, launches = of(name, *case), launches + 1
-        if (found := _mistake(subject, memory, problem)) is not None:
-            largest = of(name, listed[-1], case[1]).around_1
-            return _failure(problem, found, largest, _mistake(subject, memory, largest))
-    for problem in _special_data(memory, domain, claimed):
+    launches = 0
+    ordinary = (problem_of(name, *case) for name, case in zip(cycle(names), cases))
+    for problem in chain(ordinary, _special_data(memory, domain, claimed)):
         launches += 1
-        if (found := _mistake(subject, memory, problem)) is not None:
-            return _failure(problem, found, problem, None)
-    count = len(listed) + len(drawn)
-    various = [name for name in ("alpha", "beta") if getattr(subject.domain, name)]
+        mistake = _mistake(subject, memory, problem)
+        if isinstance(mistake, ErrorMap) and problem.family in FAMILIES:
+            larger = problem_of(problem.family, listed[-1], (problem.alpha, problem.beta)).around_1
+            shown = _mistake(subject, memory, larger)
+            if isinstance(shown, ErrorMap) and larger.shape != problem.shape:  # it shows more
+                return _failure(larger, shown, f" (and at {problem.shape})")
+        if mistake is not None:
+            return _failure(problem, mistake)
+    various = [name for name in ("alpha", "beta") if getattr(domain, name)]
     which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
-    return passed(EDGE_SHAPES, f"{count} shapes, {launches} launches with {which}, no element wrong")
+    shapes = len(listed) + len(drawn)
+    return passed(EDGE_SHAPES, f"{shapes} shapes, {launches} launches with {which}, no element wrong")
 
 
 def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[ExactProblem]:
@@ -174,7 +199,7 @@ def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[Exac
             shape = domain.padded(Shape(sizes[0], sizes[1], SPECIAL[0]))
             both = family("E1", shape, memory.rng, claimed, HEADROOM)
             structured(kind, both[operand], memory.rng)
-            *_, scalars = _scalars(memory.rng, 0, 4, domain) if number in WITH_BETA else (USUAL,)
+            scalars = _scalars(memory.rng, 0, 4, domain)[-1] if number in WITH_BETA else USUAL
             before = _old(shape, memory.rng) if scalars[1] else None
             yield ExactProblem(f"E1 with {'AB'[operand]} {kind}", *both, (1.0, 1.0), *scalars, before)
 
@@ -185,7 +210,7 @@ def _scalars(rng: np.random.Generator, index: int, most: int, domain: Domain) ->
     """
     x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
     pairs: tuple[Scalars, ...] = USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
-    if most < 4:  # the largest shapes take the longest
+    if most < 4:
         pairs = ((x, 0.0), (y, z))[:most]
     taken = ((alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs)
     return tuple(dict.fromkeys(taken))
@@ -196,22 +221,18 @@ def _old(shape: Shape, rng: np.random.Generator) -> Float32:
     return (2 * rng.integers(-(2**16), 2**16, (shape.m, shape.n))).astype(np.float32)
 
 
-def _failure(
-    problem: ExactProblem, found: ErrorMap | str, largest: ExactProblem, there: ErrorMap | str | None
-) -> Stage:
-    """The first mistake; or, where both are wrong elements, the one at the largest shape, which shows more."""
-    shown, where, also = problem, found, ""
-    if isinstance(found, ErrorMap) and isinstance(there, ErrorMap) and largest.shape != problem.shape:
-        shown, where, also = largest, there, f" (and at {problem.shape})"
-    m, n, k = shown.shape.m, shown.shape.n, shown.shape.k
-    scales = "".join(f", {x} times {scale:.0e}" for x, scale in zip("AB", shown.stretched, strict=True) if scale != 1)
-    data = f", {shown.family}" if shown.family not in FAMILIES else ""
-    launch = f"at {m} x {n} x {k} with alpha = {shown.alpha:g}, beta = {shown.beta:g}{scales}{data}"
-    if not isinstance(where, ErrorMap):
-        return failed(EDGE_SHAPES, f"{launch}: {where}")
-    if (shown.alpha, shown.beta) == USUAL:
-        where = if_rounded(where, shown.family)
-    return failed(EDGE_SHAPES, f"{launch}{also}: {where}", where.wrong, where)
+def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> Stage:
+    m, n, k = problem.shape.m, problem.shape.n, problem.shape.k
+    launch = f"at {m} x {n} x {k} with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+    for name, scale in zip("AB", problem.stretched, strict=True):
+        launch += f", {name} times {scale:.0e}" if scale != 1 else ""
+    if problem.family not in FAMILIES:
+        launch += f", {problem.family}"
+    if isinstance(mistake, str):
+        return failed(EDGE_SHAPES, f"{launch}: {mistake}")
+    if problem.usual:
+        mistake = if_rounded(mistake, problem.family)
+    return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
 
 
 def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMap | str | None:
@@ -220,7 +241,7 @@ def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMa
     if result.trespass:
         return result.trespass
     product = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
-    expected = problem.result(product, problem.alpha, problem.beta)
+    expected = problem.result(product)
     if (result.c == expected).all():
         return None
     factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
@@ -236,71 +257,63 @@ def _guess(subject: Subject, memory: Memory, problem: ExactProblem, result: Resu
         "C is written transposed": product.T.reshape(product.shape),
         "B is read transposed": problem.a.astype(np.float64) @ transposed,
     }
-    mistake = problem.wrong_scalar(result.c, product) or next(
-        (words for words, other in layouts.items() if np.array_equal(result.c, np.float32(problem.alpha * other))), ""
-    )
-    if mistake:
+    if mistake := problem.wrong_scalar(result.c, product):
         return f"This is the result if {mistake}."
+    for mistake, other in layouts.items():
+        if np.array_equal(result.c, np.float32(problem.alpha * other)):
+            return f"This is the result if {mistake}."
     if problem.before is None and (result.c == result.sentinel).all():
         # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
         again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
-        if np.array_equal(again.c, problem.result(product, problem.alpha, problem.beta)):
+        if np.array_equal(again.c, problem.result(product)):
             return "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
     if problem.stretched != (1.0, 1.0) and _mistake(subject, memory, problem.around_1) is None:
         return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
     return ""
 
 
-BENCHMARK_SHAPE = "exact at the benchmark shape"
-LAUNCHES = 3
-POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
-MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
-RAGGED = "just below the benchmark shape"
-MOST_CUT = 16  # pairs of rows, columns or terms
-REPEATED = "bit-equal when repeated"
-MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
-BLOCK = 256
-_DIFFER = Path(__file__).with_name("differ.cu")
-DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
-Exact = tuple[ExactProblem, Projection]
+# ------------------------------------------------------------------------------------------------ the benchmark shape
 
 
 def exact_problems(
-    shape: Shape, rng: np.random.Generator, claimed: str = "fp32", takes: tuple[bool, bool] = (True, True)
-) -> list[Exact]:
-    """One for each family on which a kernel of the class must be exact, at least three, with the projection of the
-    right result: the first with the usual alpha and beta, which is repeated, the others with an alpha, and with both.
-    takes: whether the kernel takes alpha, and beta.
+    shape: Shape, rng: np.random.Generator, claimed: str = "fp32", *, alpha: bool = True, beta: bool = True
+) -> list[Projection]:
+    """One for each family on which a kernel of the class must be exact, at least three: the first with the usual alpha
+    and beta, which is repeated, the others with an alpha, and with both. alpha, beta: whether the kernel takes it.
+
+    alpha is a power of two with a sign, and beta and the old C are odd integers of 12 and 11 bits, because a fast path
+    for large shapes can forget or shorten either; their product is as large as A B may be.
     """
-    found = []
+    projections = []
     for index, name in enumerate((families(claimed) * LAUNCHES)[:LAUNCHES]):
-        with_beta = index == 2 and takes[1]
+        with_beta = index == 2 and beta
         a, b = family(name, shape, rng, claimed, int(with_beta))
-        of_a, of_b = stretch(a, b, rng, claimed)
-        alpha = float(rng.choice(POWERS)) if index and takes[0] else 1.0
-        # Odd integers of 12 and of 11 bits: their product is as large as A B may be.
-        beta = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
-        old = float(2 * rng.integers(512, 1024) + 1) * abs(alpha) * of_a * of_b
-        problem = ExactProblem(name, a, b, (of_a, of_b), alpha, beta, old if beta else None)
-        found.append((problem, Projection.of(a, b, rng, alpha, beta * old, abs(alpha) * of_a * of_b)))
-    return found
+        of_a, of_b = stretch(a, b, (exponents(rng), exponents(rng)), claimed)
+        scalars, before = [float(rng.choice(POWERS)) if index and alpha else 1.0, 0.0], None
+        if with_beta:
+            scalars[1] = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1))
+        odd = float(2 * rng.integers(512, 1024) + 1)
+        if with_beta:
+            before = odd * abs(scalars[0]) * of_a * of_b
+        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), *scalars, before), rng))
+    return projections
 
 
-def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Exact]) -> Stage:
+def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Projection]) -> Stage:
     """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
-    for problem, projection in exact:
+    for projection in exact:
+        problem = projection.problem
         buffers.load(problem.a, problem.b)
         result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
-        usual = (problem.alpha, problem.beta) == USUAL
-        scalars = "" if usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
-        where = f"family {problem.family} at {buffers.shape}{scalars}"
+        scalars = "" if problem.usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+        launch = f"family {problem.family} at {buffers.shape}{scalars}"
         if result.trespass:
-            return failed(BENCHMARK_SHAPE, f"{where}: {result.trespass}")
+            return failed(BENCHMARK_SHAPE, f"{launch}: {result.trespass}")
         rows = projection.wrong_rows(result.c)
         if len(rows):
-            found = if_rounded(_map(result, problem, rows, projection.wrong_columns(result.c)), problem.family)
-            return failed(BENCHMARK_SHAPE, f"{where}: {found}", found.wrong, found)
-    names = ", ".join(dict.fromkeys(problem.family for problem, _ in exact))
+            where = if_rounded(_map(result, problem, rows, projection.wrong_columns(result.c)), problem.family)
+            return failed(BENCHMARK_SHAPE, f"{launch}: {where}", where.wrong, where)
+    names = ", ".join(dict.fromkeys(projection.problem.family for projection in exact))
     return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
 
 
@@ -316,30 +329,10 @@ def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices)
     # In FP32: every partial sum is an exact integer times a power of two, in BLAS's order too.
     product = problem.a[rows] @ problem.b[:, columns]
     expected = c.copy()
-    expected[seen] = problem.result(product, problem.alpha, problem.beta)
+    expected[seen] = problem.result(product)
     where = error_map(c, expected, result.sentinel, (np.float32(problem.alpha) * problem.a, problem.b))
     mistake = problem.wrong_scalar(c[seen], product)
     return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
-
-
-def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> list[Shape]:
-    """Up to three shapes in the domain, at most a few percent below this one."""
-
-    def below(size: int, step: int, multiple: int) -> int:
-        if step > 1 or size <= multiple:
-            return max(step, size - step)
-        if multiple > 1:
-            whole = (size - 1) // multiple
-            return multiple * (whole - 1 + whole % 2)
-        cut = size - 1 - 2 * int(rng.integers(max(1, min(MOST_CUT, size // 64))))
-        return max(1, cut - 1 + cut % 2)
-
-    sizes, steps = (shape.m, shape.n, shape.k), (domain.m, domain.n, domain.k)
-    odd, fours = (tuple(below(*each, multiple) for each in zip(sizes, steps, strict=True)) for multiple in (1, 4))
-    found = [Shape(*odd), Shape(*fours), Shape(shape.m, shape.n, odd[2]), Shape(shape.m, odd[1], shape.k)]
-    if domain.square:
-        found = [domain.padded(Shape.of(max(1, shape.m - step))) for step in (2 * max(steps), max(steps))]
-    return [each for each in dict.fromkeys(found) if each in domain and each != shape]
 
 
 def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[Shape, float], LaunchProbe]) -> Stage:
@@ -357,17 +350,20 @@ def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[Shape, flo
         memory.launch(subject, shape, alpha, a, b, 0.0, c)
         checks.observe(c)
         checks.check(a, b)
-        found = checks.stage()
-        detail = buffers.wrote_outside(shape.m * shape.n) or ("" if found.passed else found.detail)
+        stage = checks.stage()
+        detail = buffers.wrote_outside(4 * shape.m * shape.n) or ("" if stage.passed else stage.detail)
         if detail:
-            return failed(RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", found.measured or 1)
+            return failed(RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", stage.measured or 1)
     return passed(RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong")
 
 
 def check_repeated(subject: Subject, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
-    """Repeat a launch and compare the results on the device. differ: DIFFER, compiled. Raises LaunchFailed."""
+    """Repeat a launch and compare the results on the device: a race need not show in one launch, and on the dense
+    integers of family E1 two launches of a right kernel agree bit by bit, even with atomics. differ: DIFFER, compiled.
+    A race that is rarer needs compute-sanitizer's racecheck or the emulator. Raises LaunchFailed.
+    """
     device = buffers.memory.device
-    found = device.upload(np.zeros(MOST, np.float32))
+    differs = device.upload(np.zeros(MOST, np.float32))
     a, b, c = buffers.abc
     most = LEAST if device.source == "emulated" else MOST
     launches, started = 1, time.monotonic()
@@ -377,11 +373,11 @@ def check_repeated(subject: Subject, buffers: Buffers, problem: ExactProblem, di
         device.fill(buffers.spare, float(buffers.memory.sentinel()))
         buffers.memory.lend(subject, buffers.shape)
         subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
-        arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), found)
+        arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), differs)
         device.launch(differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)
         device.synchronize()
         launches += 1
-    differing = np.flatnonzero(device.download(found))
+    differing = np.flatnonzero(device.download(differs))
     if len(differing):
         which = ", ".join(str(i + 1) for i in differing[:5])
         detail = f"of {launches} launches on the same integers, number {which} differs from the first: a race"

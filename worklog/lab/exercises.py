@@ -19,7 +19,7 @@ from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, build, launch, load
 from worklog.errors import BadSetting, WorklogError
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.kernel import LADDER, Kernel, Program, block_traffic_bytes, rung
 from worklog.kernel.solution import Solution
 from worklog.lab.choice import grid_runs
@@ -171,7 +171,7 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
     if checked.verdict.accepted:
         hint = "make every element wrong by less than 1 %"
         return _not_yet("the gate passes it, so it is right", hint, checked.label)
-    rule = Checker(device, SMALL, SEED).check_by_article(kernel.load(device))
+    rule = SgemmChecker(device, SMALL, SEED).check_by_article(kernel.load(device))
     if rule.accepted:
         found = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
         if any(finding.is_error for finding in checked.findings):

@@ -1,8 +1,8 @@
-"""Check kernels without timing them: one kernel at every stage of the gate, or every rung on the emulator.
+"""Check kernels without timing them: a kernel or a host function at every stage of the gate, or a solution at every
+case of a problem.
 
 It runs on a GPU if there is one, else on the emulator at a small size, and the result states which. A kernel is
-compiled with NVRTC in either case, so its resources and a wrong signature are known before anything is launched. A host
-function (worklog.kernel.host_function) runs on a GPU only.
+compiled with NVRTC in either case, so its resources and a wrong signature are known before anything is launched.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from worklog.emulator import ARCH, EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
-from worklog.gate import SEED_BITS, Checker, edge_shapes, passed
+from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes, passed
 from worklog.gpu import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Subject, instruction_mix, tensor_operands
 from worklog.kernel.nvrtc import Compiled, compile_cuda
@@ -30,13 +29,14 @@ from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
 from worklog.runner.job import Progress, silent
+from worklog.runner.problems import find_problem, small_cases
 from worklog.runs.verdict import Verdict
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
-BITS = {one.name: f"{'f' * (one.dtype == 'float32')}32" for one in SGEMM.signature if not one.pointer}
+BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 EXAMPLE_DOMAIN = "--domain 'M % 64 == 0, N % 64 == 0, K % 8 == 0'"
 TIMEOUT_S = 60.0
@@ -52,7 +52,7 @@ class Checked:
     shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
     or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
     the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.mix). warnings:
-    the kernel's, and where the code contradicts the claimed class.
+    where the code contradicts the claimed class.
     """
 
     kernel: Kernel
@@ -74,20 +74,25 @@ class Checked:
         place = "at" if isinstance(self.shape, Shape) else "for"
         return f"{self.kernel.file}: {self.kernel.entry} {place} {self.shape} · {self.label}"
 
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """The kernel's, and those of its code."""
+        return (*self.kernel.warnings, *self.warnings)
+
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
-        spent = ("registers", "stack_bytes", "shared_bytes", "arch") if self.compiled else ()
-        shape = self.shape
+        shape, compiled = self.shape, self.compiled
+        words = {"kernel": self.kernel.entry, "label": self.label}
+        words |= {"shape": [shape.m, shape.n, shape.k]} if isinstance(shape, Shape) else {"problem": shape}
+        for name in ("registers", "stack_bytes", "shared_bytes", "arch") if compiled else ():
+            words[name] = getattr(compiled, name)
         return {
-            "kernel": self.kernel.entry,
-            "label": self.label,
-            **({"shape": [shape.m, shape.n, shape.k]} if isinstance(shape, Shape) else {"problem": shape}),
-            **{name: getattr(self.compiled, name) for name in spent},
+            **words,
             "findings": [asdict(finding) for finding in self.findings],
             "printed": list(self.printed),
             "adapted": list(self.kernel.adapted),
             "notes": [*self.verdict.notes, *self.notes],
-            "warnings": [*self.kernel.warnings, *self.warnings],
+            "warnings": list(self.all_warnings),
             **self.verdict.as_dict(),
         }
 
@@ -114,8 +119,7 @@ class Checked:
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
-        warnings = (*self.kernel.warnings, *self.warnings)
-        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in warnings]
+        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
         result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
@@ -124,8 +128,7 @@ class Checked:
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
         notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes]
-        notes += [*self.kernel.warnings, *self.warnings]
-        return replace(replace(self.verdict, label=self.title).table(), notes=notes).html()
+        return replace(replace(self.verdict, label=self.title).table(), notes=[*notes, *self.all_warnings]).html()
 
 
 def check(
@@ -157,76 +160,79 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
+    verdict_on: Callable[[Device], Verdict]
     if isinstance(what, Solution):
-        known, run = _of_solution(what, str(at), dtype, live, seed, limit_s)
+        posed = find_problem(str(at), dtype)
+        cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
+        notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",) if large else ()
+        label = f"live · {gpu().name}" if live else "emulated"
+        known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
+        step = progress if live else _until(limit_s, progress)
+
+        def verdict_on(device: Device) -> Verdict:
+            return check_cases(what.ready(device, posed), posed, cases, device, seed=seed, progress=step)
     else:
-        known, run = _of_kernel(what, at, live, seed, thorough_s, limit_s)
+        shape: Any = at or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
+        known = _compiled(what, shape, live)
+        tensor = uses_tensor_cores(what, shape, live)
+        if not live:
+            require_matrices(shape, EMULATED_COPIES)
+            require_time(what, shape, limit_s)
+
+        def verdict_on(device: Device) -> Verdict:
+            subject = what.load(device)
+            _report_launches(subject, device, progress)
+            return _on_seeds(subject, what.claimed, tensor, device, shape, seed, thorough_s)
+
     begun(known)
     device = device_of(live)
-    verdict = run(device, progress)
-    found: dict[tuple[str, int, int | None], Finding] = {}
+    verdict = verdict_on(device)
+    findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
-        found.setdefault((finding.kind, finding.line, finding.other_line), finding)
+        findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
     label = device.label if isinstance(device, EmulatedDevice) else known.label
     printed: tuple[str, ...] = getattr(device, "printed", ())
-    return replace(known, label=label, verdict=verdict, findings=tuple(found.values()), printed=printed)
+    return replace(known, label=label, verdict=verdict, findings=tuple(findings.values()), printed=printed)
 
 
-Checking = tuple[Checked, Callable[[Device, Progress], Verdict]]  # what is known before a launch, and what launches
+def _until(limit_s: float, progress: Progress) -> Progress:
+    """Progress that raises BadSetting before a case that begins after the limit."""
+    started = time.monotonic()
+
+    def step(done: int, total: int, doing: str) -> None:
+        progress(done, total, doing)
+        if done and time.monotonic() - started > limit_s:
+            raise BadSetting(f"{done} of {total} cases took more than {limit_s:g} s: allow more with --limit")
+
+    return step
 
 
-def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float, limit_s: float) -> Checking:
-    """Raises CompileFailed, BadSetting, and WorklogError where the machine code cannot be read."""
-    shape: Shape = at or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(kernel.domain)[-1])
+def _compiled(kernel: Kernel, shape: Shape, live: bool) -> Checked:
+    """What is known of a kernel before it is launched. Raises CompileFailed, BadSetting, and WorklogError where the
+    machine code cannot be read.
+    """
     kernel.check(shape)
-    known = Checked(kernel, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if kernel.host else "")
-    if kernel.host is None:
-        compiled, label = compile_for(kernel.at(shape, _arch(live)), live)
-        mix = instruction_mix(compiled)
-        notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
-        known = replace(known, label=label, compiled=replace(compiled, cubin=b""), notes=notes, warnings=warnings)
-    tensor = uses_tensor_cores(kernel, shape, live)
-    if not live:
-        require_matrices(shape, EMULATED_COPIES)
-        require_time(kernel, shape, limit_s)
-
-    def run(device: Device, progress: Progress) -> Verdict:
-        """The verdict on the first seed, or on the first of the further ones that fails."""
-        subject = kernel.load(device)
-        _report_launches(subject, device, progress)
-        started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed, tensor)
-        found, further = first, 0
-        while found.accepted and time.monotonic() - started < thorough_s:
-            further += 1
-            found = Checker(device, shape, seed + further).check(subject, kernel.claimed, tensor)
-        if not found.accepted or not further:
-            return found
-        return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
-
-    return known, run
+    if kernel.host is not None:
+        return Checked(kernel, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}")
+    compiled, label = compile_for(kernel.at(shape, gpu().arch if live else ARCH), live)
+    mix = instruction_mix(compiled)
+    notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
+    small = replace(compiled, cubin=b"")
+    return Checked(kernel, Verdict((), None), shape, label, small, notes=notes, warnings=warnings)
 
 
-def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int, limit_s: float) -> Checking:
-    """Raises BadProblem."""
-    from worklog.gate.cases import check_cases  # here: to check a kernel needs neither
-    from worklog.runner.problems import find_problem, small_cases
-
-    posed = find_problem(problem, dtype)
-    cases, left = ([one for part in posed.tests for one in part], []) if live else small_cases(posed)
-    notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(left)}",) if left else ()
-    label = f"live · {gpu().name}" if live else "emulated"
-
-    def run(device: Device, progress: Progress) -> Verdict:
-        started = time.monotonic()
-
-        def within(done: int, total: int, doing: str) -> None:
-            progress(done, total, doing)
-            if not live and done and time.monotonic() - started > limit_s:
-                raise BadSetting(f"{done} of {total} cases took more than {limit_s:g} s: allow more with --limit")
-
-        return check_cases(solution.ready(device, posed), posed, cases, device, seed=seed, progress=within)
-
-    return Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes), run
+def _on_seeds(
+    subject: Subject, claimed: str, tensor: bool | None, device: Device, shape: Shape, seed: int, thorough_s: float
+) -> Verdict:
+    """The verdict on the first seed, or on the first of the further ones that fails."""
+    started, further = time.monotonic(), 0
+    first = latest = SgemmChecker(device, shape, seed).check(subject, claimed, tensor)
+    while latest.accepted and time.monotonic() - started < thorough_s:
+        further += 1
+        latest = SgemmChecker(device, shape, seed + further).check(subject, claimed, tensor)
+    if not latest.accepted or not further:
+        return latest
+    return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
 
 
 def drawn(seed: int | None) -> int:
@@ -236,11 +242,12 @@ def drawn(seed: int | None) -> int:
 
 def _report_launches(subject: Subject, device: Device, progress: Progress) -> None:
     """Call progress before each launch of the subject, and again and again during one on the emulator."""
-    enqueue, numbers = subject.enqueue, count()
+    enqueue, launches = subject.enqueue, 0
 
     def report(shape: Shape, *arguments: Any) -> None:
-        number = next(numbers)
-        doing = f"launch {number + 1} at {shape}"
+        nonlocal launches
+        number, launches = launches, launches + 1
+        doing = f"launch {launches} at {shape}"
         progress(number, 0, doing)
         if isinstance(device, EmulatedDevice):
             device.progress = lambda steps, budget: progress(
@@ -303,28 +310,25 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
     CompileFailed, and BadSetting for parameters that don't take its arguments.
     """
-    found = _built(kernel, live)
-    for one, (compiled, _) in zip(kernel.passes, found, strict=True):
-        _require_signature(one, compiled)
-    return found[len(kernel.before)]
-
-
-def _arch(live: bool) -> str:
-    return gpu().arch if live else ARCH
+    built = _built(kernel, live)
+    for part, (compiled, _) in zip(kernel.passes, built, strict=True):
+        _require_signature(part, compiled)
+    return built[len(kernel.before)]
 
 
 def _built(kernel: Kernel, live: bool) -> list[tuple[Compiled, str]]:
     """Each pass, compiled for the GPU or the emulator, and the label of that machine."""
     if live:
-        return [(compile_cuda(one.program, gpu().arch), f"live · {gpu().name}") for one in kernel.passes]
-    return [build(one.program) for one in kernel.passes]
+        return [(compile_cuda(part.program, gpu().arch), f"live · {gpu().name}") for part in kernel.passes]
+    return [build(part.program) for part in kernel.passes]
 
 
 def uses_tensor_cores(kernel: Kernel, shape: Shape, live: bool) -> bool | None:
     """Whether the code of its launches at a shape has tensor-core instructions; None for a host function."""
     if kernel.host is not None:
         return None
-    return bool(tensor_operands(compiled for compiled, _ in _built(kernel.at(shape, _arch(live)), live)))
+    built = _built(kernel.at(shape, gpu().arch if live else ARCH), live)
+    return bool(tensor_operands(compiled for compiled, _ in built))
 
 
 def device_of(live: bool) -> Device:
@@ -340,23 +344,19 @@ def _require_signature(kernel: Kernel, compiled: Compiled) -> None:
     """Raise BadSetting for a kernel that takes other parameters than the gate passes, or dynamic shared memory, since
     the gate passes none.
     """
-    program = compiled.program
-    entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", compiled.ptx, re.DOTALL)
+    program, ptx = compiled.program, compiled.ptx
+    entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
     declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
-    found = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
-    dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", compiled.ptx)
-    if (
-        dynamic is not None
-        and not program.shared
-        and re.search(rf"{re.escape(dynamic[1])}\b", compiled.ptx[entry.end() if entry else 0 :])
-    ):
+    bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
+    dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
+    if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", ptx[entry.end() if entry else 0 :]):
         raise BadSetting(
             f"{program.name}: {program.entry} takes dynamic shared memory (extern __shared__): give its bytes per "
             "block with --shared BYTES"
         )
-    if found != tuple(BITS.get(name, "64") for name in kernel.arguments):
+    if bits != tuple(BITS.get(name, "64") for name in kernel.arguments):
         raise BadSetting(
-            f"{program.name}: {program.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits, which "
+            f"{program.name}: {program.entry} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which "
             f"don't take ({', '.join(kernel.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
             "integers, alpha, beta and the matrices' elements are float"
         )

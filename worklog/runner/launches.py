@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Checker, Guarded, LaunchProbe, failed
+from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker, failed
 from worklog.harness import Launch, Timed
 from worklog.kernel import Buffer, HostSubject, NeedsWorkspace, Subject
 from worklog.kernel.loaded import Loaded
@@ -140,7 +140,7 @@ class Loop:
 
     def __init__(
         self,
-        checker: Checker,
+        checker: SgemmChecker,
         subjects: Sequence[Subject],
         *,
         names: Sequence[str],
@@ -239,7 +239,7 @@ class _Placed:
     launches that don't get new ones. outside: where a launch wrote outside in an earlier placement.
     """
 
-    checker: Checker
+    checker: SgemmChecker
     pool: Pool
     owners: Sequence[NeedsWorkspace]
     sets: int
@@ -278,7 +278,7 @@ class _Placed:
         return self.outside
 
 
-def _of_checker(checker: Checker, sets: int, outputs: int) -> Sets:
+def _of_checker(checker: SgemmChecker, sets: int, outputs: int) -> Sets:
     """The checker's buffers, a C for each further output, and copies of them all."""
     device, buffers = checker.device, checker.buffers
 

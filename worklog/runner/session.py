@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import SEED_BITS, Checker, after_timing
+from worklog.gate import SEED_BITS, SgemmChecker, after_timing
 from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
 from worklog.harness import Harness, Launch, Reading, Timed, off_the_lock, time_in_turn
 from worklog.harness.launch import blocked, nothing
@@ -135,7 +135,7 @@ class Session:
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
-        self._checkers: dict[Shape, Checker] = {}
+        self._checkers: dict[Shape, SgemmChecker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def kernel(self, name: str) -> Kernel:
@@ -168,14 +168,14 @@ class Session:
             self._pool = Pool.to_hold(self.device, elements)
         return self._pool
 
-    def checker(self, shape: Shape) -> Checker:
+    def checker(self, shape: Shape) -> SgemmChecker:
         """The checker of a shape; the last shape's is dropped, since its matrices fill memory. Raises OutOfMemory."""
         if shape not in self._checkers:
             self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory,
             self.device.empty_cache()  # and CuPy can't give back a block after it has given a part of it away
             try:
-                self._checkers[shape] = Checker(self.device, shape, secrets.randbits(SEED_BITS))
+                self._checkers[shape] = SgemmChecker(self.device, shape, secrets.randbits(SEED_BITS))
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._checkers[shape]

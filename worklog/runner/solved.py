@@ -13,8 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, meant
-from worklog.gate import Memory, timed
-from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
+from worklog.gate import SEED_BITS, Checker, timed
 from worklog.harness import Reading
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution
@@ -25,12 +24,11 @@ from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
 from worklog.runner.session import Prepared, Session, idle_after
-from worklog.runs import Measurement, Run, Stage, Verdict
+from worklog.runs import Measurement, Run, Stage
 from worklog.settings import Harness
 
 CASE = "case"  # the axis of a problem
 LAST = "gate: of the timed launches, the last one's output was checked"
-TIMED = "timed output"
 
 
 def measure(
@@ -78,22 +76,16 @@ def prepare(session: Session, job: Job, used: Harness) -> Prepared | Measurement
     posed, name = _posed(solution.problem, solution.dtype), dict(job.axes)[CASE]
     session.device.empty_cache()
     case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
-    require_sound(posed, case)
-    buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
-    loaded, stages = solution.ready(session.device, posed), list[Stage]()
-    for stage in (check_case, check_repeated) if used.gate else ():
-        stages.append(timed(partial(stage, loaded, posed, buffers)))
-        if not stages[-1].passed:
-            return job.failed(Verdict(tuple(stages), None))
-    baseline, why = _baseline(session, posed, buffers)
-    buffers.poison()
+    checker = Checker(session.device, posed, case, secrets.randbits(SEED_BITS))
+    loaded = solution.ready(session.device, posed)
+    verdict = checker.check(loaded) if used.gate else None
+    if verdict is not None and not verdict.accepted:
+        return job.failed(verdict)
+    baseline, why = _baseline(session, checker)
+    checker.buffers.poison()
 
     def launch() -> None:
-        loaded.enqueue(buffers.arguments, case.written)
-
-    def last() -> Stage:
-        loaded.collect(buffers.arguments, case.written)
-        return judged(TIMED, posed, buffers, buffers.outputs())
+        loaded.enqueue(checker.arguments, case.written)
 
     work = posed.work(case)
     amounts = {"flops": work["flops"], "elements": work["elements"]}
@@ -102,28 +94,28 @@ def prepare(session: Session, job: Job, used: Harness) -> Prepared | Measurement
     names = [job.kernel, *(() if baseline is None else job.against)]
     prepared = timing.prepare_call(session, call, used, names, LAST if used.gate else timing.UNCHECKED)
     prepared.stated[:0] = why
-    if not used.gate:
+    if verdict is None:
         return prepared
     after_call = prepared.after
 
     def after(reading: Reading, us: float) -> list[Stage]:
         after_call(reading, us)
-        on_time = [timed(last)]
-        if on_time[0].passed:  # it may launch on streams of its own
-            on_time.append(timed(lambda: idle_after(session, launch, used.queues and not loaded.waits, us)))
-        return on_time
+        stages = [timed(partial(checker.check_timed_output, loaded))]
+        if stages[0].passed:  # it may launch on streams of its own
+            stages.append(timed(lambda: idle_after(session, launch, used.queues and not loaded.waits, us)))
+        return stages
 
-    prepared.after, prepared.verdict = after, Verdict(tuple(stages), posed.dtype)
+    prepared.after, prepared.verdict = after, verdict
     return prepared
 
 
-def _baseline(session: Session, posed: Problem, buffers: CaseBuffers) -> tuple[Callable[[], Any] | None, list[str]]:
+def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:
     """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run on the
     GPU.
     """
-    case, loan = buffers.case, cast(Any, session.device.loan("cupy"))
+    posed, case, loan = checker.problem, checker.case, cast(Any, session.device.loan("cupy"))
     inputs = []
-    for passed, value in zip(buffers.arguments, case.inputs, strict=False):
+    for passed, value in zip(checker.arguments, case.inputs, strict=False):
         of_numpy = passed.buffer is not None and isinstance(value, np.ndarray)
         inputs.append(loan.array(passed.buffer, *passed.form) if of_numpy else value)
 

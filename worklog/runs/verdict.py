@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from worklog.runs.table import Bar, Table
 
@@ -91,6 +92,11 @@ class Verdict:
     def where(self) -> ErrorMap | None:
         """For a failure, which elements are wrong, if the stage knows."""
         return next((stage.where for stage in self.stages if not stage.passed), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a command's JSON."""
+        words = {"accepted": self.accepted, "precision": self.precision, "reason": self.reason, "seed": self.seed}
+        return {**words, "stages": [asdict(stage) for stage in self.stages]}
 
     def table(self) -> Table:
         """Every stage, with how much of its limit was used."""

@@ -1,0 +1,338 @@
+"""Right and wrong kernels in NumPy, at every shape of the gate: more are in tests/exploits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.gate.numpy_device import Function, Problem
+from worklog.errors import LaunchFailed
+from worklog.problem.gemm import Domain, Float32
+
+F32 = np.float32
+EDGE, SCALARS, BENCHMARK, REPEAT, PRODUCTS, PRECISION, HARD, RAGGED, LAUNCH = (
+    "exact on edge shapes",
+    "alpha, beta and C of 24 bits",
+    "exact at the benchmark shape",
+    "bit-equal when repeated",
+    "products",
+    "precision",
+    "hard data",
+    "just below the benchmark shape",
+    "launch",
+)
+Where = Callable[[Problem], bool]
+
+
+def epilogue(p: Problem, product: Float32) -> None:
+    """C = alpha * product + beta * C, and with beta = 0 C is not read."""
+    p.c[:] = p.alpha * product if p.beta == 0 else p.alpha * product + p.beta * p.c
+
+
+def summed(a: Float32, b: Float32) -> Float32:
+    """A B, one k after the other, rounded to float32 after each product and each sum."""
+    total = np.zeros((a.shape[0], b.shape[1]), F32)
+    term = np.empty_like(total)
+    for k in range(a.shape[1]):
+        np.multiply(a[:, k : k + 1], b[k : k + 1], out=term)
+        total += term
+    return total
+
+
+# --------------------------------------------------------------------------------------------------------------- right
+
+
+def sequential(p: Problem) -> None:
+    epilogue(p, summed(p.a, p.b))
+
+
+def split_k(p: Problem) -> None:
+    """Four partial sums, added at the end in any order, as with atomics."""
+    parts = [summed(p.a[:, part::4], p.b[part::4]) for part in (2, 0, 3, 1)]
+    epilogue(p, ((parts[0] + parts[1]) + parts[2]) + parts[3])
+
+
+def in_double(p: Problem) -> None:
+    epilogue(p, (p.a.astype(np.float64) @ p.b.astype(np.float64)).astype(F32))
+
+
+def reads_c_at_beta_0(p: Problem) -> None:
+    """alpha * acc + beta * C in every case: BLAS forbids the read, but with a finite C the result is right."""
+    p.c[:] = p.alpha * summed(p.a, p.b) + p.beta * p.c
+
+
+def strassens(a: Float32, b: Float32) -> Float32:
+    """One level of Strassen's seven products, padded to even sizes."""
+    rows, columns = a.shape[0], b.shape[1]
+    a, b = (np.pad(x, ((0, x.shape[0] % 2), (0, x.shape[1] % 2))) for x in (a, b))
+    (m, k), n = (size // 2 for size in a.shape), b.shape[1] // 2
+    a11, a12, a21, a22 = a[:m, :k], a[:m, k:], a[m:, :k], a[m:, k:]
+    b11, b12, b21, b22 = b[:k, :n], b[:k, n:], b[k:, :n], b[k:, n:]
+    m1 = summed(a11 + a22, b11 + b22)
+    m2, m3 = summed(a21 + a22, b11), summed(a11, b12 - b22)
+    m4, m5 = summed(a22, b21 - b11), summed(a11 + a12, b22)
+    m6, m7 = summed(a21 - a11, b11 + b12), summed(a12 - a22, b21 + b22)
+    c = np.block([[m1 + m4 - m5 + m7, m3 + m5], [m2 + m4, m1 - m2 + m3 + m6]])
+    return c[:rows, :columns].astype(F32)
+
+
+def strassen(p: Problem) -> None:
+    epilogue(p, strassens(p.a, p.b))
+
+
+RIGHT: tuple[tuple[Function, Domain], ...] = (
+    *((function, Domain()) for function in (sequential, split_k, in_double, reads_c_at_beta_0, strassen)),
+    (sequential, Domain(32, 32, 16)),
+    (split_k, Domain(32, 20, 24)),
+)
+
+
+# ------------------------------------------------------------------------------------------------------------- formats
+
+
+def cut(values: Float32, bits: int, half: bool = False) -> Float32:
+    """Without the last `bits` bits, rounded (half up) or truncated."""
+    whole = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) + (1 << (bits - 1) if half else 0)
+    return (whole & ~np.uint64((1 << bits) - 1)).astype(np.uint32).view(F32)
+
+
+def tf32(values: Float32) -> Float32:
+    return cut(values, 13, half=True)
+
+
+def bf16(values: Float32) -> Float32:
+    return cut(values, 16, half=True)
+
+
+def fp16(values: Float32) -> Float32:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return values.astype(np.float16).astype(F32)
+
+
+def in_127_steps(values: Float32) -> Float32:
+    """Integers of one scale for a whole matrix: as large an error as truncated BF16, without a factor in it."""
+    scale = F32(127 / np.abs(values).max())
+    return (np.rint(values * scale) / scale).astype(F32)
+
+
+def two_halves(p: Problem) -> Float32:
+    """Two parts of each operand in FP16, which ends at 65504."""
+    high = [fp16(x) for x in (p.a, p.b)]
+    low = [fp16((x - y) * 2048) / 2048 for x, y in zip((p.a, p.b), high, strict=True)]
+    return summed(high[0] + low[0], high[1] + low[1])
+
+
+def truncating_sum(p: Problem) -> Float32:
+    """A tensor core's accumulator: each sum is rounded towards zero. Exact on integers, and less precise than FP32."""
+    total = np.zeros((p.m, p.n), F32)
+    for k in range(p.k):
+        new = p.a[:, k : k + 1].astype(np.float64) * p.b[k : k + 1] + total
+        rounded = new.astype(F32)
+        total = np.where(np.abs(rounded) > np.abs(new), np.nextafter(rounded, F32(0)), rounded)
+    return total
+
+
+# --------------------------------------------------------------------------------------------------------------- wrong
+
+
+def always(p: Problem) -> bool:
+    return True
+
+
+def is_big(p: Problem) -> bool:
+    """No edge shape has all of M, N and K this large."""
+    return min(p.m, p.n, p.k) >= 90
+
+
+def on_integers(p: Problem) -> bool:
+    """Of 12 bits, times a power of two."""
+    return not (p.a.view(np.uint32) & 0xFFF).any()
+
+
+def on_real_data(p: Problem) -> bool:
+    return not on_integers(p)
+
+
+def product(of: Callable[[Problem], Float32], where: Where = always) -> Function:
+    """A kernel that takes `of` for A B on some problems, and a right product on the others."""
+
+    def kernel(p: Problem) -> None:
+        with np.errstate(all="ignore"):
+            epilogue(p, of(p) if where(p) else summed(p.a, p.b))
+
+    return kernel
+
+
+def rounded(to: Callable[[Float32], Float32], where: Where = always) -> Function:
+    """A kernel whose operands are rounded."""
+    return product(lambda p: summed(to(p.a), to(p.b)), where)
+
+
+def without_a_term(rows: slice, columns: slice, k: int) -> Callable[[Problem], Float32]:
+    """A B, but one term is missing in these rows and columns."""
+
+    def of(p: Problem) -> Float32:
+        total = summed(p.a, p.b)
+        total[rows, columns] -= np.outer(p.a[rows, k], p.b[k, columns])
+        return total
+
+    return of
+
+
+def scalars(change: Callable[[Any, Any], tuple[Any, Any]]) -> Function:
+    """A kernel that computes with another alpha and beta."""
+
+    def kernel(p: Problem) -> None:
+        alpha, beta = change(p.alpha, p.beta)
+        p.c[:] = alpha * summed(p.a, p.b) + (beta * p.c if beta else 0)
+
+    return kernel
+
+
+def leaves(region: Callable[[Problem], Any]) -> Function:
+    """A kernel that doesn't write this region of C."""
+
+    def kernel(p: Problem) -> None:
+        old = p.c[region(p)].copy()
+        sequential(p)
+        p.c[region(p)] = old
+
+    return kernel
+
+
+def then(effect: Callable[[Problem], Any], where: Where = always) -> Function:
+    """A right kernel that afterwards does something that it must not do."""
+
+    def kernel(p: Problem) -> None:
+        here = where(p)
+        sequential(p)
+        if here:
+            effect(p)
+
+    return kernel
+
+
+def whole_tiles(p: Problem) -> Float32:
+    """Zeros where a tile of 16 is not whole."""
+    total = summed(p.a, p.b)
+    total[p.m // 16 * 16 :], total[:, p.n // 16 * 16 :] = 0, 0
+    return total
+
+
+def past_a(p: Problem) -> Float32:
+    """K rounded up to a multiple of 8, B's tail zero: what follows A has no effect unless it is NaN."""
+    padded = -(-p.k // 8) * 8
+    around = p.a_buffer.beyond(0, padded)
+    a = np.take(around, np.arange(p.m)[:, None] * p.k + np.arange(padded), mode="clip")
+    return summed(a, np.pad(p.b, ((0, padded - p.k), (0, 0))))
+
+
+def transposed_c(p: Problem) -> None:
+    """C[col * M + row]."""
+    new, old = p.alpha * summed(p.a, p.b).T, p.c_buffer.data[: p.c.size].reshape(p.n, p.m)
+    p.c[:] = (new if p.beta == 0 else new + p.beta * old).reshape(p.m, p.n)
+
+
+def in_the_sixth_big_launch(other: Function) -> Function:
+    """At the benchmark's size three exact problems are launched once each, and the repeated one begins with two right
+    launches.
+    """
+    calls = 0
+
+    def kernel(p: Problem) -> None:
+        nonlocal calls
+        calls = calls + 1 if is_big(p) else 0
+        (other if calls == 6 else sequential)(p)
+
+    return kernel
+
+
+def faults(p: Problem) -> None:
+    """An illegal address, noticed when the host waits."""
+    raise LaunchFailed("running a kernel: an illegal memory access was encountered")
+
+
+def spills(elements: int, where: Where = always) -> Function:
+    return then(lambda p: p.c_buffer.beyond(0, elements).put(-1, 0), where)
+
+
+# Each with the stage that must fail it, and what the reason says, apart at "|".
+WRONG: dict[str, tuple[str, Function, str]] = {
+    # formats
+    "tf32_rounded": (EDGE, rounded(tf32), ""),
+    "fp16_inputs": (EDGE, rounded(fp16), ""),
+    "bf16_inputs": (EDGE, rounded(bf16), ""),
+    "two_halves": (EDGE, product(two_halves), "Right for numbers around 1, wrong for large or small ones"),
+    "tf32_on_real_data": (PRECISION, rounded(tf32, on_real_data), "class tf32"),
+    "truncates": (PRECISION, product(truncating_sum), "class fp32-emulated"),
+    "tf32_in_a_range": (
+        EDGE,
+        product(lambda p: summed(np.where(np.abs(np.log2(np.abs(p.a)) - 19) < 5, tf32(p.a), p.a), p.b)),
+        "",
+    ),
+    # terms
+    "k_tail_dropped": (EDGE, product(lambda p: summed(p.a[:, : p.k // 16 * 16], p.b[: p.k // 16 * 16])), ""),
+    "row_100_misses_a_k_on_real_data": (
+        PRECISION,
+        product(without_a_term(np.s_[100:101], np.s_[:], 0), on_real_data),
+        "row 100 off by more than rounding",
+    ),
+    # values
+    "adds_to_c": (EDGE, scalars(lambda alpha, beta: (alpha, beta or 1)), "The old C is added although beta is 0"),
+    "alpha_ignored": (
+        EDGE,
+        scalars(lambda alpha, beta: (1, beta)),
+        "(and at 1x7x2): |alpha is ignored.",
+    ),
+    "sign_of_alpha_ignored": (EDGE, scalars(lambda alpha, beta: (abs(alpha), beta)), "the sign of alpha is ignored"),
+    "alpha_in_11_bits": (SCALARS, scalars(lambda alpha, beta: (tf32(np.full(1, alpha, F32))[0], beta)), ""),
+    "not_a_number": (EDGE, lambda p: p.c.fill(np.nan), "NaN or infinity"),
+    "zeros": (EDGE, lambda p: p.c.fill(0), ""),
+    "does_nothing": (EDGE, lambda p: None, "C was never written"),
+    "scaled_by_1_001": (EDGE, product(lambda p: summed(p.a, p.b) * F32(1.001)), "1.001 times the right one"),
+    "scaled_on_real_data": (PRECISION, product(lambda p: summed(p.a, p.b) * F32(1.001), on_real_data), "times 1.001"),
+    "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b)), ""),
+    "a_stops_at_its_first_zero": (
+        EDGE,
+        product(lambda p: summed(p.a * np.cumprod(p.a != 0, axis=1, dtype=F32), p.b)),
+        "E1 with A ",
+    ),
+    # places
+    "transposed_c": (EDGE, transposed_c, "C is written transposed"),
+    "reads_past_a": (EDGE, product(past_a), "NaN or infinity"),
+    "edges_dropped_when_big": (RAGGED, product(whole_tiles, is_big), ""),
+    "last_row_unwritten": (EDGE, leaves(lambda p: np.s_[-1:]), "These elements were never written|Only the last row"),
+    "grid_rounded_down": (
+        EDGE,
+        leaves(lambda p: np.s_[p.m // 16 * 16 :]),
+        "380 of 24700 elements are wrong: rows 128 to 129; all 190 columns. These",
+    ),
+    # memory
+    "writes_past_c": (EDGE, spills(1), "it wrote outside C"),
+    "writes_past_a": (EDGE, then(lambda p: p.a_buffer.beyond(0, 1).put(-1, 0)), "it wrote outside A"),
+    "writes_before_c": (EDGE, then(lambda p: p.c_buffer.beyond(1, 0).put(0, 0)), "it wrote outside C"),
+    "writes_past_c_when_big": (BENCHMARK, spills(3, is_big), "it wrote outside C"),
+    "writes_past_c_below_the_benchmark": (RAGGED, spills(3, lambda p: is_big(p) and p.n % 2 == 1), "it wrote outside"),
+    "writes_past_c_on_real_data": (PRECISION, spills(3, on_real_data), "it wrote outside C"),
+    "writes_past_c_in_family_e4": (
+        PRODUCTS,
+        spills(2, lambda p: is_big(p) and on_integers(p) and np.count_nonzero(p.b) == p.n),
+        "it wrote outside C",
+    ),
+    "clobbers_a": (EDGE, then(lambda p: p.a.fill(0)), "it changed its input A"),
+    "clobbers_a_on_real_data": (PRECISION, then(lambda p: p.a.put(0, 0), on_real_data), "it changed its input A"),
+    # launches
+    "races": (
+        REPEAT,
+        in_the_sixth_big_launch(product(without_a_term(np.s_[:32], np.s_[:32], 1))),
+        "number 3 differs from the first",
+    ),
+    "faults": (LAUNCH, faults, "an illegal memory access"),
+}
+
+
+def wrong(name: str) -> Function:
+    """A wrong kernel by its name."""
+    return WRONG[name][1]
