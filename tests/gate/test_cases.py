@@ -10,13 +10,13 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice
 from worklog.errors import BadProblem
-from worklog.gate import Checker, Verdict, check_cases
+from worklog.gate import Checker, check_cases
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
+from worklog.runs.verdict import Verdict
 
-Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start
-    [Any, Any, int], None
-]  # gets the buffers of x and y, whose memory goes on behind them, and their start
+# Gets the buffers of x and y, whose memory goes on behind them, and their start.
+Write = Callable[[Any, Any, int], None]
 
 
 class Doubled(Problem):

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worklog.gate import ErrorMap
 from worklog.gate.error_map import MOST_TILES, error_map
 from worklog.gate.exact import family
 from worklog.problem.gemm import Float32, Shape
+from worklog.runs.verdict import ErrorMap
 
 SENTINEL = np.float32(-4e30)
 RNG = np.random.default_rng(0)

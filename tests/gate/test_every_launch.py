@@ -11,13 +11,14 @@ import pytest
 from tests.gate.kernels import cut, epilogue, in_127_steps, product, without_a_term
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
-from worklog.gate import SgemmChecker, Stage
+from worklog.gate import SgemmChecker
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe
 from worklog.gate.after_timing import judge as plausible
 from worklog.gate.shapes import BLOCK, DIFFER
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Float32, Shape
+from worklog.runs.verdict import Stage
 
 SHAPE = Shape(33, 40, 17)
 

@@ -6,16 +6,18 @@ import json
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.gate.kernels import RIGHT, WRONG, in_double, product, sequential, split_k, strassen, summed, tf32, wrong
 from tests.gate.numpy_device import Function, NumpyBuffer, NumpyDevice, NumpySubject, Problem
-from worklog.gate import SgemmChecker, Verdict
+from worklog.gate import SgemmChecker
 from worklog.gate.hard_data import NORMS
 from worklog.gate.precision import NAME, SHORT
 from worklog.kernel.device import Buffer
 from worklog.problem.gemm import CLASSES, Domain, Float32, Shape
+from worklog.runs.verdict import Verdict
 
 SHAPE = Shape(192, 160, 144)
 DEVICE = NumpyDevice()
@@ -61,7 +63,7 @@ def test_a_verdict_comes_back_from_a_run_file_as_it_was(function: Function) -> N
     for verdict in (verdict_on(function), checker().check_by_article(NumpySubject(DEVICE, function))):
         document = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
         assert document["accepted"] == verdict.accepted and document["reason"] == verdict.reason
-        assert Verdict.from_dict(document) == verdict
+        assert msgspec.convert(document, Verdict) == verdict
 
 
 @pytest.mark.parametrize(

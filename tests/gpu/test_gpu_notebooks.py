@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests.notebooks.cells import run_cells
-from worklog.gate import Verdict
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -26,6 +25,7 @@ from worklog.runner.session import Session
 from worklog.runner.worker import attempt
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, new_path
+from worklog.runs.verdict import Verdict
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # A long one and a short one in turn: at first each of six workers gets two in a row.

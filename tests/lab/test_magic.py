@@ -22,7 +22,6 @@ from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import try_kernel
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw
-from worklog.gate import Stage, Verdict
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
@@ -34,6 +33,7 @@ from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, recorded_run
+from worklog.runs.verdict import Stage, Verdict
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
 CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")

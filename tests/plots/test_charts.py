@@ -24,7 +24,6 @@ from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import BadSetting, BadShape, NothingToDraw
-from worklog.gate.verdict import ErrorMap
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
 from worklog.plots.figure import DARK, LIGHT, PAPER, in_the_dark
@@ -34,6 +33,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, recordings
+from worklog.runs.verdict import ErrorMap
 
 H200, EMULATED = full_run().label, "emulated · sm_90 PTX"
 COUNTED = LadderCounts(

@@ -295,7 +295,8 @@ def exact_problems(
         odd = float(2 * rng.integers(512, 1024) + 1)
         if with_beta:
             before = odd * abs(scalars[0]) * of_a * of_b
-        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), *scalars, before), rng))
+        alpha_of, beta_of = scalars
+        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), alpha_of, beta_of, before), rng))
     return projections
 
 
