@@ -11,6 +11,7 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice
 from worklog.gate import Verdict
 from worklog.gate.cases import check_cases
+from worklog.kernel.device import Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 
@@ -40,9 +41,7 @@ class Lax(Doubled):
         return bool(expected_output[0] == actual_output[0]), {}
 
 
-class Subject:
-    waits = False
-
+class Subject(Runnable):
     def __init__(self, device: NumpyDevice, dtype: str, write: Write) -> None:
         self.device, self.dtype, self.write = device, dtype, write
 
@@ -52,9 +51,6 @@ class Subject:
         words = [one.buffer.memory[one.buffer.start - 1 :].view(self.dtype) for one in (x, y)]  # type: ignore[union-attr]
         self.write(*words, 4 // np.dtype(self.dtype).itemsize)
         assert n.value == 5
-
-    def collect(self, arguments: Sequence[Passed], written: range) -> None:
-        pass
 
 
 def right(x: Any, y: Any, at: int) -> None:

@@ -50,7 +50,7 @@ def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
     assert [int(n) for n in numbers] == [
         *(record.template.get(axis, 1) for axis in ("BM", "BN", "BK")),
         record.threads,
-        record.shared,
+        record.program.shared,
     ]
 
 

@@ -120,5 +120,5 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
         out = compile_cuda(one.program)
         assert not re.search("warning|serialized", out.log.lower()), out.log
         assert (out.spill_store_bytes, out.spill_load_bytes, out.stack_bytes) == (0, 0, 0)
-        fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.shared).blocks
+        fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.program.shared).blocks
         assert fitting >= one.template.get("MIN_BLOCKS", 1)

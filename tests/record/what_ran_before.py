@@ -43,7 +43,7 @@ STATES = {"as found": "flush", "warm L2": "warm", "overwritten": "flush", "broug
 
 def copies_of(name: str) -> dict[str, Any]:
     record = rung(name)
-    return {copy: replace(record, name=copy, text=f"{record.source}\n// {copy}\n") for copy in COPIES}
+    return {copy: replace(record.with_text(f"{record.source}\n// {copy}\n"), name=copy) for copy in COPIES}
 
 
 def roles(session: Session, name: str, size: int, placement: str) -> Iterator[dict[str, Any]]:

@@ -131,7 +131,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     found = Inspection(compiled, main, threads, label, sass, note, conflicts)
     if not kernel.grid:
         return found
-    own = kernel.text is not None
+    own = kernel.number is None
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     found = replace(found, shape=shape)
     try:

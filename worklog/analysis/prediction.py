@@ -127,7 +127,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
 
 def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:
     """The passes of a launch, which run one after another; A and B come from DRAM once."""
-    main, names = passes[len(kernel.before)], set.intersection(*(set(one.limits) for one in passes))
+    main, names = passes[kernel.main], set.intersection(*(set(one.limits) for one in passes))
     limits = {
         name: each if name == DRAM else sum(one.limits[name] for one in passes)
         for name, each in main.limits.items()

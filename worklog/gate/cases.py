@@ -19,8 +19,8 @@ import numpy as np
 from worklog.errors import BadProblem
 from worklog.gate.guarded_buffer import GUARD, Guarded, Memory
 from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed, until_failure
-from worklog.kernel import Device
-from worklog.kernel.solution import Passed, Ready
+from worklog.kernel import Device, Runnable
+from worklog.kernel.solution import Passed
 from worklog.problem import Case, Problem, Words, dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
 
 REPEATED = "bit-equal when repeated"
@@ -58,7 +58,7 @@ class CaseBuffers:
         for number in self.case.written:
             self.guarded[number].fill(self.sentinel.view(np.float32))
 
-    def run(self, subject: Ready) -> tuple[bytes, ...]:
+    def run(self, subject: Runnable) -> tuple[bytes, ...]:
         """Poison, launch once, and read the outputs. Raises LaunchFailed."""
         self.poison()
         self.memory.foul()
@@ -88,7 +88,7 @@ class CaseBuffers:
 
 
 def check_cases(
-    subject: Ready,
+    subject: Runnable,
     problem: Problem,
     cases: Sequence[Words],
     device: Device,
@@ -139,7 +139,7 @@ def require_sound(problem: Problem, case: Case) -> None:
         )
 
 
-def check_case(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
+def check_case(subject: Runnable, problem: Problem, buffers: CaseBuffers) -> Stage:
     """One launch on a case's inputs. Raises LaunchFailed and BadProblem."""
     return judged(f"case {buffers.case.name}", problem, buffers, buffers.run(subject))
 
@@ -199,7 +199,7 @@ def _map(problem: Problem, case: Case, actual: tuple[Any, ...], sentinel: np.uin
     return None
 
 
-def check_repeated(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
+def check_repeated(subject: Runnable, problem: Problem, buffers: CaseBuffers) -> Stage:
     """Repeat a launch and compare the results bit by bit. Different bits fail an exact problem, and are stated for
     others: sums by atomics differ in the last bits. Raises LaunchFailed and BadProblem.
     """

@@ -1,5 +1,5 @@
-"""The launches of a host function, read from its source where they can be: so that CUDA source with an extern "C"
-function that launches several kernels runs without nvcc, and on the emulator.
+"""The launches of a host function, read from its source: so that CUDA source with an extern "C" function that launches
+several kernels runs without nvcc, and on the emulator.
 
 What is read: declarations of integers and dim3, launches `kernel<<<grid, block, shared>>>(arguments);`, and calls that
 only wait. Expressions are evaluated, never executed; every other statement is an error that names its line.
@@ -17,7 +17,7 @@ from worklog.kernel.source import DECLARED, Call, Definition, calls, constants, 
 
 _WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|")
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
-ADVICE = "without nvcc, declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
+ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
-from worklog.kernel.device import UNKNOWN_KERNELS, Buffer, Device, Subject
-from worklog.problem import SGEMM, Shape, ctype_of
+from worklog.kernel.device import Buffer, Device, Runnable, require_shape
+from worklog.problem import SGEMM, Domain, Shape, ctype_of
 from worklog.runs import require_file
-
-if TYPE_CHECKING:
-    from worklog.kernel.kernel import Kernel
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 LABEL = "host function"
@@ -109,13 +106,13 @@ class HostFunction:
         """The name of its file, or its module."""
         return Path(self.where).name if self.sha256 else self.where
 
-    def load(self, kernel: Kernel, device: Device, *, fresh: bool = False) -> Subject:
+    def load(self, name: str, domain: Domain, device: Device, *, fresh: bool = False) -> Runnable:
         """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
-        loan = loan_of(device, f"{kernel.name} is a host function")
+        loan = loan_of(device, f"{name} is a host function")
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
-        return HostSubject(kernel, loan(arrays), call, arrays)
+        return HostSubject(name, domain, loan(arrays), call, arrays)
 
-    def describe(self, subject: Subject | None) -> dict[str, Any]:
+    def describe(self, subject: Runnable | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
         found = {"file": self.file, "sha256": self.sha256, "entry": self.function}
         if isinstance(subject, HostSubject):
@@ -204,17 +201,16 @@ class HostFunction:
         return path
 
 
-class HostSubject:
-    """A host function on a device, as worklog.kernel.device.Subject."""
+class HostSubject(Runnable):
+    """A host function on a device. Its kernels aren't counted."""
 
-    def __init__(self, kernel: Kernel, loan: Loan, call: Call, arrays: str) -> None:
-        self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
+    def __init__(self, name: str, domain: Domain, loan: Loan, call: Call, arrays: str) -> None:
+        self.name, self.domain = name, domain
         self.loan, self.call, self.arrays = loan, call, arrays
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises BadShape, and LaunchFailed for its own errors and a broken contract."""
-        if shape not in self.domain:  # the kernel's is read from text each time
-            self.kernel.check(shape)
+        require_shape(shape, self.domain, self.name)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
         with calling(self.name, self.loan):
@@ -224,10 +220,6 @@ class HostSubject:
                 f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
                 "None or C itself"
             )
-
-    def kernels(self, shape: Shape) -> int:
-        """Assumed, since a host function's kernels aren't counted."""
-        return UNKNOWN_KERNELS
 
 
 def loan_of(device: Device, what: str) -> Callable[[str], Loan]:

@@ -61,9 +61,9 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
         _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
         return rung(what)
     kernel = Kernel.from_file(what, **given)
-    found = definition(kernel.source, kernel.function)
-    if found is not None and found.template and not kernel.template:
-        example = f"{kernel.function}<{', '.join(found.template)}>"
+    defined = definition(kernel.source, kernel.function)
+    if defined is not None and defined.template and "<" not in kernel.entry:
+        example = f"{kernel.function}<{', '.join(defined.template)}>"
         raise BadSetting(f"{what}: {kernel.function} is a template: give its arguments, as in --entry '{example}'")
     if launched:
         kernel.require_launch()

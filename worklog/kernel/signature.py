@@ -10,16 +10,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.resources import MAX_THREADS
-from worklog.kernel.source import Definition, calls, code, constants, evaluate, filled, parts, plain, reduced, sizes
+from worklog.kernel.source import (
+    Definition,
+    calls,
+    code,
+    constants,
+    definition,
+    evaluate,
+    filled,
+    parts,
+    plain,
+    reduced,
+    sizes,
+)
 from worklog.problem import SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
+WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
@@ -50,6 +63,8 @@ def order(file: str, function: str, found: Definition | None) -> tuple[str, ...]
     if found is None:
         return LADDER
     declared = found.parameters
+    if declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
+        return (*order(file, function, replace(found, parameters=declared[:-1])), WORKSPACE)
     kinds = ["pointer" if p.pointer else "float" if p.type in ("float", "T") else "integer" for p in declared]
     if kinds == ["pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER]:
         return _widened(declared, LADDER)
@@ -116,15 +131,81 @@ def _is_m_n_k(body: str, names: Mapping[str, str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """A grid and a block, as worklog.kernel.Kernel takes them. origin: where they were read, "" if nowhere. template:
-    arguments of the launch, as in <32, 8>, or "".
+class Header:
+    """What a file's comments state, as in the rungs. tile: values of the template's parameters. grid, block, workspace:
+    as worklog.kernel.Kernel has them. shared: bytes of dynamic shared memory. claims: the precision class.
     """
+
+    tile: Mapping[str, int] = field(default_factory=dict)
+    grid: str = ""
+    block: str = ""
+    shared: int = 0
+    workspace: str = ""
+    claims: str = "fp32"
+
+
+def header(source: str) -> Header:
+    """Read "// Tile: BM=128 BN=64", "// Launch: grid N / BN, M / BM   block 256   shared 4096", "// Workspace: 4 * M"
+    and "// Claims: tf32".
+    """
+    joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
+    lines = dict(re.findall(r"^// (Tile|Launch|Workspace|Claims): +(.+?) *$", joined, re.MULTILINE))
+    tile = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", lines.get("Tile", ""))}
+    launch = re.fullmatch(r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", ""))
+    grid, block, shared = launch.groups(default="0") if launch else ("", "", "0")
+    claims, workspace = lines.get("Claims", "fp32"), lines.get("Workspace", "")
+    return Header(tile, grid, block, evaluate(shared, tile), workspace, claims)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A launch that a source states. origin: where it was read, "" if nowhere. template: its arguments, as in "<8>"."""
 
     grid: str = ""
     block: str = ""
     origin: str = ""
     template: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a kernel is launched, as worklog.kernel.Kernel has it. adapted: what to say of the parameters. origin: where
+    the launch was read.
+    """
+
+    function: str
+    grid: str
+    block: str
+    arguments: tuple[str, ...]
+    adapted: tuple[str, ...]
+    origin: str
+
+
+def read(
+    source: str, file: str, entry: str, tile: Mapping[str, int], args: str, grid: str, block: str, header: Header
+) -> Reading:
+    """Read how a kernel is launched. entry: with its template arguments, if they are given. tile: values of the
+    template's parameters. args, grid, block: as given, "" for what the source states. Raises BadSetting.
+    """
+    plain, _, given_instance = entry.partition("<")
+    plain, instance = plain.strip(), given_instance.rpartition(">")[0] or ", ".join(tile)
+    defined = definition(source, plain)
+    unclear = ""
+    try:
+        arguments = given(args, file, defined) if args else order(file, plain, defined)
+    except BadSetting as error:  # it can still be compiled
+        if args or grid or block:
+            raise
+        arguments, unclear = (), str(error).removeprefix(f"{file}: ")
+    stated = Stated()
+    if header.grid and (tile or not header.tile):
+        stated = Stated(header.grid, header.block, "a comment")
+    elif not ((grid and block) or unclear):
+        stated = _launch(source, plain, defined, arguments, filled(instance, tile))
+    function = plain + (f"<{instance}>" if instance else stated.template)
+    adapted = (unclear,) if unclear else described(defined, arguments)
+    origin = "" if grid and block else stated.origin
+    return Reading(function, grid or stated.grid, block or stated.block, arguments, adapted, origin)
 
 
 def covered(grid: str) -> list[str]:
@@ -146,12 +227,12 @@ def warning(grid: str, domain: Domain) -> str:
     return f"{what}; round up, as in (N + 31) / 32, or state the domain: --domain '{domain}'"
 
 
-def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Launch:
+def _launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Stated:
     """The launch that a source states: in a comment `grid: …, block: …`, in its host code, or by its tile. An empty one
     where it states none, or several. arguments: of the template, as in "32, 8".
     """
     if found is None:
-        return Launch()
+        return Stated()
     known = constants(source)
     known |= dict(zip(found.template, parts(arguments), strict=False)) if arguments else {}
     own = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
@@ -160,7 +241,7 @@ def launch(source: str, function: str, found: Definition | None, values: Sequenc
     blocks = {one.block for one in _in_host_code(*host, ["1"])}
     tile = (_with_rows_of(one, blocks) for one in _by_tile(found, free, own))
     found_first = next(filter(None, map(set, (_in_comments(source, free, own), _in_host_code(*host), tile))), set())
-    return found_first.pop() if len(found_first) == 1 else Launch()
+    return found_first.pop() if len(found_first) == 1 else Stated()
 
 
 def _size(value: str) -> str:
@@ -180,16 +261,18 @@ def stated(source: str, label: str) -> set[str]:
     return set(re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE))
 
 
-def domain(source: str) -> str:
-    """The only domain that a comment states, as in "Domain: M % 8 == 0"; "any" where none or several do."""
-    found = stated(source, "domain")
+def domain(source: str, tile: Mapping[str, int]) -> str:
+    """The only domain that a comment states in its first sentence, as in "Domain: M % 8 == 0"; "any" where none or
+    several do. tile: values of names.
+    """
+    rules = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
     with suppress(BadSetting):
-        if len(found) == 1 and (only := Domain.of(found.pop())) != Domain():
-            return str(only)
+        if len(rules) == 1 and (only := Domain.of(text := rules.pop(), tile)) != Domain():
+            return text if tile else str(only)
     return "any"
 
 
-def _in_comments(source: str, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Launch]:
+def _in_comments(source: str, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Stated]:
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
             yield _readable(parts(grid), parts(block), known, own, "a comment")
@@ -202,7 +285,7 @@ def _in_host_code(
     known: Mapping[str, str],
     arguments: str,
     other_grid: Sequence[str] = (),
-) -> Iterator[Launch]:
+) -> Iterator[Stated]:
     """other_grid: for the launch's own."""
     for call in calls(code(source), re.escape(function)):
         passed: dict[str, str] = {}
@@ -221,7 +304,7 @@ def _in_host_code(
             yield _readable(other_grid or grid, block, names, passed, "the host code", instance)
 
 
-def _by_tile(found: Definition, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Launch]:
+def _by_tile(found: Definition, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Stated]:
     """From BM and BN, from the only tile, or from a thread per element, where it is clear which index walks the
     columns of C.
     """
@@ -250,7 +333,7 @@ def _by_tile(found: Definition, known: Mapping[str, str], own: Mapping[str, str]
             yield read
 
 
-def _with_rows_of(tile: Launch, blocks: set[str]) -> Launch:
+def _with_rows_of(tile: Stated, blocks: set[str]) -> Stated:
     """The launch of a tile, with the block of the host code where that is as wide, such as for warps that only copy."""
     if len(blocks) != 1 or tile.block in blocks or parts(min(blocks))[0] != parts(tile.block)[0]:
         return tile
@@ -279,7 +362,7 @@ def _readable(
     own: Mapping[str, str],
     origin: str,
     template: str = "",
-) -> Launch:
+) -> Stated:
     """The launch with numbers for all names but M, N and K. own: the source's names for these. Raises BadSetting where
     that isn't possible, or where it has a third dimension.
     """
@@ -293,4 +376,4 @@ def _readable(
         for part in shown:
             evaluate(part, names)
         texts.append(", ".join(shown))
-    return Launch(texts[0], texts[1], origin, template)
+    return Stated(texts[0], texts[1], origin, template)

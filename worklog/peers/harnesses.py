@@ -20,7 +20,7 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.harness import Harness, time_in_turn
-from worklog.kernel import Kernel, NeedsWorkspace
+from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark, Skipped
 from worklog.runner.launches import ALIGNED, Pool
@@ -114,7 +114,6 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
 
     shape, device = Shape(size, size, size), CudaDevice()
     subject = kernel.load(device) if kernel else Cublas(device)
-    assert isinstance(subject, NeedsWorkspace)  # of no elements, if it needs none
     home = (*map(device.upload, random_inputs(shape, np.random.default_rng(0))), device.allocate(size * size))
     sizes = [size * size] * 3 + [subject.workspace_elements(shape)]
     now, pool = list(home), Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)

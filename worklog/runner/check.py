@@ -306,7 +306,7 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     found = _built(kernel, live)
     for one, (compiled, _) in zip(kernel.passes, found, strict=True):
         _require_signature(one, compiled)
-    return found[len(kernel.before)]
+    return found[kernel.main]
 
 
 def _arch(live: bool) -> str:

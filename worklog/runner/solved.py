@@ -15,8 +15,8 @@ import numpy as np
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
 from worklog.gate import Memory, Stage, Verdict, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
-from worklog.kernel import words_of
-from worklog.kernel.solution import Ready, Solution
+from worklog.kernel import Runnable, words_of
+from worklog.kernel.solution import Solution
 from worklog.problem import Problem, each, raw, rebuilt
 from worklog.runner import timing
 from worklog.runner.arguments import on_gpu
@@ -96,7 +96,7 @@ def _timed(
     notes: Sequence[str],
     posed: Problem,
     buffers: CaseBuffers,
-    ready: Ready,
+    ready: Runnable,
 ) -> list[Measurement]:
     """Of a solution that is loaded, on a case's buffers."""
     case, stages = buffers.case, list[Stage]()
@@ -116,7 +116,7 @@ def _timed(
     buffers.poison()
     amounts = posed.work(case)
     work = {what: amounts[name] for what, name in timing.WORK.items() if amounts[name]}
-    call = timing.Call(launch, against=baseline, sync=ready.waits, **work)
+    call = timing.Call(launch, against=baseline, **work)
     task = replace(task, against=() if baseline is None else task.against)
     found = timing.time_task(session, task, call, used, [*notes, *why], LAST if used.gate else timing.UNCHECKED)
     if not used.gate:
@@ -124,7 +124,7 @@ def _timed(
     stages.append(timed(last))
     us = found[0].us
     if stages[-1].passed and us is not None:  # it may launch on streams of its own
-        stages.append(timed(lambda: idle_after(session, launch, used.queues and not ready.waits, us)))
+        stages.append(timed(lambda: idle_after(session, launch, used.queues, us)))
     verdict = Verdict(tuple(stages), posed.dtype if stages[-1].passed else None)
     return [under(one, verdict) for one in found]
 
