@@ -17,8 +17,8 @@ from worklog.emulator.device import EmulatedFault
 from worklog.gate import Checker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.gpu.device import Gpu
-from worklog.kernel import Kernel
-from worklog.kernel.launch import Launch, Source
+from worklog.kernel import Kernel, Program
+from worklog.kernel.launch import Launch
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import LADDER
 from worklog.problem.gemm import Domain, Shape, random_inputs
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).with_name("two_passes.cu")
 SHAPE = Shape(9, 13, 7)
 TWO = Kernel(
     "two",
-    Source(SOURCE.name, SOURCE.read_text()),
+    Program(SOURCE.name, SOURCE.read_text(), ""),
     (
         Launch("products<TILE, PARTS>", "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE, PARTS", "TILE, TILE"),
         Launch("add<PARTS>", "(M * N + 63) / 64", "64"),

@@ -5,19 +5,14 @@ The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. 
 row-major float32 matrices of the harness: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on the
 same memory. The function writes C in place, leaves A and B unchanged, does not read C when beta is 0, and returns None
 or C itself. It launches on the current stream, which is set for CuPy and PyTorch; a parameter named `stream` gets its
-handle as an integer, for libraries that follow neither (Triton follows PyTorch). It joins work on other streams into
-that stream before it returns: the gate waits for the whole GPU and fails a function that leaves work behind
-(worklog.gate.after_timing). To be timed it must not wait for the GPU, because launches are enqueued before the first
-one runs. It compiles and allocates at its first call.
+handle as an integer. It joins work on other streams into that stream before it returns. To be timed it must not wait
+for the GPU. It compiles and allocates at its first call.
 
 In a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
 B, float beta, float* C, cudaStream_t stream)`.
 
-The code is loaded by `Kernel.load`, which a run and a check call in a child process. A host function is trusted not to
-tamper with that process. Mistakes and the known ways to fool a benchmark are caught: each timed launch gets new inputs,
-each output is checked against signs drawn after the launch, and the GPU must be idle when the launch is over. Code that
-rewrites the harness, the gate or a clock in the same interpreter is not detected, so read the code of a host function
-before you quote its numbers.
+A child process loads the code. A host function is trusted not to tamper with that process: mistakes and the known ways
+to fool a benchmark are caught, code that rewrites the harness, the gate or a clock in the same interpreter is not.
 """
 
 from __future__ import annotations
@@ -114,10 +109,10 @@ class HostFunction:
 
     def describe(self, subject: Runnable | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
-        found = {"file": self.file, "sha256": self.sha256, "entry": self.function}
+        described = {"file": self.file, "sha256": self.sha256, "entry": self.function}
         if isinstance(subject, HostSubject):
-            found |= {"arrays": subject.arrays, "user": "host function", "label": LABEL}
-        return found
+            described |= {"arrays": subject.arrays, "user": "host function", "label": LABEL}
+        return described
 
     def loaded(self) -> tuple[Callable[..., object], str]:
         """A Python function, and the arrays that it takes. Raises BadSetting."""
@@ -132,26 +127,21 @@ class HostFunction:
         return function, arrays
 
     def _python(self) -> tuple[Call, str]:
-        """The function as the gate calls it, and the arrays that it takes. Raises BadSetting, also for a function with
-        another signature.
-        """
+        """The function as HostSubject calls it, and its arrays. Raises BadSetting, also for another signature."""
         function, arrays = self.loaded()
         signature = signature_of(function)
-        takes_stream = signature is not None and "stream" in signature.parameters
-
-        def of_stream(handle: int) -> dict[str, int]:
-            return {"stream": handle} if takes_stream else {}
-
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-            return function(alpha, a, b, beta, c, **of_stream(stream))
-
+        stream = {"stream": 0} if signature is not None and "stream" in signature.parameters else {}
         try:
             if signature is not None:
-                signature.bind(1.0, None, None, 0.0, None, **of_stream(0))
+                signature.bind(1.0, None, None, 0.0, None, **stream)
         except TypeError as error:
             raise BadSetting(
                 f"{self.where}:{self.function}{signature} cannot be called as {CONTRACT}: {error}"
             ) from error
+
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
+            return function(alpha, a, b, beta, c, **dict.fromkeys(stream, handle))
+
         return call, arrays
 
     def module(self) -> ModuleType:
@@ -159,10 +149,9 @@ class HostFunction:
         Raises BadSetting with the module's error and line.
         """
         path = self._unchanged() if self.sha256 else None
-        # At the end, so that no file there replaces a module that the harness imports.
-        sys.path += [
-            folder for folder in (*([str(path.parent)] if path else []), os.getcwd()) if folder not in sys.path
-        ]
+        for folder in (os.getcwd(),) if path is None else (str(path.parent), os.getcwd()):
+            if folder not in sys.path:
+                sys.path.append(folder)  # at the end, so that no file there replaces a module of the harness
         try:
             if path is None:
                 return importlib.import_module(self.where)
@@ -189,8 +178,8 @@ class HostFunction:
             ) from error
         function.argtypes, function.restype = C_SIGNATURE, None
 
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-            return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, stream)
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
+            return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, handle)
 
         return call, "pointers"
 
@@ -274,10 +263,8 @@ def words_of(error: BaseException) -> str:
     """The first line of an error, and where it was raised: the file and line of the innermost frame that isn't of this
     package.
     """
-    every = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in every if not frame.filename.startswith(PACKAGE)] or every
-    file, line = (
-        (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frames[-1].filename, frames[-1].lineno)
-    )
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames)[-1]
+    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
     first = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
     return f"{first} ({Path(file or '?').name}:{line})"

@@ -21,9 +21,18 @@ from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
 from worklog.kernel.device_code import device_code, prepared, with_constants
 from worklog.kernel.host_function import REMARK, HostFunction
-from worklog.kernel.launch import EXAMPLE_GRID, Launch, Source, launch_text, require_texts
+from worklog.kernel.launch import EXAMPLE_GRID, Launch, launch_text, require_texts
 from worklog.kernel.loaded import Loaded
-from worklog.kernel.source import evaluate, filled, kernel_names, needs_sm_90a, only_kernel, parts, read_source
+from worklog.kernel.source import (
+    definition,
+    evaluate,
+    filled,
+    kernel_names,
+    needs_sm_90a,
+    only_kernel,
+    parts,
+    read_source,
+)
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
@@ -44,7 +53,7 @@ class Kernel:
     """
 
     name: str
-    code: Source | HostFunction
+    code: Program | HostFunction
     launches: tuple[Launch, ...] = ()
     main: int = 0
     template: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -116,27 +125,42 @@ class Kernel:
         code, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
         header = signature.header(source)
-        function = entry or only_kernel(file, source)
+        plain, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
+        plain, instance = plain.strip(), instance.rpartition(">")[0]
         if template is None:
-            template = {} if "<" in function else header.tile
-        read = signature.read(source, file, function, template, args, grid, block, header)
-        launch = Launch(read.function, read.grid, read.block, shared or header.shared)
+            template = {} if instantiated else header.tile
+        defined = definition(source, plain)
+        unclear = ""
+        try:
+            arguments = signature.given(args, file, defined) if args else signature.order(file, plain, defined)
+        except BadSetting as error:  # it can still be compiled
+            if args or grid or block:
+                raise
+            arguments, unclear = (), str(error).removeprefix(f"{file}: ")
+        stated = signature.Stated()
+        if header.grid and (template or not header.tile):
+            stated = signature.Stated(header.grid, header.block, "a comment")
+        elif not ((grid and block) or unclear):
+            of_template = instance or ", ".join(map(str, template.values()))
+            stated = signature.launch(source, plain, defined, arguments, of_template)
+        instance = instance or ", ".join(template)
+        function = plain + (f"<{instance}>" if instance else stated.template)
+        launch = Launch(function, grid or stated.grid, block or stated.block, shared or header.shared)
         kernel = cls(
-            name or function.partition("<")[0].strip(),
-            Source(file, code, options, headers),
+            name or plain,
+            Program(file, code, "", options, headers=headers),
             (launch,),
             template=dict(template),
             rules=domain or signature.domain(source, template),
             claimed=claimed or header.claims,
-            arguments=read.arguments,
-            workspace=header.workspace,
+            arguments=arguments,
         )
         kernel._require_readable()
-        adapted = list(read.adapted)
+        adapted = [unclear] if unclear else signature.described(defined, arguments)
         if not domain and kernel.rules != "any":
             adapted.append(f"domain: {kernel.rules}; from a comment")
-        if read.origin:
-            adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {read.origin}")
+        if stated.origin and not (grid and block):
+            adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {stated.origin}")
         kernel = replace(kernel, adapted=tuple(adapted))
         uneven = signature.is_uneven(launch.grid)
         narrowed = replace(kernel, rules=", ".join([kernel.rules, *signature.covered(launch.grid)]))
@@ -193,16 +217,17 @@ class Kernel:
     @property
     def file(self) -> str:
         """The name of its file, or the module of a host function."""
-        return self.code.file
+        return self.code.name if isinstance(self.code, Program) else self.code.file
 
     @property
     def source(self) -> str:
         """CUDA C++."""
-        return self.code.text
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return self.code.source
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""
-        return replace(self, code=replace(self.code, text=text))
+        return replace(self, code=replace(self.code, source=text))
 
     def with_launch(self, **changed: Any) -> Kernel:
         """The same kernel with another grid, block or shared memory, as fields of its main Launch."""
@@ -261,8 +286,8 @@ class Kernel:
     @cached_property
     def program(self) -> Program:
         """What to compile."""
-        code, shared = self.code, self._launch.shared
-        return Program(code.file, code.text, self.entry, code.options, self.arguments, shared, code.headers)
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return replace(self.code, entry=self.entry, arguments=self.arguments, shared=self._launch.shared)
 
     @cached_property
     def threads(self) -> Block:
@@ -361,7 +386,7 @@ class Kernel:
             "file": self.file,
             "sha256": self.program.code_sha256,
             "entry": self.entry,
-            "options": list(self.code.options),
+            "options": list(self.program.options),
             **{name: value for name, value in launch.items() if value},
             **common,
             **({"user": "kernel"} if self.number is None else {"idea": self.idea}),

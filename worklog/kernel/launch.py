@@ -1,4 +1,4 @@
-"""What is compiled, and how it is launched: the source of a kernel, and the launches of its functions."""
+"""How a kernel is launched: grid and block as a user writes them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from numbers import Integral
 from typing import Any
 
 from worklog.errors import BadSetting, listed
-from worklog.kernel.device import COMPILE_OPTIONS, Block
+from worklog.kernel.device import Block
 from worklog.kernel.source import evaluate, parts
 
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
-
-
-@dataclass(frozen=True)
-class Source:
-    """CUDA C++. file: its name in messages and runs. options: for NVRTC. headers: as in Program."""
-
-    file: str
-    text: str
-    options: tuple[str, ...] = COMPILE_OPTIONS
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

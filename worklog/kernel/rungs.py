@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from worklog.kernel import signature
+from worklog.kernel.device import Program
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import Launch, Source
+from worklog.kernel.launch import Launch
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import FLOAT_BYTES, Shape
 
@@ -25,7 +26,7 @@ def numbered(number: int, name: str, idea: str) -> Kernel:
     launch = Launch(f"sgemm_{name}<{', '.join(header.tile)}>", header.grid, header.block, header.shared)
     return Kernel(
         name,
-        Source(file, source),
+        Program(file, source, ""),
         (launch,),
         template=header.tile,
         rules=signature.domain(source, header.tile),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from worklog.errors import BadSetting, meant
@@ -20,7 +20,6 @@ from worklog.kernel.source import (
     calls,
     code,
     constants,
-    definition,
     evaluate,
     filled,
     parts,
@@ -85,15 +84,15 @@ def order(file: str, function: str, found: Definition | None) -> tuple[str, ...]
     return _widened(declared, values)
 
 
-def described(found: Definition | None, values: Sequence[str]) -> tuple[str, ...]:
+def described(found: Definition | None, values: Sequence[str]) -> list[str]:
     """What is said of an order that isn't the ladder's."""
     plain = [value.removeprefix(WIDE) for value in values]
     if tuple(plain) == LADDER:
-        return ()
+        return []
     names = [parameter.name for parameter in found.parameters] if found is not None else plain
     said = f"parameters ({', '.join(names)})" + ("" if names == plain else f": passed as ({', '.join(plain)})")
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
-    return (said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else ""),)
+    return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
 
 
 def fixed(values: Sequence[str]) -> str:
@@ -132,29 +131,25 @@ def _is_m_n_k(body: str, names: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file's comments state, as in the rungs. tile: values of the template's parameters. grid, block, workspace:
-    as worklog.kernel.Kernel has them. shared: bytes of dynamic shared memory. claims: the precision class.
+    """What a file's comments state, as in the rungs. tile: values of the template's parameters. claims: the precision
+    class. grid, block, shared: as of a worklog.kernel.launch.Launch.
     """
 
-    tile: Mapping[str, int] = field(default_factory=dict)
-    grid: str = ""
-    block: str = ""
-    shared: int = 0
-    workspace: str = ""
-    claims: str = "fp32"
+    tile: Mapping[str, int]
+    claims: str
+    grid: str
+    block: str
+    shared: int
 
 
 def header(source: str) -> Header:
-    """Read "// Tile: BM=128 BN=64", "// Launch: grid N / BN, M / BM   block 256   shared 4096", "// Workspace: 4 * M"
-    and "// Claims: tf32".
-    """
+    """Read "// Tile: BM=128 BN=64", "// Launch: grid N / BN, M   block 256   shared 4096" and "// Claims: tf32"."""
     joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
-    lines = dict(re.findall(r"^// (Tile|Launch|Workspace|Claims): +(.+?) *$", joined, re.MULTILINE))
+    lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
     tile = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", lines.get("Tile", ""))}
     launch = re.fullmatch(r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", ""))
     grid, block, shared = launch.groups(default="0") if launch else ("", "", "0")
-    claims, workspace = lines.get("Claims", "fp32"), lines.get("Workspace", "")
-    return Header(tile, grid, block, evaluate(shared, tile), workspace, claims)
+    return Header(tile, lines.get("Claims", "fp32"), grid, block, evaluate(shared, tile))
 
 
 @dataclass(frozen=True)
@@ -165,47 +160,6 @@ class Stated:
     block: str = ""
     origin: str = ""
     template: str = ""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a kernel is launched, as worklog.kernel.Kernel has it. adapted: what to say of the parameters. origin: where
-    the launch was read.
-    """
-
-    function: str
-    grid: str
-    block: str
-    arguments: tuple[str, ...]
-    adapted: tuple[str, ...]
-    origin: str
-
-
-def read(
-    source: str, file: str, entry: str, tile: Mapping[str, int], args: str, grid: str, block: str, header: Header
-) -> Reading:
-    """Read how a kernel is launched. entry: with its template arguments, if they are given. tile: values of the
-    template's parameters. args, grid, block: as given, "" for what the source states. Raises BadSetting.
-    """
-    plain, _, given_instance = entry.partition("<")
-    plain, instance = plain.strip(), given_instance.rpartition(">")[0] or ", ".join(tile)
-    defined = definition(source, plain)
-    unclear = ""
-    try:
-        arguments = given(args, file, defined) if args else order(file, plain, defined)
-    except BadSetting as error:  # it can still be compiled
-        if args or grid or block:
-            raise
-        arguments, unclear = (), str(error).removeprefix(f"{file}: ")
-    stated = Stated()
-    if header.grid and (tile or not header.tile):
-        stated = Stated(header.grid, header.block, "a comment")
-    elif not ((grid and block) or unclear):
-        stated = _launch(source, plain, defined, arguments, filled(instance, tile))
-    function = plain + (f"<{instance}>" if instance else stated.template)
-    adapted = (unclear,) if unclear else described(defined, arguments)
-    origin = "" if grid and block else stated.origin
-    return Reading(function, grid or stated.grid, block or stated.block, arguments, adapted, origin)
 
 
 def covered(grid: str) -> list[str]:
@@ -227,7 +181,7 @@ def warning(grid: str, domain: Domain) -> str:
     return f"{what}; round up, as in (N + 31) / 32, or state the domain: --domain '{domain}'"
 
 
-def _launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Stated:
+def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Stated:
     """The launch that a source states: in a comment `grid: …, block: …`, in its host code, or by its tile. An empty one
     where it states none, or several. arguments: of the template, as in "32, 8".
     """

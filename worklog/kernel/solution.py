@@ -28,7 +28,7 @@ from worklog.kernel.device_code import prepared
 from worklog.kernel.host_code import Launched, launched, launches
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import Launch, Source
+from worklog.kernel.launch import Launch
 from worklog.kernel.source import Call, Definition, definition, kernel_names, read_source
 from worklog.problem import Parameter, Problem, dtype_of
 
@@ -106,7 +106,7 @@ class Solution(Kernel):
             function = entry or names[0]
         launch = Launch(function, grid or "", block or "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
-        return cls(path.stem, Source(path.name, source), (launch,), folders=folders, define=tuple(define))
+        return cls(path.stem, Program(path.name, source, ""), (launch,), folders=folders, define=tuple(define))
 
     def ready(self, device: Device, problem: Problem) -> Runnable:
         """Load it on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and NoGpu for
