@@ -101,22 +101,22 @@ class Table:
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
         stages, lines, stored, moved = split_work(shape, self.multiprocessors)
-        found = self.split_launch_us + stages * self.split_tile_us
-        found += lines / self.split_gbs / 1e3 + stored / self.split_float_gbs / 1e3
-        return found + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
+        us = self.split_launch_us + stages * self.split_tile_us
+        us += lines / self.split_gbs / 1e3 + stored / self.split_float_gbs / 1e3
+        return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Expected microseconds of a tile's launches. parts: of K."""
         work = work_of(tile, parts, shape, self.multiprocessors)
-        found = self.launch_us + work.steps_us(tile.alone_us, tile.shared_us) + work.waves * tile.block_us
-        return found + work.sums * self.sum_us + work.moved / self.sum_gbs / 1e3
+        us = self.launch_us + work.steps_us(tile.alone_us, tile.shared_us) + work.waves * tile.block_us
+        return us + work.sums * self.sum_us + work.moved / self.sum_gbs / 1e3
 
 
 def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
     """Of a tile's launches. parts: of K."""
     of = tile.template
     tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    each = math.ceil(math.ceil(shape.k / of["BK"]) / parts)
+    steps = math.ceil(math.ceil(shape.k / of["BK"]) / parts)
     full, left = divmod(tiles * parts, multiprocessors * tile.resident)
     last: float = math.ceil(left / multiprocessors)
     if full:
@@ -124,7 +124,7 @@ def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
         # holds, the less this is so: in sweeps on an H200, the last wave is packed for 2 of them, and even for 4.
         packed = max(0.0, 2 - tile.resident / 2)
         last += packed * (min(left, tile.resident) - last)
-    rounds, waves = ((tile.resident, full * each), (last, each * (left > 0))), full + (left > 0)
+    rounds, waves = ((tile.resident, full * steps), (last, steps * (left > 0))), full + (left > 0)
     return Work(rounds, waves, added(shape, parts), math.ceil(parts / ADDED) if parts > 1 else 0)
 
 

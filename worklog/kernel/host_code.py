@@ -46,11 +46,11 @@ def launches(source: str, own: Definition, values: Mapping[str, Any], file: str)
             continue
         place = own.start + 1 + statement.end() - len(statement[0].lstrip())
         line = source[:place].count("\n") + 1
-        found = next(calls(f"{text};"), None)
+        call = next(calls(f"{text};"), None)
         try:
-            if found is None or found.place:
+            if call is None or call.place:
                 raise BadSetting("it is none of the statements that are read")
-            result.append(launched(found, names, values, line))
+            result.append(launched(call, names, values, line))
         except BadSetting as error:
             shown = " ".join(text.split())
             raise BadSetting(f"{file}:{line}: cannot read {shown:.70}: {error}; {ADVICE}") from error
@@ -68,8 +68,8 @@ def launched(call: Call, names: Mapping[str, str], values: Mapping[str, Any], li
         raise BadSetting("a launch has a grid and a block")
     grid, block = (_blocks(words, names) for words in call.configuration[:2])
     shared = _number(call.configuration[2], names) if len(call.configuration) > 2 else 0
-    template = ", ".join(reduced(one, names) for one in call.template)
-    arguments = tuple(_argument(one, names, values) for one in call.arguments)
+    template = ", ".join(reduced(word, names) for word in call.template)
+    arguments = tuple(_argument(word, names, values) for word in call.arguments)
     return Launched(f"{call.function}<{template}>" if template else call.function, grid, block, shared, arguments, line)
 
 
@@ -78,10 +78,10 @@ def _number(text: str, names: Mapping[str, str]) -> int:
 
 
 def _blocks(words: str, names: Mapping[str, str]) -> tuple[int, ...]:
-    found = [evaluate(size, {}) for size in sizes(words, names)]
-    if len(found) > 3 or min(found) < 1:
-        raise BadSetting(f"{words} is {found}: a grid and a block have one to three sizes of at least 1")
-    return (*found, 1, 1)[:3]
+    blocks = [evaluate(size, {}) for size in sizes(words, names)]
+    if len(blocks) > 3 or min(blocks) < 1:
+        raise BadSetting(f"{words} is {blocks}: a grid and a block have one to three sizes of at least 1")
+    return (*blocks, 1, 1)[:3]
 
 
 def _argument(text: str, names: Mapping[str, str], values: Mapping[str, Any]) -> Any:

@@ -201,9 +201,10 @@ class Kernel:
             self._launch.blocks(self._names(Shape(1, 1, 1)))
 
     def __repr__(self) -> str:
-        title = self.name if self.number is None else f"{self.number:02} {self.name}"
-        launch = f"grid {self.grid} · block {self.block}" if self.grid else self.file
-        return f"<{title}: {' · '.join(filter(None, [self.idea, launch, str(self.domain)]))}>"
+        if self.number is not None:
+            return f"<{self.number:02} {self.name}: {self.idea}>"
+        launch = f" · grid {self.grid} · block {self.block}" if self.grid else ""
+        return f"<{self.name}: {self.file}{launch} · {self.domain}>"
 
     @property
     def _launch(self) -> Launch:

@@ -90,10 +90,10 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     def make() -> bytes:
         return _compiled(program, library, order)
 
-    found = json.loads(make() if _reads_files(program) else cached(library, order, make))
-    symbol, log, cubin = found["symbol"], found["log"], bytes.fromhex(found["cubin"])
+    compiled = json.loads(make() if _reads_files(program) else cached(library, order, make))
+    symbol, log, cubin = compiled["symbol"], compiled["log"], bytes.fromhex(compiled["cubin"])
     return Compiled(
-        program, symbol, arch, found["ptx"], cubin, *_resources(log, symbol), shared_widths(cubin, symbol), log
+        program, symbol, arch, compiled["ptx"], cubin, *_resources(log, symbol), shared_widths(cubin, symbol), log
     )
 
 
@@ -116,10 +116,10 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
         raise CompileFailed(
             f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
         )
-    found = json.loads(made)
-    if found["failed"]:
-        raise compile_error(program, found["log"] or found["failed"])
-    if not found["symbol"]:
+    answer = json.loads(made)
+    if answer["failed"]:
+        raise compile_error(program, answer["log"] or answer["failed"])
+    if not answer["symbol"]:
         raise _no_entry(program)
     return made
 
@@ -128,7 +128,7 @@ def _reads_files(program: Program) -> bool:
     """Whether NVRTC may read a file that is not part of the program. A comment about an #include counts, too."""
     own = {name for name, _ in program.headers}
     known = sum(name in own for name in included(program.whole))
-    options = (one for one in program.options if one.removeprefix("-include=") not in own)
+    options = (option for option in program.options if option.removeprefix("-include=") not in own)
     return program.whole.count("include") > known or not all(map(READS_NOTHING.match, options))
 
 
@@ -141,8 +141,8 @@ def of_nvidia(program: Program) -> tuple[str, ...]:
 def _folders() -> tuple[str, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
-    found = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
-    return tuple(f"-I{folder}" for folder in found if folder)
+    folders = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
+    return tuple(f"-I{folder}" for folder in folders if folder)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -242,13 +242,13 @@ def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
     """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report. A device
     function that is not inlined has properties of its own; the kernel's come right after its name.
     """
-    found = re.search(
+    report = re.search(
         rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
         r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
         log,
         re.DOTALL,
     )
-    if found is None:
+    if report is None:
         raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
-    stack, stores, loads, registers, shared = (int(number or 0) for number in found.groups())
+    stack, stores, loads, registers, shared = (int(number or 0) for number in report.groups())
     return registers, stack, stores, loads, shared

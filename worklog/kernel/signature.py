@@ -42,7 +42,7 @@ _NOT_FLOAT = re.compile(r"\b(?:double|half|__half2?|int|u?int\d+_t|unsigned|char
 _WIDE = re.compile(r"\b(?:u?int64_t|s?size_t|long|ptrdiff_t)\b")
 
 
-def given(words: str, file: str, found: Definition | None) -> tuple[str, ...]:
+def given(words: str, file: str, defined: Definition | None) -> tuple[str, ...]:
     """The values of --args, such as "A,B,C,M,N,K". Raises BadSetting."""
     names = parts(words)
     for name in names:
@@ -51,19 +51,19 @@ def given(words: str, file: str, found: Definition | None) -> tuple[str, ...]:
     missing = [name for name in MATRICES if names.count(name) != 1]
     if missing or not any(name in SIZES for name in names):
         raise BadSetting(f"--args {words}: give A, B and C once each and at least one of M, N, K")
-    declared = found.parameters if found is not None else ()
-    if found is not None and len(declared) != len(names):
+    declared = defined.parameters if defined is not None else ()
+    if defined is not None and len(declared) != len(names):
         raise BadSetting(f"--args {words}: {file} declares {len(declared)} parameters, and {len(names)} are given")
     return _widened(declared, names) if declared else tuple(names)
 
 
-def order(file: str, function: str, found: Definition | None) -> tuple[str, ...]:
+def order(file: str, function: str, defined: Definition | None) -> tuple[str, ...]:
     """The value that each parameter takes. Raises BadSetting where the names don't decide it."""
-    if found is None:
+    if defined is None:
         return LADDER
-    declared = found.parameters
+    declared = defined.parameters
     if declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
-        return (*order(file, function, replace(found, parameters=declared[:-1])), WORKSPACE)
+        return (*order(file, function, replace(defined, parameters=declared[:-1])), WORKSPACE)
     kinds = ["pointer" if p.pointer else "float" if p.type in ("float", "T") else "integer" for p in declared]
     if kinds == ["pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER]:
         return _widened(declared, LADDER)
@@ -79,17 +79,17 @@ def order(file: str, function: str, found: Definition | None) -> tuple[str, ...]
             f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
             f"give one of {', '.join(LADDER)} for each, as in --args '{example}'"
         )
-    if _is_m_n_k(found.body, {value: p.name for p, value in zip(declared, values, strict=True)}):
+    if _is_m_n_k(defined.body, {value: p.name for p, value in zip(declared, values, strict=True)}):
         values = [{"N": "K", "K": "N"}.get(value, value) for value in values]
     return _widened(declared, values)
 
 
-def described(found: Definition | None, values: Sequence[str]) -> list[str]:
+def described(defined: Definition | None, values: Sequence[str]) -> list[str]:
     """What is said of an order that isn't the ladder's."""
     plain = [value.removeprefix(WIDE) for value in values]
     if tuple(plain) == LADDER:
         return []
-    names = [parameter.name for parameter in found.parameters] if found is not None else plain
+    names = [parameter.name for parameter in defined.parameters] if defined is not None else plain
     said = f"parameters ({', '.join(names)})" + ("" if names == plain else f": passed as ({', '.join(plain)})")
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
     return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
@@ -165,7 +165,7 @@ class Stated:
 def covered(grid: str) -> list[str]:
     """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0."""
     floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(grid)]
-    return [f"{found[1]} % {found[2]} == 0" for found in floors if found]
+    return [f"{floor[1]} % {floor[2]} == 0" for floor in floors if floor]
 
 
 def is_uneven(grid: str) -> bool:
@@ -181,19 +181,19 @@ def warning(grid: str, domain: Domain) -> str:
     return f"{what}; round up, as in (N + 31) / 32, or state the domain: --domain '{domain}'"
 
 
-def launch(source: str, function: str, found: Definition | None, values: Sequence[str], arguments: str) -> Stated:
+def launch(source: str, function: str, defined: Definition | None, values: Sequence[str], arguments: str) -> Stated:
     """The launch that a source states: in a comment `grid: …, block: …`, in its host code, or by its tile. An empty one
     where it states none, or several. arguments: of the template, as in "32, 8".
     """
-    if found is None:
+    if defined is None:
         return Stated()
     known = constants(source)
-    known |= dict(zip(found.template, parts(arguments), strict=False)) if arguments else {}
-    own = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
+    known |= dict(zip(defined.template, parts(arguments), strict=False)) if arguments else {}
+    own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
     free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
     host = source, function, values, known, arguments
-    blocks = {one.block for one in _in_host_code(*host, ["1"])}
-    tile = (_with_rows_of(one, blocks) for one in _by_tile(found, free, own))
+    blocks = {read.block for read in _in_host_code(*host, ["1"])}
+    tile = (_with_rows_of(read, blocks) for read in _by_tile(defined, free, own))
     found_first = next(filter(None, map(set, (_in_comments(source, free, own), _in_host_code(*host), tile))), set())
     return found_first.pop() if len(found_first) == 1 else Stated()
 
@@ -249,7 +249,7 @@ def _in_host_code(
                 # One variable for two sizes says nothing of a grid.
                 passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
         names = {name: text for name, text in known.items() if name not in passed}
-        template = ", ".join(reduced(one, names) for one in call.template)
+        template = ", ".join(reduced(part, names) for part in call.template)
         if (arguments and template != ", ".join(parts(arguments))) or len(call.configuration) < 2:
             continue
         grid, block = (sizes(words, names) for words in call.configuration[:2])
@@ -258,24 +258,24 @@ def _in_host_code(
             yield _readable(other_grid or grid, block, names, passed, "the host code", instance)
 
 
-def _by_tile(found: Definition, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Stated]:
+def _by_tile(defined: Definition, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Stated]:
     """From BM and BN, from the only tile, or from a thread per element, where it is clear which index walks the
     columns of C.
     """
-    body = found.body
+    body = defined.body
     axes = {"blockIdx.x": "x", "blockIdx.y": "y", **dict(re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body))}
-    products = [set(re.split(r"\s*\*\s*", one)) for one in re.findall(r"[\w.]+(?:\s*\*\s*[\w.]+)+", body)]
+    products = [set(re.split(r"\s*\*\s*", product)) for product in re.findall(r"[\w.]+(?:\s*\*\s*[\w.]+)+", body)]
     tiles = {name for factors in products if factors & axes.keys() for name in (factors & known.keys()) - axes.keys()}
     planar = "threadIdx.y" in body
     if tiles == {"BM", "BN"}:
         m, n = "BM", "BN"
         block = [f"BN / {known.get('TN', 1)}", f"BM / {known.get('TM', 1)}"]
-        block = block if planar else [found.bounds or f"({block[0]}) * ({block[1]})"]
-    elif len(tiles) == 1 and not found.bounds:
+        block = block if planar else [defined.bounds or f"({block[0]}) * ({block[1]})"]
+    elif len(tiles) == 1 and not defined.bounds:
         (m,) = (n,) = tiles
         block = [n, m] if planar else [f"{n} * {m}"]
     elif not tiles and planar and "blockDim.y" in body and "__shared__" not in body:
-        n, m = "32", reduced(f"({found.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
+        n, m = "32", reduced(f"({defined.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
         block = [n, m]
     else:
         return
@@ -299,14 +299,15 @@ def _first_index(body: str, axes: Mapping[str, str], products: Sequence[set[str]
     of each name that is computed from blockIdx.
     """
     lengths = {name for name, size in own.items() if size != "M"}  # of rows
-    found = set()
+    walked = set()
     for name, axis in axes.items():
         compared = {own.get(size) for size in re.findall(rf"\b{re.escape(name)}\s*[<>]=?\s*(\w+)", body)}
-        row = "row" in name.lower() or "M" in compared or any(name in one and one & lengths for one in products)
+        multiplied = any(name in factors and factors & lengths for factors in products)
+        row = "row" in name.lower() or "M" in compared or multiplied
         column = "col" in name.lower() or (len(own) > 1 and "N" in compared)
         if row != column:
-            found.add("N" if (axis == "x") == column else "M")
-    return found.pop() if len(found) == 1 else ""
+            walked.add("N" if (axis == "x") == column else "M")
+    return walked.pop() if len(walked) == 1 else ""
 
 
 def _readable(
@@ -322,7 +323,7 @@ def _readable(
     """
     texts = []
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
-        shown = [filled(reduced(one, known), own) for one in dimensions]
+        shown = [filled(reduced(part, known), own) for part in dimensions]
         while len(shown) > 1 and shown[-1] == "1":
             shown.pop()
         if len(shown) > 2:

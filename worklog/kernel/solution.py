@@ -57,7 +57,7 @@ class Passed:
         return int(value) if self.parameter.dtype.startswith(("int", "uint")) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution(Kernel):
     """A solution of a problem, as a kernel whose `function` is the host function or the single kernel, and `source` the
     whole CUDA source. folders: of headers. define: macros. problem, dtype: what it is measured on, as
