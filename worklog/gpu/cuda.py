@@ -264,6 +264,7 @@ class Cublas(Runnable):
     """
 
     program: Program | None = None
+    workspace: Any
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"

@@ -208,7 +208,12 @@ class Kernel:
 
     @property
     def _launch(self) -> Launch:
-        return self.launches[self.main] if self.launches else Launch(self.code.function if self.host else "")
+        return Launch(self.code.function) if isinstance(self.code, HostFunction) else self.launches[self.main]
+
+    @property
+    def _program(self) -> Program:
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return self.code
 
     @property
     def host(self) -> HostFunction | None:
@@ -223,12 +228,11 @@ class Kernel:
     @property
     def source(self) -> str:
         """CUDA C++."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return self.code.source
+        return self._program.source
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""
-        return replace(self, code=replace(self.code, source=text))
+        return replace(self, code=replace(self._program, source=text))
 
     def with_launch(self, **changed: Any) -> Kernel:
         """The same kernel with another grid, block or shared memory, as fields of its main Launch."""
@@ -287,8 +291,7 @@ class Kernel:
     @cached_property
     def program(self) -> Program:
         """What to compile."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return replace(self.code, entry=self.entry, arguments=self.arguments, shared=self._launch.shared)
+        return replace(self._program, entry=self.entry, arguments=self.arguments, shared=self._launch.shared)
 
     @cached_property
     def threads(self) -> Block:

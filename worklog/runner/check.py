@@ -248,7 +248,7 @@ def _report_launches(subject: Subject, device: Device, progress: Progress) -> No
             )
         enqueue(shape, *arguments)
 
-    subject.enqueue = report  # type: ignore[assignment, method-assign]
+    subject.enqueue = report  # type: ignore[method-assign]
 
 
 def check_in_child(
