@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from worklog.kernel.nvrtc import Compiled
-from worklog.kernel.resources import disassemble, disassembler, instructions
+from worklog.kernel.resources import Compiled, disassemble, disassembler, instructions
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")

@@ -13,8 +13,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +21,8 @@ from worklog.errors import CompileFailed, NvrtcMissing, UnknownEntry, install_co
 from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
-from worklog.kernel.resources import Widths, shared_widths
+from worklog.kernel.resources import Compiled as Compiled
+from worklog.kernel.resources import shared_widths
 from worklog.kernel.source import demangled, kernel_names, needs_sm_90a
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -35,39 +34,6 @@ PROCESS = Path(__file__).with_name("nvrtc_process.py")
 READS_NOTHING = re.compile(
     r"-std=|-[DU]|-(default-device|device-int128)$|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b"
 )
-VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """One kernel, compiled for one architecture.
-
-    symbol: the entry's mangled name in the PTX and the cubin. registers: per thread. stack_bytes, spill_store_bytes,
-    spill_load_bytes: local memory per thread, as ptxas reports it. shared_bytes: static, per block. shared_accesses:
-    number of shared loads and stores in the machine code, by width. log: the output of NVRTC and ptxas, warnings
-    included.
-    """
-
-    program: Program
-    symbol: str
-    arch: str
-    ptx: str
-    cubin: bytes
-    registers: int
-    stack_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    shared_bytes: int
-    shared_accesses: Widths
-    log: str
-
-    @property
-    def variables(self) -> list[str]:
-        """Names of the `__device__` variables, which keep their values from one launch to the next; strings of printf,
-        and what is constant or only declared, as NVRTC does with `constexpr int N`, aren't among them.
-        """
-        named = Counter(re.findall(r"[$\w]+", self.ptx))
-        return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]
 
 
 @lru_cache(maxsize=128)

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from worklog.errors import WorklogError, install_command
+from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
 from worklog.problem import Shape
 
@@ -275,3 +276,38 @@ def section(elf: bytes, name: str) -> bytes:
         if elf[table + at : elf.index(b"\0", table + at)].decode() == name:
             return elf[start : start + length]
     return b""
+
+
+VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel, compiled for one architecture.
+
+    symbol: the entry's mangled name in the PTX and the cubin. registers: per thread. stack_bytes, spill_store_bytes,
+    spill_load_bytes: local memory per thread, as ptxas reports it. shared_bytes: static, per block. shared_accesses:
+    number of shared loads and stores in the machine code, by width. log: the output of NVRTC and ptxas, warnings
+    included.
+    """
+
+    program: Program
+    symbol: str
+    arch: str
+    ptx: str
+    cubin: bytes
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+    shared_accesses: Widths
+    log: str
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the `__device__` variables, which keep their values from one launch to the next; strings of printf,
+        and what is constant or only declared, as NVRTC does with `constexpr int N`, aren't among them.
+        """
+        named = Counter(re.findall(r"[$\w]+", self.ptx))
+        return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]
