@@ -18,9 +18,8 @@ from worklog.gate import Checker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.gpu.device import Gpu
 from worklog.kernel import Kernel, Program
-from worklog.kernel.launch import Launch
 from worklog.kernel.loaded import Loaded
-from worklog.kernel.signature import LADDER
+from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.check import compile_for
 from worklog.runner.launches import Loop, Pool, elements

@@ -18,8 +18,8 @@ from typing import Any
 
 from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import Launch
 from worklog.kernel.rungs import FP32, added, column_stages, numbered, split_tile
+from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
 
 RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")

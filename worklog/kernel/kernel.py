@@ -21,8 +21,8 @@ from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
 from worklog.kernel.device_code import device_code, prepared, with_constants
 from worklog.kernel.host_function import REMARK, HostFunction
-from worklog.kernel.launch import EXAMPLE_GRID, Launch, launch_text, require_texts
 from worklog.kernel.loaded import Loaded
+from worklog.kernel.signature import EXAMPLE_GRID, Launch, launch_text, require_texts
 from worklog.kernel.source import (
     definition,
     evaluate,

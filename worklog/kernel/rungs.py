@@ -13,7 +13,7 @@ from functools import lru_cache
 from worklog.kernel import signature
 from worklog.kernel.device import Program
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.launch import Launch
+from worklog.kernel.signature import Launch
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import FLOAT_BYTES, Shape
 

@@ -26,7 +26,7 @@ from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError
 from worklog.gate import Stage, Verdict
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.kernel.launch import launch_text
+from worklog.kernel.signature import launch_text
 from worklog.lab.time_magic import MagicFailed, TimeMagics
 from worklog.plots import Chart, ladder, tile_map
 from worklog.problem import Shape
