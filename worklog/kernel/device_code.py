@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from worklog.errors import BadSetting
-from worklog.kernel.device import COMPILE_OPTIONS
+from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.source import DIRECTIVE, blank, closing, code, parts
 
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
@@ -51,18 +51,17 @@ _CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce
 _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
 
 
-Prepared = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # text, options and headers, as of a Program
-
-
-def prepared(source: str, folders: Sequence[str], define: Sequence[str]) -> Prepared:
-    """What NVRTC gets of a source. folders: of headers. define: macros."""
+def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[str]) -> Program:
+    """What NVRTC gets of a source, for any entry. folders: of headers. define: macros."""
     text = device_code(source, folders)
     own = headers(text, folders)
     if added := _prelude(source, own):
         own[HOST.name] = added
     options = (*COMPILE_OPTIONS, *(f"-D{macro}" for macro in define), *(f"-I{folder}" for folder in folders))
     options += (f"-include={HOST.name}",) * bool(added) + ("-device-int128",) * bool(_INT128.search(code(source)))
-    return text, (*options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
+    if text != source:
+        options += (HOST_AS_DEVICE,)
+    return Program(file, text, "", options, headers=tuple(own.items()))
 
 
 def device_code(source: str, folders: Sequence[str] = ()) -> str:

@@ -122,7 +122,7 @@ class Kernel:
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
-        code, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
+        code = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
         header = signature.header(source)
         plain, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
@@ -148,7 +148,7 @@ class Kernel:
         launch = Launch(function, grid or stated.grid, block or stated.block, shared or header.shared)
         kernel = cls(
             name or plain,
-            Program(file, code, "", options, headers=headers),
+            code,
             (launch,),
             template=dict(template),
             rules=domain or signature.domain(source, template),

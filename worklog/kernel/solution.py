@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter as Kind
 from pathlib import Path
 from typing import Any
@@ -289,9 +289,9 @@ class _Kernels(Runnable):
         bound = [_bound(*pair, given, place) for pair in zip(defined.parameters, launch.arguments, strict=True)]
         key = launch.entry, launch.shared
         if key not in self._compiled:
-            text, options, headers = prepared(solution.source, solution.folders, solution.define)
+            code = prepared(solution.file, solution.source, solution.folders, solution.define)
             names = tuple(parameter.name for parameter in defined.parameters)
-            program = Program(solution.file, text, launch.entry, options, names, launch.shared, headers)
+            program = replace(code, entry=launch.entry, arguments=names, shared=launch.shared)
             self._compiled[key] = self.device.compile(program)
         self.device.launch(self._compiled[key], launch.grid, launch.block, bound)
 
