@@ -8,6 +8,8 @@
 //          apart, and write 32 rows of C. Each access moves 32 sectors of 32 bytes and uses 4 bytes
 //          of each.
 // Domain:  any M, N, K.
+// Tile:    BM=32 BN=32
+// Launch:  grid (N + BN - 1) / BN, (M + BM - 1) / BM   block BM * BN
 //
 // One block computes a BM x BN tile of C with BM * BN threads. In every rung, blockIdx.x walks the
 // columns of C and blockIdx.y the rows.

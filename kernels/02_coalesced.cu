@@ -8,6 +8,8 @@
 //          of A is one address, which the hardware broadcasts.
 // Costs:   nothing. Each thread still loads 2K floats through L1 and L2 for K multiply-adds.
 // Domain:  any M, N, K.
+// Tile:    BM=32 BN=32
+// Launch:  grid (N + BN - 1) / BN, (M + BM - 1) / BM   block BM * BN
 //
 // One block computes a BM x BN tile of C with BM * BN threads. BN is a multiple of 32, so that a
 // warp stays in one row.

@@ -10,6 +10,8 @@
 // Costs:   two shared-memory loads per multiply-add and two barriers per tile. There are no bounds
 //          checks any more: M, N and K must be whole tiles.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=32 BN=32 BK=32
+// Launch:  grid N / BN, M / BM   block BM * BN
 //
 // One block computes a BM x BN tile of C with BM * BN threads, one element each.
 

@@ -7,6 +7,8 @@
 // Why:     shared-memory loads per multiply-add fall from 2 to (TM + 1) / TM.
 // Costs:   TM accumulators in registers: an SM holds 1536 threads instead of 2048.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=64 BN=64 BK=8 TM=8
+// Launch:  grid N / BN, M / BM   block BM * BN / TM
 //
 // One block computes a BM x BN tile of C with BM * BN / TM threads. Thread (row, col) owns rows
 // row * TM ... row * TM + TM - 1 of column col.

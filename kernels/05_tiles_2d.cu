@@ -9,6 +9,8 @@
 //          now, so they fall from 0.66 to 0.52 only, and the time with them: 1.35 times as fast.
 // Costs:   TM * TN accumulators in registers: 16 warps per SM instead of 48. Rung 8 hides latency.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=8 TM=8 TN=8
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the TM x TN tile whose corner is
 // (row * TM, col * TN).

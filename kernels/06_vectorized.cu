@@ -11,6 +11,8 @@
 // Costs:   the transposing store is strided: two threads of a warp write to the same bank. All
 //          addresses must be multiples of 16 bytes.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=8 TM=8 TN=8
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the TM x TN tile whose corner is
 // (row * TM, col * TN).

@@ -10,6 +10,8 @@
 //          only: neither shared memory (56 % busy) nor the FP32 cores (58 %) are the limit now.
 // Costs:   a thread's elements of C are in several places. The padding takes BK * 16 bytes.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=8 TM=8 TN=8
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
 // (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -10,6 +10,8 @@
 // Costs:   twice the shared memory, and registers for the next tile: 128 per thread, the most with
 //          which two blocks of 256 threads fit in an SM.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=8 TM=8 TN=8
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
 // (row + 4 * i * ROWS, col + 4 * j * COLS).

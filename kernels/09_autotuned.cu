@@ -9,6 +9,8 @@
 // Costs:   more than 200 registers per thread: one block of 256 threads fills an SM. Below about
 //          2048, C has too few such tiles for 132 SMs. The choice holds for one GPU and one size.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=256 BK=8 TM=8 TN=16 MIN_BLOCKS=1
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
 // (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -10,6 +10,8 @@
 // Costs:   registers for a second pair of fragments, up to TM + TN per thread. At 128 x 256, the
 //          tile of autotuned, it is 11 % slower; not by bank conflicts (15 % in both) or spills.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=8 TM=8 TN=16 MIN_BLOCKS=2
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
 // (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -10,6 +10,8 @@
 // Costs:   255 registers per thread, the maximum. The rule about "cutlass" is undocumented
 //          (github.com/triton-lang/triton/pull/7298 describes it): a later assembler may drop it.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=8 TM=8 TN=16 MIN_BLOCKS=2
+// Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
 // (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -9,6 +9,8 @@
 // Costs:   the tile is now 128 x 128 x 16, so the warp tile is not the only change. With BK = 16,
 //          the transposing store has a few bank conflicts.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=16 WM=64 WN=64 MIN_BLOCKS=2
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -8,6 +8,8 @@
 //          conflicts fall from 23 to 1 % at once, so the step doesn't isolate the lane map.
 // Costs:   more wavefronts for loads: 20 instead of 12 per k, for 128 multiply-adds of a warp.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=16 WM=64 WN=64 MIN_BLOCKS=2
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -9,6 +9,8 @@
 //          STAGES - 2 tiles' time to arrive. By itself it is 6 to 7 % slower than rung 13.
 // Costs:   shared memory for STAGES tiles. Four times as many copies for A, each an instruction.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_80 or later.
+// Tile:    BM=128 BN=128 BK=8 WM=64 WN=64 STAGES=5 MIN_BLOCKS=1
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).

@@ -9,6 +9,8 @@
 //          the stage is in use. 1.02 times as fast at 2048 and 4096, 0.99 times at 8192.
 // Costs:   to arrive, to wait and for addresses: about 85 instructions more per warp and tile.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90 or later.
+// Tile:    BM=128 BN=128 BK=8 WM=64 WN=64 STAGES=5 MIN_BLOCKS=1
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).

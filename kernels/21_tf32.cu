@@ -8,6 +8,9 @@
 // Costs:   the result isn't FP32: TF32 keeps 11 of the 24 bits of each factor. Rounded so, they
 //          leave errors of 4300 u*D, on sums of any length: 230 times cuBLAS's at K = 4096.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
+// Claims:  tf32
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (g, t), its number
 // divided by 4 and the rest, holds the fragments as PTX gives them ("Matrix Fragments for

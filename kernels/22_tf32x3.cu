@@ -10,6 +10,9 @@
 //          the error grows with K, and FP32's with its root. Beyond K = 128 it isn't FP32's class.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers: 0 * infinity, of a lo and a hi,
 //          is NaN. Below 2^-100 in magnitude, lo has fewer bits.
+// Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
+// Claims:  fp32-emulated
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. The fragments are those of
 // 21.

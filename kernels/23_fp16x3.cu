@@ -10,6 +10,9 @@
 // Costs:   rows and columns are read twice. Numbers below 2^-17 of their largest have fewer bits.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers. A row or column with its largest
 //          magnitude below 2^-112 has fewer bits.
+// Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
+// Claims:  fp32-emulated
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (g, t), its number
 // divided by 4 and the rest, holds the fragments as PTX gives them ("Matrix Fragments for

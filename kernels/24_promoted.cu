@@ -9,6 +9,8 @@
 // Costs:   64 registers more per thread, and one addition per element and 128 k.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers. A row or column with its largest
 //          magnitude below 2^-112 has fewer bits.
+// Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
+// Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. The fragments are those of
 // 23.

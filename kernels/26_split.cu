@@ -13,10 +13,12 @@
 //          own scales, and a third kernel adds these in the order of K.
 // Costs:   a workspace as large as A and B, and the time to read both and to write it. What lies
 //          beyond the first 4096 of a line is read twice. Parts of K are written and read once.
-// Domain:  any M, N, K, and any data. A number below 2^-17 of its line's largest loses bits as a
+// Domain:  any M, N, K, any data. A number below 2^-17 of its line's largest loses bits as a
 //          half. Pass 1 counts these, and pass 2 sums each element of C for which they might matter
 //          again with FFMAs; so too each one that isn't finite. If most elements of C need this,
 //          then the kernel is slower than the plain ones.
+// Tile:    BM=128 BN=128 STAGES=6 GROUP=8 PARTS=1
+// Launch:  grid 132   block 384   shared 196704
 //
 // A line is a row of A or a column of B. Per stage of 32 k it has 128 bytes: 32 hi, then 32 lo. Its
 // 16-byte parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block

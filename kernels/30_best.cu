@@ -12,6 +12,9 @@
 // Costs:   the parts are written and read once more, and there is a second launch. A is copied a
 //          float at a time, since it is transposed.
 // Domain:  N % WIDTH == 0.
+// Tile:    BM=64 BN=64 BK=16 WM=32 WN=32 WIDTH=1 STAGES=3 MIN_BLOCKS=4 ORDER=8976
+// Launch:  grid (N + BN - 1) / BN * (((M + BM - 1) / BM + 65534) / 65535),
+//          min((M + BM - 1) / BM, 65535), 1   block BM * BN / (WM * WN) * 32
 //
 // One block computes a BM x BN tile of C, or of one part's sums, as rungs 12 and 13 do. WIDTH:
 // floats per copy of B and per store of C, 4 or 1; with 4, both are aligned to 16 bytes.

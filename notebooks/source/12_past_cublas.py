@@ -24,7 +24,6 @@
 # machine of the recording. A count is never shown as a time.
 
 # %%
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -197,7 +196,7 @@ print(f"measured: {measured('specialized', 'barriers')}")
 # %%
 rung = worklog.rung("specialized")
 for line in ("", "__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
-    _, findings, _ = launched(replace(rung, text=rung.source.replace(line, "")))
+    _, findings, _ = launched(rung.with_text(rung.source.replace(line, "")))
     print(
         f"without {line}" if line else "as it is",
         *([findings[0].at(rung.file)] if findings else ["no finding"]),

@@ -23,7 +23,6 @@
 # measured, here or on the machine of the recording. An error is never shown as a time.
 
 # %%
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -206,7 +205,7 @@ for line in (
 ):
     assert line in rung.source
     try:
-        error = rms_error(product(replace(rung, text=rung.source.replace(line, "")), a, b), a, b)
+        error = rms_error(product(rung.with_text(rung.source.replace(line, "")), a, b), a, b)
         print(f"as it is: no finding, rms {error:.1f} u·D")
     except WorklogError as found:
         print(f"without {line}\n  {str(found).splitlines()[0]}")
@@ -220,7 +219,7 @@ for line in (
 greedy = rung.source.replace("aligned.u32 56;", "aligned.u32 64;").replace("aligned.u32 152;", "aligned.u32 160;")
 assert greedy != rung.source
 try:
-    product(replace(rung, text=greedy), a, b)
+    product(rung.with_text(greedy), a, b)
 except WorklogError as found:
     print(str(found).splitlines()[0])
 
@@ -260,7 +259,7 @@ a[2] *= np.float32(2.0**-140)
 a[3, 5], a[4, 5] = np.inf, np.nan
 with np.errstate(invalid="ignore"):
     right = in_order(a, b)
-for name, promoted in (("split", replace(split, grid="1")), ("promoted", worklog.rung("promoted"))):
+for name, promoted in (("split", split.with_launch(grid="1")), ("promoted", worklog.rung("promoted"))):
     c = product(promoted, a, b)
     for row, at in rows.items():
         same = np.allclose(c[at], right[at], rtol=1e-4, atol=2.0**-140, equal_nan=True)

@@ -122,7 +122,7 @@ def test_a_count_that_the_assembler_may_lower_is_no_limit(monkeypatch: pytest.Mo
         (lambda: tiles(RACY.replace("K; k0", "K - blockIdx.x % 4 * 8; k0")), "differ between its blocks"),
         (lambda: tiles(RACY.replace("__syncthreads();", TEXTURE, 1)), "mine.cu:9: txq.width.b32"),
         (lambda: Kernel.from_function("json:dumps"), "dumps is a host function"),
-        (lambda: replace(plain(), grid=""), "mine needs a launch"),
+        (lambda: plain().with_launch(grid=""), "mine needs a launch"),
     ],
 )
 def test_without_a_bound_one_line_says_why(kernel: Callable[[], Kernel], why: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
-from worklog.kernel.device import Buffer, Program
+from worklog.kernel.device import Buffer, Program, Runnable
 from worklog.problem.gemm import Domain, Float32, Shape
 
 
@@ -247,8 +247,8 @@ class NumpyDevice:
                 work()
 
 
-class NumpySubject:
-    """A Python function as worklog.kernel.device.Subject."""
+class NumpySubject(Runnable):
+    """A Python function on the NumPy device."""
 
     def __init__(self, device: NumpyDevice, function: Function, domain: Domain | None = None, block: int = 256) -> None:
         self.name = function.__name__

@@ -11,6 +11,7 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice
 from worklog.errors import BadProblem
 from worklog.gate import Checker, check_cases
+from worklog.kernel.device import Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 from worklog.runs.verdict import Verdict
@@ -56,9 +57,7 @@ class Halves(Doubled):
         return 2 * x, x / 2
 
 
-class Subject:
-    waits = False
-
+class Subject(Runnable):
     def __init__(self, device: NumpyDevice, dtype: str, write: Write) -> None:
         self.device, self.dtype, self.write = device, dtype, write
 

@@ -28,7 +28,7 @@ def edited(name: str, *edits: tuple[str, str]) -> Kernel:
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
-    return replace(rung(name), text=text)
+    return rung(name).with_text(text)
 
 
 def test_a_rung_that_states_any_data_gives_what_fp32_gives() -> None:

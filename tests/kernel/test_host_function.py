@@ -144,6 +144,7 @@ def test_a_mistake_is_found_when_it_is_named(words: str, options: dict[str, str]
     [
         ("def mine(:\n", r"SyntaxError: .* \(theirs.py:1\)"),
         ("import nothing_of_that_name\n", r"ModuleNotFoundError: .* \(theirs.py:1\)"),
+        ("import worklog\n\nworklog.rung('nothing')\n", r"BadSetting: there is no rung .* \(theirs.py:3\)"),
         ("\n\nraise SystemExit(3)\n", r"SystemExit: 3 \(theirs.py:3\)"),
         ("def yours(alpha, A, B, beta, C):\n    pass\n", "has no function mine: it has yours"),
         ("mine = 3\n", "has no function mine: it has none"),

@@ -98,26 +98,19 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> No
         assert pickle.loads(pickle.dumps(kernel)) == kernel, "it crosses to a child process"
 
 
-def test_a_hash_belongs_to_source_entry_and_options() -> None:
-    kernel = rung("naive")
-    others = [replace(kernel, text=kernel.source + " "), replace(kernel, template={"BM": 16, "BN": 16})]
-    others.append(replace(kernel, options=()))
-    same = replace(kernel, name="other", text=kernel.source, idea="another", number=None)
-    assert same.program.sha256 == kernel.program.sha256
-    assert len({kernel.program.sha256, *(other.program.sha256 for other in others)}) == 4
-
-
-def test_a_measurement_belongs_to_the_code_without_its_comments() -> None:
-    kernel = rung("naive")
-    about = kernel.describe(None)
-    commented = replace(kernel, text="// a line more\n\n" + kernel.source.replace("//", "/* changed */ //"))
-    assert commented.program.sha256 != kernel.program.sha256 and commented.program.measured_as(about)
-    others = [replace(kernel, text=kernel.source.replace("acc", "sum")), replace(kernel, template={"BM": 16, "BN": 16})]
-    assert not any(other.program.measured_as(about) for other in others)
-    literals = [replace(kernel, text=f'{kernel.source}#define TEXT "// {word}"') for word in ("no", "comment")]
-    assert literals[0].program.code_sha256 != literals[1].program.code_sha256
+def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments() -> None:
+    kernel, tile = rung("naive"), {"BM": 16, "BN": 16}
+    program, about = kernel.program, kernel.describe(None)
+    commented = kernel.with_text("// a line more\n\n" + kernel.source.replace("//", "/* changed */ //")).program
+    others = [kernel.with_text(kernel.source.replace("acc", "sum")), replace(kernel, template=tile)]
+    others.append(replace(kernel, code=replace(kernel.code, options=())))
+    assert replace(kernel, name="other", idea="another", number=None).program.sha256 == program.sha256
+    assert len({program.sha256, commented.sha256, *(other.program.sha256 for other in others)}) == 5
+    assert commented.measured_as(about) and not any(other.program.measured_as(about) for other in others)
+    literals = [kernel.with_text(f'{kernel.source}#define TEXT "// {word}"').program for word in ("no", "comment")]
+    assert literals[0].code_sha256 != literals[1].code_sha256
     headers = [(("a.h", text),) for text in ("int x;  // a", "int x;", "int y;")]
-    first, second, third = (replace(kernel.program, headers=given).code_sha256 for given in headers)
+    first, second, third = (replace(program, headers=given).code_sha256 for given in headers)
     assert first == second != third
 
 
@@ -156,7 +149,7 @@ def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: di
 def test_sizes_and_texts_are_taken_as_they_are_given(file: Path) -> None:
     kernel = mine(grid=("8", 9), block=(np.int64(16), "16"), define="BM=64", include=str(file.parent))
     assert (kernel.blocks(Shape.of(8)), kernel.threads) == ((8, 9), (16, 16))
-    assert mine(grid=8, block=256).blocks(Shape.of(8)) == (8, 1) and "-DBM=64" in kernel.options
+    assert mine(grid=8, block=256).blocks(Shape.of(8)) == (8, 1) and "-DBM=64" in kernel.program.options
     file.write_text(f'#include "more.h"\n{TEMPLATE}')
     file.with_name("more.h").write_text("")
     where = {"entry": "gemm<float, 8>", "domain": "M % 64 == 0", "include": str(file.parent), "block": 8, "grid": 1}

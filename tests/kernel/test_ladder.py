@@ -1,4 +1,4 @@
-"""The ladder as a reader meets it: rows, geometry, compiled resources, and sources whose differences are the lesson."""
+"""The ladder as a reader meets it: headers, resources, sources whose differences are the lesson, and main.cu."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import itertools
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,15 +51,19 @@ def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_
     assert kernels_dir() == package / "_kernels"
 
 
-@of(*LADDER, *FP32, *TENSOR)
-def test_domain_and_launch_bounds_are_those_of_the_source(record: Kernel) -> None:
-    stated = re.search(r"^// Domain:\s+(.*?)\.", record.source, re.MULTILINE)
-    any_data = re.search(r"^// .*\bany data\.", record.source, re.MULTILINE | re.IGNORECASE)
-    assert stated is not None
-    assert Domain.of(stated[1].split(", and")[0] + ", any data" * bool(any_data), record.template) == record.domain
+@of(*LADDER, *FP32[:5], *TENSOR[:4])
+def test_a_rung_loads_like_a_users_file_and_states_the_launch_that_its_code_is_compiled_for(record: Kernel) -> None:
+    read = Kernel.from_file(kernels_dir() / record.file)
+    assert (read.entry, read.grid, read.block, read.program.sha256) == (
+        record.entry,
+        record.grid,
+        record.block,
+        record.program.sha256,
+    )
+    assert (read.domain, read.claimed, read.program.shared) == (record.domain, record.claimed, record.program.shared)
     bounds = re.search(r"__launch_bounds__\((.+?)(?:, 1|, MIN_BLOCKS)?\)\s+sgemm", record.source)
     assert bounds is not None and evaluate(bounds[1], {**record.template, "COPIERS": 128}) == record.threads
-    assert record.thread_count % 32 == 0 and 32 <= record.thread_count <= 1024
+    assert repr(record) == f"<{record.number:02} {record.name}: {record.idea}>"
 
 
 @of(*LADDER)
@@ -91,9 +96,8 @@ def test_the_grid_covers_c_and_no_more(record: Kernel, shape: Shape) -> None:
 
 
 @of(*RUNGS)
-def test_the_header_says_what_changed_why_what_it_costs_and_for_which_shapes(record: Kernel) -> None:
+def test_the_header_says_what_changed_why_what_it_costs_and_how_it_is_launched(record: Kernel) -> None:
     header = list(itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines()))
-    words = [line.removeprefix("//").split(":")[0].strip() for line in header]
     assert re.fullmatch(rf"// {record.file[:2]} · \S.*", header[0])
     run, compiled = f"// Run:     worklog run {record.name}", f"-DRUNG={record.number} main.cu && ./a.out 4096"
     if "workspace" in record.arguments:
@@ -102,8 +106,8 @@ def test_the_header_says_what_changed_why_what_it_costs_and_for_which_shapes(rec
         assert header[1:3] == [run, f"//          or: nvcc -gencode arch=compute_90a,code=sm_90a {compiled}"]
     else:
         assert header[1] == f"{run}     or: nvcc -arch=native {compiled}"
-    expected = ["Before", "Now", "Why", "Costs", "Domain"][record is LADDER[0] :]
-    assert [word for word in words if word in ("Before", "Now", "Why", "Costs", "Domain")] == expected
+    words = re.findall(r"^// (Before|Now|Why|Costs|Domain|Tile|Launch):", record.source, re.MULTILINE)
+    assert words == ["Before", "Now", "Why", "Costs", "Domain", "Tile", "Launch"][record is LADDER[0] :]
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.pairwise(IN_ORDER)), ids=lambda record: record.name)
@@ -120,5 +124,78 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
         out = compile_cuda(one.program)
         assert not re.search("warning|serialized", out.log.lower()), out.log
         assert (out.spill_store_bytes, out.spill_load_bytes, out.stack_bytes) == (0, 0, 0)
-        fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.shared).blocks
+        fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.program.shared).blocks
         assert fitting >= one.template.get("MIN_BLOCKS", 1)
+
+
+ROOT = Path(__file__).parents[2]
+MAIN = ROOT / "kernels" / "main.cu"
+MOST_COLUMNS = 100
+LAST = 17  # of the rungs on FP32 lanes that main.cu has
+
+ALONE = [r for r in RUNGS if "workspace" not in r.arguments]  # main.cu launches one kernel
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH: install the CUDA toolkit")
+
+
+def cuda_files() -> list[Path]:
+    return sorted(path for room in ("kernels", "worklog", "tests") for path in (ROOT / room).rglob("*.cu*"))
+
+
+def test_no_cuda_line_is_wider_than_a_page() -> None:
+    assert len(cuda_files()) > len(LADDER)
+    wide = [
+        f"{path.relative_to(ROOT)}:{at}"
+        for path in cuda_files()
+        for at, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > MOST_COLUMNS
+    ]
+    assert wide == []
+
+
+@of(*ALONE)
+def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
+    rung = re.search(
+        rf'if RUNG == {record.number}\n#include "(.+)"\n'
+        r"const Rung rung = \{(.+>), (\d+), (\d+), (\d+), (\d+)(?:, (\d+))?\};",
+        MAIN.with_name("rungs.cuh").read_text(encoding="utf-8"),
+    )
+    assert rung is not None
+    file, entry, *numbers = rung.groups(default="0")
+    assert (file, entry) == (record.file, record.entry)
+    assert [int(n) for n in numbers] == [
+        *(record.template.get(axis, 1) for axis in ("BM", "BN", "BK")),
+        record.threads,
+        record.program.shared,
+    ]
+
+
+@needs_nvcc
+@of(*ALONE[::8])
+def test_nvcc_compiles_a_rung_with_its_host_code(record: Kernel, tmp_path: Path) -> None:
+    """To PTX for Hopper, which takes a fraction of the time of a program. NVRTC compiles the others' kernels."""
+    program = nvcc(f"-DRUNG={record.number}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx"))
+    assert program.returncode == 0, program.stderr
+    assert f"sgemm_{record.name}" in (tmp_path / "rung.ptx").read_text()
+
+
+@needs_nvcc
+def test_the_program_names_the_domain_of_its_rung(tmp_path: Path) -> None:
+    """It stops before it needs a GPU."""
+    built = nvcc("-DRUNG=4", "-arch=sm_80", "-o", str(tmp_path / "rung"))
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([tmp_path / "rung", "100"], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "64, 64, 8" in ran.stderr
+
+
+@needs_nvcc
+@pytest.mark.parametrize("options", [[], ["-DRUNG=0"], [f"-DRUNG={LAST + 1}"]])
+def test_another_rung_does_not_compile(options: list[str]) -> None:
+    built = nvcc(*options, "--ptx", "-o", "/dev/null")
+    assert built.returncode != 0
+    assert f"-DRUNG={LAST}" in built.stderr
+
+
+def nvcc(*options: str) -> subprocess.CompletedProcess[str]:
+    command = ["nvcc", "-Wno-deprecated-gpu-targets", *options, str(MAIN)]
+    return subprocess.run(command, capture_output=True, text=True)

@@ -238,7 +238,7 @@ def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_p
         '#include "cuda_own.h"\nextern "C" __global__ void k(float* a) { a[0] = fmaxf(a[0], INFINITY) * TWO; }'
     )
     kernel = Kernel.from_file(source)
-    assert "cuda_own.h" in dict(kernel.headers) and compile_cuda(kernel.program).ptx
+    assert "cuda_own.h" in dict(kernel.program.headers) and compile_cuda(kernel.program).ptx
     header.write_text("#define TWO 3\n#define THREE\n__device__ int f() { return wrong; }\n")
     edited = Kernel.from_file(source)
     assert edited.program.sha256 != kernel.program.sha256

@@ -17,9 +17,9 @@ from worklog.emulator.device import EmulatedFault
 from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.gpu.device import Gpu
-from worklog.kernel import Kernel
-from worklog.kernel.loaded import Loaded, Pass
-from worklog.kernel.signature import LADDER
+from worklog.kernel import Kernel, Program
+from worklog.kernel.loaded import Loaded
+from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.check import compile_for
 from worklog.runner.launches import Loop, Pool, elements
@@ -29,20 +29,19 @@ SOURCE = Path(__file__).with_name("two_passes.cu")
 SHAPE = Shape(9, 13, 7)
 TWO = Kernel(
     "two",
-    SOURCE.name,
-    "products",
-    grid="(N + TILE - 1) / TILE, (M + TILE - 1) / TILE, PARTS",
-    block="TILE, TILE",
+    Program(SOURCE.name, SOURCE.read_text(), ""),
+    (
+        Launch("products<TILE, PARTS>", "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE, PARTS", "TILE, TILE"),
+        Launch("add<PARTS>", "(M * N + 63) / 64", "64"),
+    ),
     template={"TILE": 8, "PARTS": 3},
-    text=SOURCE.read_text(),
     arguments=(*LADDER, "workspace"),
     workspace="4 * PARTS * M * N",
-    after=(Pass("add<PARTS>", "(M * N + 63) / 64", "64"),),
 )
 
 
-def mistaken(number: int, **changed: Any) -> Kernel:
-    return replace(TWO, text=f"#define MISTAKE {number}\n{TWO.source}", **changed)
+def mistaken(number: int) -> Kernel:
+    return TWO.with_text(f"#define MISTAKE {number}\n{TWO.source}")
 
 
 def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:

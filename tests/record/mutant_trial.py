@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -61,7 +61,7 @@ class TimeLimit(Exception):
 def kernels() -> dict[str, Kernel]:
     """The rungs, with as few blocks as show their idea, then small right kernels of the tests that synchronise."""
     rungs = {one.name: one.at(Shape(130, 190, 700)) for one in RUNGS}
-    rungs |= {"equal_shares": equal_shares(2), "split": replace(split(128), grid="2")}
+    rungs |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
     small = {one.name: one.kernel for one in exploits() if not one.wrong and SYNCHRONISES.search(one.kernel.source)}
     rules, dynamic = "M % 16 == 0, N % 16 == 0, K % 16 == 0", {"dynamic_tiles": 2048}
     for path in sorted(SMALL.glob("*.cu")):
@@ -100,7 +100,7 @@ def original(name: str) -> Checked:
 def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
     """Compile a mutant, compare its code with the original's, and check it."""
     kernel, started = kernels()[name], time.perf_counter()
-    mutant = replace(kernel, text=edit.applied(kernel.source))
+    mutant = kernel.with_text(edit.applied(kernel.source))
     try:
         with limited(limit_s):
             result, detail = _result(name, kernel, mutant)

@@ -11,7 +11,8 @@ import pytest
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, Program
+from worklog.kernel.signature import Launch
 from worklog.runner.declare import declared
 from worklog.runner.worker import attempt
 from worklog.runs.measurement import Measurement
@@ -22,7 +23,7 @@ JOB = (sys.executable, "-m", "tests.virtual.job")
 
 def mine(name: str) -> Kernel:
     """What the name says happens to the process of FOREIGN."""
-    return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
+    return Kernel(name, Program("x.cu", "", ""), (Launch("x", "1, 1", "1"),))
 
 
 def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Measurement:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -275,7 +274,7 @@ def test_rungs_are_executed_with_their_memory_counts(monkeypatch: pytest.MonkeyP
 
 def test_a_rung_without_a_barrier_fails_and_its_races_are_counted() -> None:
     record = rung("tiles_1d")
-    broken = replace(record, text=record.source.replace("__syncthreads();", "", 1))
+    broken = record.with_text(record.source.replace("__syncthreads();", "", 1))
     (row,) = execute(lambda *step: None, [broken])
     assert "race" in row["reason"] and row["findings"] >= 1
     assert "failed at launch: 04_tiles_1d.cu:" in text([row])
@@ -314,6 +313,6 @@ def test_headers_macros_dynamic_shared_memory_and_constants_are_given_as_options
     assert launched(kernel) == {32}
     assert launched(Kernel.from_source(WITH_OPTIONS, shared=4096, constant=["scale=1,5"], **words)) == {160}
     with pytest.raises(EmulatedFault, match="64 bytes of shared memory"):
-        launched(replace(kernel, shared=64))
+        launched(kernel.with_launch(shared=64))
     with pytest.raises(BadSetting, match="--shared BYTES"):
-        check(replace(kernel, shared=0), on="emulated")
+        check(kernel.with_launch(shared=0), on="emulated")

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from tests.kernel.test_cuda_sources import needs_nvcc
 
 from tests.helpers import typed
-from tests.kernel.test_cuda_sources import needs_nvcc
 from worklog import Problem
 from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadProblem
 from worklog.gate import check_cases
-from worklog.kernel.solution import Solution, compiled_library, on_the_stream
+from worklog.kernel.solution import Solution
 from worklog.problem.shipped import PROBLEMS
 from worklog.runner.problems import find_problem, small_cases
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.gate.numpy_device import NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
-from worklog.kernel.device import Buffer
+from worklog.kernel.device import Buffer, Runnable
 from worklog.problem.gemm import Domain, Shape
 
 
@@ -67,8 +67,8 @@ class VirtualLoan:
         return self.device.machine.on(self.device.stream)
 
 
-class VirtualBaseline:
-    """The library's product, as worklog.kernel.device.Subject."""
+class VirtualBaseline(Runnable):
+    """The library's product."""
 
     def __init__(self, device: VirtualDevice, name: str) -> None:
         self.name = name

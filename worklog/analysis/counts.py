@@ -109,6 +109,7 @@ def access_pattern(rung: Kernel) -> AccessPattern:
     a, b, c, workspace = (np.zeros(size, np.float32) for size in sizes)
     arguments = rung.bind(shape, 1.0, a, b, 0.0, c, workspace)
     grid = rung.blocks(shape)
-    launch(kernel, grid, rung.threads, arguments, shared_bytes=rung.shared, races=False, only_blocks=[0], watch=record)
+    shared = rung.program.shared
+    launch(kernel, grid, rung.threads, arguments, shared_bytes=shared, races=False, only_blocks=[0], watch=record)
     tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
     return AccessPattern(rung, shape, tile, tuple(requests.values()), device.label)

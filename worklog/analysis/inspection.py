@@ -149,7 +149,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     inspected = Inspection(compiled, main, threads, label, Sass.of(compiled))
     if not kernel.grid:
         return inspected
-    own = kernel.text is not None
+    own = kernel.number is None
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     inspected = replace(inspected, shape=shape)
     try:

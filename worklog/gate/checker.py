@@ -24,8 +24,8 @@ from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, Memory
 from worklog.gate.hard_data import check_hard_data
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import failed, passed, until_failure
-from worklog.kernel import Buffer, Device, Subject
-from worklog.kernel.solution import Passed, Ready
+from worklog.kernel import Buffer, Device, Runnable, Subject
+from worklog.kernel.solution import Passed
 from worklog.problem import (
     Case,
     Domain,
@@ -75,15 +75,15 @@ class Checker:
         """Of all arrays."""
         return sum(nbytes(value) for value in self.case.arguments if is_array(value))
 
-    def check(self, subject: Ready) -> Verdict:
+    def check(self, subject: Runnable) -> Verdict:
         """Launch it on the case, and repeat the launch. The precision is the dtype. Raises BadProblem."""
         return _verdict(self.problem, (run(subject) for run in (self.check_case, self.check_repeated)))
 
-    def check_case(self, subject: Ready) -> Stage:
+    def check_case(self, subject: Runnable) -> Stage:
         """One launch on the case's inputs. Raises LaunchFailed and BadProblem."""
         return self._judged(f"case {self.case.name}", self._run(subject))
 
-    def check_repeated(self, subject: Ready) -> Stage:
+    def check_repeated(self, subject: Runnable) -> Stage:
         """Repeat a launch and compare the results bit by bit. Different bits fail an exact problem, and are stated for
         others: sums by atomics differ in the last bits. Raises LaunchFailed and BadProblem.
         """
@@ -100,18 +100,18 @@ class Checker:
             return passed(name, note, count, note=note)
         return passed(name, f"{LAUNCHES} launches of case {self.case.name}")
 
-    def check_timed_output(self, subject: Ready) -> Stage:
+    def check_timed_output(self, subject: Runnable) -> Stage:
         """Check what the timed launches left in the outputs, which were poisoned before. Raises LaunchFailed."""
         return self._judged(TIMED, self._outputs(subject))
 
-    def _run(self, subject: Ready) -> tuple[bytes, ...]:
+    def _run(self, subject: Runnable) -> tuple[bytes, ...]:
         """Poison, launch once, and read the outputs."""
         self.buffers.poison()
         self.buffers.memory.foul()
         subject.enqueue(self.arguments, self.case.written)
         return self._outputs(subject)
 
-    def _outputs(self, subject: Ready) -> tuple[bytes, ...]:
+    def _outputs(self, subject: Runnable) -> tuple[bytes, ...]:
         subject.collect(self.arguments, self.case.written)
         return tuple(self.device.download(array.inner).tobytes()[: array.nbytes] for array in self.buffers.outputs)
 
@@ -195,7 +195,7 @@ def require_sound(problem: Problem, case: Case) -> None:
 
 
 def check_cases(
-    subject: Ready,
+    subject: Runnable,
     problem: Problem,
     cases: Sequence[Words],
     device: Device,

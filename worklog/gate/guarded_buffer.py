@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worklog.kernel import Buffer, Device, NeedsWorkspace, Program, Subject
+from worklog.kernel import Buffer, Device, Program, Subject
 from worklog.problem import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
@@ -110,8 +110,8 @@ class Memory:
         """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that
         take the maximum of something, which drops NaN. Raises OutOfMemory.
         """
-        needed = subject.workspace_elements(shape) if isinstance(subject, NeedsWorkspace) else 0
-        if not (isinstance(subject, NeedsWorkspace) and needed):
+        needed = subject.workspace_elements(shape)
+        if not needed:
             self._lent = None
             return
         if self._lent is None or self._lent.inner.size != needed:

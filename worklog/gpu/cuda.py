@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel import TOO_MANY_BLOCKS, UNKNOWN_KERNELS, Block, Program, Resources
+from worklog.kernel import TOO_MANY_BLOCKS, UNKNOWN_KERNELS, Block, Program, Resources, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
-from worklog.problem import Domain, Shape
+from worklog.problem import Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}
@@ -245,15 +245,15 @@ def captured(stream: Any, launches: Sequence[Callable[[], None]]) -> Any:
     return graph
 
 
-class Cublas:
-    """cuBLAS SGEMM on a device's stream, as worklog.kernel.device.Subject.
+class Cublas(Runnable):
+    """cuBLAS SGEMM on a device's stream.
 
     math: "fp32" (the default math on FP32 data; the gate proves it by the error level, so CUBLAS_PEDANTIC_MATH isn't
     needed) or "tf32" (tensor cores with 10-bit mantissas).
     """
 
-    domain = Domain()
     program: Program | None = None
+    workspace: Any
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"

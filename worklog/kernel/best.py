@@ -17,17 +17,17 @@ from typing import Any
 
 from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.loaded import Pass
-from worklog.kernel.rungs import FP32, WARP_TILES, added, column_stages, numbered, split_tile
+from worklog.kernel.rungs import FP32, added, column_stages, numbered, split_tile
+from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
 
-BULK = next(one for one in FP32 if one.name == "bulk_copies")
+RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
+BULK = next(rung for rung in FP32 if rung.name == "bulk_copies")
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
-ROWS = "(M + BM - 1) / BM"
 
 
 @dataclass(frozen=True)
@@ -100,22 +100,22 @@ class Table:
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
         stages, lines, stored, moved = split_work(shape, self.multiprocessors)
-        found = self.split_launch_us + stages * self.split_tile_us
-        found += lines / self.split_gbs / 1e3 + stored / self.split_float_gbs / 1e3
-        return found + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
+        us = self.split_launch_us + stages * self.split_tile_us
+        us += lines / self.split_gbs / 1e3 + stored / self.split_float_gbs / 1e3
+        return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Expected microseconds of a tile's launches. parts: of K."""
         work = work_of(tile, parts, shape, self.multiprocessors)
-        found = self.launch_us + work.steps_us(tile.alone_us, tile.shared_us) + work.waves * tile.block_us
-        return found + work.sums * self.sum_us + work.moved / self.sum_gbs / 1e3
+        us = self.launch_us + work.steps_us(tile.alone_us, tile.shared_us) + work.waves * tile.block_us
+        return us + work.sums * self.sum_us + work.moved / self.sum_gbs / 1e3
 
 
 def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
     """Of a tile's launches. parts: of K."""
     of = tile.template
     tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    each = math.ceil(math.ceil(shape.k / of["BK"]) / parts)
+    steps = math.ceil(math.ceil(shape.k / of["BK"]) / parts)
     full, left = divmod(tiles * parts, multiprocessors * tile.resident)
     last: float = math.ceil(left / multiprocessors)
     if full:
@@ -123,7 +123,7 @@ def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
         # holds, the less this is so: in sweeps on an H200, the last wave is packed for 2 of them, and even for 4.
         packed = max(0.0, 2 - tile.resident / 2)
         last += packed * (min(left, tile.resident) - last)
-    rounds, waves = ((tile.resident, full * each), (last, each * (left > 0))), full + (left > 0)
+    rounds, waves = ((tile.resident, full * steps), (last, steps * (left > 0))), full + (left > 0)
     return Work(rounds, waves, added(shape, parts), math.ceil(parts / ADDED) if parts > 1 else 0)
 
 
@@ -131,18 +131,18 @@ def kernel_of(
     template: Mapping[str, int], parts: int = 1, a_by_columns: bool = False, b_by_columns: bool = False
 ) -> Kernel:
     """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
-    order = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
-    contiguous = _contiguous(a_by_columns)
-    adding = Pass(f"sgemm_best_sum<{parts}, WIDTH>", "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", "256")
-    return numbered(
-        30,
-        "best",
-        {**template, **(order if a_by_columns or b_by_columns else {})},
-        WARP_TILES,
-        "any shape: the tile follows it, and few tiles share out K",
-        f"(N + BN - 1) / BN * (({ROWS} + 65534) / 65535), min({ROWS}, 65535), {parts}",
-        rules=", ".join(f"{size} % WIDTH == 0" for size in contiguous),
-        after=(adding,) if parts > 1 else (),
+    if a_by_columns or b_by_columns:
+        template = {**template, "A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
+    grid = RUNG.grid.removesuffix("1") + str(parts)
+    launches = [replace(RUNG.launches[0], function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
+    if parts > 1:
+        grid = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)"
+        launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
+    return replace(
+        RUNG,
+        template=template,
+        launches=tuple(launches),
+        rules=", ".join(f"{size} % WIDTH == 0" for size in _contiguous(a_by_columns)),
         workspace=f"{FLOAT_BYTES * parts} * M * N" if parts > 1 else "",
     )
 
@@ -197,13 +197,20 @@ def _fastest(
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
     bulk = arch == "sm_90" and aligned and not (a_by_columns or b_by_columns) and shape in BULK.domain
-    found: list[tuple[float, Tile, int]] = []
+    candidates: list[tuple[float, Tile, int]] = []
     for tile in table().tiles:
-        if bulk if tile.kernel != "best" else tile.template["WIDTH"] == (4 if wide else 1):
-            most = shape.k // (LEAST_TILES * tile.template["BK"]) if tile.kernel == "best" else 1
-            fits = (n for n in PARTS if n == 1 or (n <= most and FLOAT_BYTES * n * shape.m * shape.n <= most_workspace))
-            found += [(table().us(tile, n, shape), tile, n) for n in fits]
-    return min(found, key=lambda one: one[0])
+        if tile.kernel != "best":
+            if bulk:
+                candidates.append((table().us(tile, 1, shape), tile, 1))
+            continue
+        if tile.template["WIDTH"] != (4 if wide else 1):
+            continue
+        most = shape.k // (LEAST_TILES * tile.template["BK"])
+        for parts in PARTS:
+            workspace = FLOAT_BYTES * parts * shape.m * shape.n
+            if parts == 1 or (parts <= most and workspace <= most_workspace):
+                candidates.append((table().us(tile, parts, shape), tile, parts))
+    return min(candidates, key=lambda candidate: candidate[0])
 
 
 def _contiguous(a_by_columns: bool) -> list[str]:
@@ -212,5 +219,4 @@ def _contiguous(a_by_columns: bool) -> list[str]:
 
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-ANY = dict(BM=64, BN=64, BK=16, WM=32, WN=32, WIDTH=1, STAGES=3, MIN_BLOCKS=4, ORDER=0x2310)
-BEST = replace(kernel_of(ANY), choose=choose)
+BEST = replace(kernel_of(RUNG.template), choose=choose)

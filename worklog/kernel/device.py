@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.errors import BadShape
 from worklog.kernel.source import code_lines
 from worklog.problem import Domain, Shape
 
@@ -134,31 +135,57 @@ class Device(Protocol):
         """Wait for everything enqueued. Raises LaunchFailed if any of it failed."""
 
 
-@runtime_checkable
-class NeedsWorkspace(Protocol):
-    """A subject that keeps intermediate results in memory that its caller may give."""
+MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
-    @property
-    def workspace(self) -> Buffer | None: ...  # noqa: D102
 
-    def workspace_elements(self, shape: Shape) -> int:
-        """Elements (float32) that a launch at this shape needs."""
-
-    def use_workspace(self, buffer: Buffer | None) -> None:
-        """Take this memory from the next launch on; None: memory of its own."""
+def require_shape(shape: Shape, domain: Domain, name: str, otherwise: str = "") -> None:
+    """Raise BadShape, with a shape that fits, for a shape outside of a domain. otherwise: what to do instead."""
+    if shape in domain:
+        return
+    near = replace(domain, square=domain.square or shape.square).padded(shape)
+    advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
+    raise BadShape(f"size {shape} is outside {name}'s domain ({domain}): {advice}{otherwise}")
 
 
 UNKNOWN_KERNELS = 2  # kernels per launch, assumed where they can't be counted and may be several
 
 
-class Subject(Protocol):
-    """A kernel loaded on a device (worklog.kernel.Kernel.load), or cuBLAS."""
+class Runnable:
+    """What the gate checks and the harness times: a loaded kernel, a host function, a solution, or cuBLAS.
+
+    workspace: the memory for intermediate results that its caller gave, or its own; None: none yet.
+    """
 
     name: str
-    domain: Domain
+    domain: Domain = Domain()
+    workspace: Buffer | None = None
 
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Enqueue C = alpha A B + beta C on the device's stream, without waiting."""
+    def enqueue(self, *arguments: Any, **others: Any) -> None:
+        """Enqueue the work on the device's stream, without waiting: C = alpha A B + beta C for (shape, alpha, a, b,
+        beta, c); a solution takes a case's arguments and the places of the outputs. Raises LaunchFailed.
+        """
+        raise NotImplementedError
+
+    def collect(self, *arguments: Any) -> None:
+        """Copy what a Python function returned into the outputs. Raises LaunchFailed."""
 
     def kernels(self, shape: Shape) -> int:
         """How many kernels a launch at this shape enqueues."""
+        return UNKNOWN_KERNELS
+
+    def workspace_elements(self, shape: Shape) -> int:
+        """Elements (float32) of the workspace that a launch at this shape needs."""
+        return 0
+
+    def use_workspace(self, buffer: Buffer | None) -> None:
+        """Take this memory from the next launch on; None: memory of its own."""
+        self.workspace = buffer
+
+    def relocate(self) -> None:
+        """Let its code lie elsewhere from the next launch on. What was loaded before stays in memory until settle()."""
+
+    def settle(self) -> None:
+        """Unload what relocate() has left behind."""
+
+
+Subject = Runnable  # the gate's and the harness's word

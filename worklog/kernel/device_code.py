@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from worklog.errors import BadSetting
-from worklog.kernel.device import COMPILE_OPTIONS
+from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.source import DIRECTIVE, blank, closing, code, parts
 
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
@@ -51,18 +51,17 @@ _CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce
 _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
 
 
-Prepared = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # text, options and headers, as of a Program
-
-
-def prepared(source: str, folders: Sequence[str], define: Sequence[str]) -> Prepared:
-    """What NVRTC gets of a source. folders: of headers. define: macros."""
+def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[str]) -> Program:
+    """What NVRTC gets of a source, for any entry. folders: of headers. define: macros."""
     text = device_code(source, folders)
     own = headers(text, folders)
     if added := _prelude(source, own):
         own[HOST.name] = added
     options = (*COMPILE_OPTIONS, *(f"-D{macro}" for macro in define), *(f"-I{folder}" for folder in folders))
     options += (f"-include={HOST.name}",) * bool(added) + ("-device-int128",) * bool(_INT128.search(code(source)))
-    return text, (*options, *(HOST_AS_DEVICE,) * (text != source)), tuple(own.items())
+    if text != source:
+        options += (HOST_AS_DEVICE,)
+    return Program(file, text, "", options, headers=tuple(own.items()))
 
 
 def device_code(source: str, folders: Sequence[str] = ()) -> str:
@@ -72,15 +71,15 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
     """
     bare = code(source)
     out = list(source)
-    for found in _INCLUDE.finditer(source):
-        name = found[1] or found[2]
+    for match in _INCLUDE.finditer(source):
+        name = match[1] or match[2]
         own = not re.match(r"helper_(?!math)", name) and any(Path(folder, name).is_file() for folder in folders)
-        if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(name):
-            out[found.start() : found.end()] = " " * len(found[0])
-    for found in _HOST_MACRO.finditer(bare):
-        if "__device__" not in found[0] and "__global__" not in found[0]:
-            out[found.start("body") : found.end()] = blank(found["body"])
-    declared = DIRECTIVE.sub(lambda found: blank(found[0]), bare)
+        if bare[match.start()] == "#" and not own and not _DEVICE_HEADERS.match(name):
+            out[match.start() : match.end()] = " " * len(match[0])
+    for match in _HOST_MACRO.finditer(bare):
+        if "__device__" not in match[0] and "__global__" not in match[0]:
+            out[match.start("body") : match.end()] = blank(match["body"])
+    declared = DIRECTIVE.sub(lambda match: blank(match[0]), bare)
     for start, end in _host_code(declared):
         start = end - len(declared[start:end].lstrip())  # directives before it stay
         out[start:end] = blank(source[start:end])
@@ -92,20 +91,20 @@ def headers(source: str, folders: Sequence[str]) -> dict[str, str]:
     include in turn: without host code, unless they are written for NVRTC. STANDARD for code that uses the standard
     library.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = [(source, list(folders))]
     while waiting:
         text, places = waiting.pop()
         for name in included(text):
             path = next((path for place in places if (path := Path(place, name)).is_file()), None)
-            if path is None or name in found:
+            if path is None or name in texts:
                 continue
             header = path.read_text(encoding="utf-8-sig", errors="replace")
-            found[name] = header if _FOR_NVRTC in header else device_code(header, [str(path.parent), *folders])
-            waiting.append((found[name], [str(path.parent), *folders]))
-    if any(re.search(r"\bstd\s*::", code(text)) for text in (source, *found.values())):
-        found[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
-    return found
+            texts[name] = header if _FOR_NVRTC in header else device_code(header, [str(path.parent), *folders])
+            waiting.append((texts[name], [str(path.parent), *folders]))
+    if any(re.search(r"\bstd\s*::", code(text)) for text in (source, *texts.values())):
+        texts[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
+    return texts
 
 
 def included(source: str) -> list[str]:
@@ -127,12 +126,12 @@ def with_constants(source: str, values: Sequence[str], file: str) -> str:
         if not (name.isidentifier() and equals and all(parts(value))):
             raise BadSetting(f"cannot read --constant {given!r}: write NAME=VALUE, or NAME=VALUE,VALUE for an array")
         declared = rf"__constant__[^;{{}}()]*?\b{name}\b\s*(?P<array>(?:\[[^\]]*\]\s*)*)(?=[;,=])"
-        found = re.search(declared, code(source))
-        if found is None or source[found.end()] == "=":
-            why = "there is no __constant__ variable of this name" if found is None else "it has a value already"
+        match = re.search(declared, code(source))
+        if match is None or source[match.end()] == "=":
+            why = "there is no __constant__ variable of this name" if match is None else "it has a value already"
             raise BadSetting(f"{file}: --constant {name}: {why}")
-        value = f"{{{value}}}" if found["array"] else value
-        source = f"{source[: found.end()]} = {value}{source[found.end() :]}"
+        value = f"{{{value}}}" if match["array"] else value
+        source = f"{source[: match.end()]} = {value}{source[match.end() :]}"
     return source
 
 
@@ -160,16 +159,16 @@ def _prelude(source: str, own: Mapping[str, str]) -> str:
 def _host_code(bare: str) -> Iterator[tuple[int, int]]:
     """Start and end of each declaration for the host, in a namespace or an extern "C" block too."""
     start = place = 0
-    while found := re.compile(r"[{};]").search(bare, place):
-        head, place = bare[start : found.start()], found.end()
-        if found[0] == "{" and _NAMESPACE.fullmatch(head):
+    while match := re.compile(r"[{};]").search(bare, place):
+        head, place = bare[start : match.start()], match.end()
+        if match[0] == "{" and _NAMESPACE.fullmatch(head):
             start = place
             continue
-        if found[0] == "{":
-            place = closing(bare, found.start())
+        if match[0] == "{":
+            place = closing(bare, match.start())
             if _ENDS_LATER.match(head):
                 continue
-        if found[0] != "}" and _is_for_the_host(head, bare[start:place], found[0] == "{"):
+        if match[0] != "}" and _is_for_the_host(head, bare[start:place], match[0] == "{"):
             yield start, place
         start = place
 

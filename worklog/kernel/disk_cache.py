@@ -1,8 +1,5 @@
-"""Outputs of NVRTC and nvdisasm on disk: the same program is compiled and disassembled once on a machine.
-
-An entry's name is the SHA-256 of everything its content depends on: the tool's file, with its size and time, and what
-the tool is given. So an entry is never out of date, and a new version of the tool begins anew. Delete the folder to
-empty the cache.
+"""Outputs of NVRTC and nvdisasm on disk: the same program is compiled and disassembled once on a machine. Delete the
+folder to empty the cache.
 """
 
 from __future__ import annotations
@@ -28,37 +25,32 @@ def folder() -> Path:
 
 
 def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
-    """What `make` returns for a tool and what it is given, from the disk where it is there. An entry that can't be read
-    is made again; what can't be written is not kept, and `worklog doctor` says why. Raises what `make` raises, and
-    OSError for a tool that is not there.
+    """What `make` returns for a tool's file and what the tool is given, from the disk where it is there. An entry that
+    can't be read is made again; one that can't be written is not kept. A new version of the tool begins anew. Raises
+    what `make` raises, and OSError for a tool that is not there.
     """
     of_tool = tool.stat()
     key = hashlib.sha256(f"{tool}\0{of_tool.st_size}\0{of_tool.st_mtime_ns}\0".encode() + given).hexdigest()
     path = folder() / (key + SUFFIX)
     with suppress(OSError, zlib.error):
-        found = zlib.decompress(path.read_bytes())
+        content = zlib.decompress(path.read_bytes())
         os.utime(path)  # a clearance takes those that were not used for longest
-        return found
+        return content
     made = make()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, zlib.compress(made, 1))
-        _clear(path.parent)
+        oldest = entries(path.parent)
+        if len(oldest) > 2 * ENTRIES:
+            for _, _, unused in oldest[:-ENTRIES]:
+                unused.unlink(missing_ok=True)
     return made
 
 
 def entries(place: Path) -> list[tuple[float, int, Path]]:
     """When each entry was last used, its size in bytes and its file; first the one that was not used for longest."""
-    found = []
+    used = []
     for path in place.glob(f"*{SUFFIX}"):
         with suppress(FileNotFoundError):  # another process has removed it
-            found.append((path.stat().st_mtime, path.stat().st_size, path))
-    return sorted(found)
-
-
-def _clear(place: Path) -> None:
-    """Keep the newest entries, once there are twice as many."""
-    found = entries(place)
-    if len(found) > 2 * ENTRIES:
-        for _, _, path in found[:-ENTRIES]:
-            path.unlink(missing_ok=True)
+            used.append((path.stat().st_mtime, path.stat().st_size, path))
+    return sorted(used)

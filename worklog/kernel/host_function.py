@@ -5,19 +5,14 @@ The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. 
 row-major float32 matrices of the harness: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on the
 same memory. The function writes C in place, leaves A and B unchanged, does not read C when beta is 0, and returns None
 or C itself. It launches on the current stream, which is set for CuPy and PyTorch; a parameter named `stream` gets its
-handle as an integer, for libraries that follow neither (Triton follows PyTorch). It joins work on other streams into
-that stream before it returns: the gate waits for the whole GPU and fails a function that leaves work behind
-(worklog.gate.after_timing). To be timed it must not wait for the GPU, because launches are enqueued before the first
-one runs. It compiles and allocates at its first call.
+handle as an integer. It joins work on other streams into that stream before it returns. To be timed it must not wait
+for the GPU. It compiles and allocates at its first call.
 
 In a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
 B, float beta, float* C, cudaStream_t stream)`.
 
-The code is loaded by `Kernel.load`, which a run and a check call in a child process. A host function is trusted not to
-tamper with that process. Mistakes and the known ways to fool a benchmark are caught: each timed launch gets new inputs,
-each output is checked against signs drawn after the launch, and the GPU must be idle when the launch is over. Code that
-rewrites the harness, the gate or a clock in the same interpreter is not detected, so read the code of a host function
-before you quote its numbers.
+A child process loads the code. A host function is trusted not to tamper with that process: mistakes and the known ways
+to fool a benchmark are caught, code that rewrites the harness, the gate or a clock in the same interpreter is not.
 """
 
 from __future__ import annotations
@@ -38,15 +33,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
-from worklog.kernel.device import UNKNOWN_KERNELS, Buffer, Device, Subject
-from worklog.problem import SGEMM, Shape, ctype_of
+from worklog.kernel.device import Buffer, Device, Runnable, require_shape
+from worklog.problem import SGEMM, Domain, Shape, ctype_of
 from worklog.runs import require_file
-
-if TYPE_CHECKING:
-    from worklog.kernel.kernel import Kernel
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 LABEL = "host function"
@@ -109,18 +101,18 @@ class HostFunction:
         """The name of its file, or its module."""
         return Path(self.where).name if self.sha256 else self.where
 
-    def load(self, kernel: Kernel, device: Device, *, fresh: bool = False) -> Subject:
+    def load(self, name: str, domain: Domain, device: Device, *, fresh: bool = False) -> Runnable:
         """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
-        loan = loan_of(device, f"{kernel.name} is a host function")
+        loan = loan_of(device, f"{name} is a host function")
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
-        return HostSubject(kernel, loan(arrays), call, arrays)
+        return HostSubject(name, domain, loan(arrays), call, arrays)
 
-    def describe(self, subject: Subject | None) -> dict[str, Any]:
+    def describe(self, subject: Runnable | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
-        found = {"file": self.file, "sha256": self.sha256, "entry": self.function}
+        described = {"file": self.file, "sha256": self.sha256, "entry": self.function}
         if isinstance(subject, HostSubject):
-            found |= {"arrays": subject.arrays, "user": "host function", "label": LABEL}
-        return found
+            described |= {"arrays": subject.arrays, "user": "host function", "label": LABEL}
+        return described
 
     def loaded(self) -> tuple[Callable[..., object], str]:
         """A Python function, and the arrays that it takes. Raises BadSetting."""
@@ -135,26 +127,21 @@ class HostFunction:
         return function, arrays
 
     def _python(self) -> tuple[Call, str]:
-        """The function as the gate calls it, and the arrays that it takes. Raises BadSetting, also for a function with
-        another signature.
-        """
+        """The function as HostSubject calls it, and its arrays. Raises BadSetting, also for another signature."""
         function, arrays = self.loaded()
         signature = signature_of(function)
-        takes_stream = signature is not None and "stream" in signature.parameters
-
-        def of_stream(handle: int) -> dict[str, int]:
-            return {"stream": handle} if takes_stream else {}
-
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-            return function(alpha, a, b, beta, c, **of_stream(stream))
-
+        stream = {"stream": 0} if signature is not None and "stream" in signature.parameters else {}
         try:
             if signature is not None:
-                signature.bind(1.0, None, None, 0.0, None, **of_stream(0))
+                signature.bind(1.0, None, None, 0.0, None, **stream)
         except TypeError as error:
             raise BadSetting(
                 f"{self.where}:{self.function}{signature} cannot be called as {CONTRACT}: {error}"
             ) from error
+
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
+            return function(alpha, a, b, beta, c, **dict.fromkeys(stream, handle))
+
         return call, arrays
 
     def module(self) -> ModuleType:
@@ -162,10 +149,9 @@ class HostFunction:
         Raises BadSetting with the module's error and line.
         """
         path = self._unchanged() if self.sha256 else None
-        # At the end, so that no file there replaces a module that the harness imports.
-        sys.path += [
-            folder for folder in (*([str(path.parent)] if path else []), os.getcwd()) if folder not in sys.path
-        ]
+        for folder in (os.getcwd(),) if path is None else (str(path.parent), os.getcwd()):
+            if folder not in sys.path:
+                sys.path.append(folder)  # at the end, so that no file there replaces a module of the harness
         try:
             if path is None:
                 return importlib.import_module(self.where)
@@ -192,8 +178,8 @@ class HostFunction:
             ) from error
         function.argtypes, function.restype = C_SIGNATURE, None
 
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-            return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, stream)
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
+            return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, handle)
 
         return call, "pointers"
 
@@ -204,17 +190,16 @@ class HostFunction:
         return path
 
 
-class HostSubject:
-    """A host function on a device, as worklog.kernel.device.Subject."""
+class HostSubject(Runnable):
+    """A host function on a device. Its kernels aren't counted."""
 
-    def __init__(self, kernel: Kernel, loan: Loan, call: Call, arrays: str) -> None:
-        self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
+    def __init__(self, name: str, domain: Domain, loan: Loan, call: Call, arrays: str) -> None:
+        self.name, self.domain = name, domain
         self.loan, self.call, self.arrays = loan, call, arrays
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises BadShape, and LaunchFailed for its own errors and a broken contract."""
-        if shape not in self.domain:  # the kernel's is read from text each time
-            self.kernel.check(shape)
+        require_shape(shape, self.domain, self.name)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
         with calling(self.name, self.loan):
@@ -224,10 +209,6 @@ class HostSubject:
                 f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
                 "None or C itself"
             )
-
-    def kernels(self, shape: Shape) -> int:
-        """Assumed, since a host function's kernels aren't counted."""
-        return UNKNOWN_KERNELS
 
 
 def loan_of(device: Device, what: str) -> Callable[[str], Loan]:
@@ -282,10 +263,8 @@ def words_of(error: BaseException) -> str:
     """The first line of an error, and where it was raised: the file and line of the innermost frame that isn't of this
     package.
     """
-    every = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in every if not frame.filename.startswith(PACKAGE)] or every
-    file, line = (
-        (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frames[-1].filename, frames[-1].lineno)
-    )
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames)[-1]
+    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
     first = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
     return f"{first} ({Path(file or '?').name}:{line})"

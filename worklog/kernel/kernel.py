@@ -10,24 +10,24 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, BadShape, LaunchFailed, listed, meant
+from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
-from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
+from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
 from worklog.kernel.device_code import device_code, prepared, with_constants
 from worklog.kernel.host_function import REMARK, HostFunction
-from worklog.kernel.loaded import Loaded, Pass
+from worklog.kernel.loaded import Loaded
+from worklog.kernel.signature import EXAMPLE_GRID, Launch, launch_text, require_texts
 from worklog.kernel.source import (
     definition,
     evaluate,
     filled,
     kernel_names,
-    kernels_dir,
     needs_sm_90a,
     only_kernel,
     parts,
@@ -42,42 +42,31 @@ TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start fro
 class Kernel:
     """A kernel that computes C = alpha A B + beta C.
 
-    name: in runs, tables and charts. file: in messages and runs; the file in kernels/ where `text`, the source, is
-    None. function: the __global__ function, with template arguments unless `template` gives them in order, or the host
-    function. grid: blocks along x, y and z, expressions in the template's names and M, N, K. block: threads along x, or
-    along x and y, expressions in the template's names. rules: its domain, as "M % BM == 0". claimed: the precision
-    class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
-    is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
-    arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user. warnings: what its source leaves open. shared: bytes of dynamic shared memory per block. headers: as
-    in Program. before, after: launches in front of it and behind it, on the same stream and with the same arguments.
+    name: in runs, tables and charts. code: what is compiled, or where a host function is. launches: in order, on one
+    stream and with the same arguments; main: the place of the one that computes the product. template: values of the
+    template's parameters, which the launches name. rules: its domain, as "M % BM == 0". claimed: the precision class
+    that the kernel must have at least. arguments: the value that each parameter takes (worklog.kernel.signature).
     workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
-    "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape.
+    "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
+    idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
+    skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     """
 
     name: str
-    file: str
-    function: str
-    grid: str = ""
-    block: str = ""
+    code: Program | HostFunction
+    launches: tuple[Launch, ...] = ()
+    main: int = 0
     template: Mapping[str, int] = field(default_factory=dict, hash=False)
     rules: str = "any"
     claimed: str = "fp32"
-    options: tuple[str, ...] = COMPILE_OPTIONS
-    number: int | None = None
-    idea: str = ""
-    text: str | None = None
-    host: HostFunction | None = None
-    skipped: str = ""
     arguments: tuple[str, ...] = signature.LADDER
-    adapted: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    shared: int = 0
-    headers: tuple[tuple[str, str], ...] = ()
-    before: tuple[Pass, ...] = ()
-    after: tuple[Pass, ...] = ()
     workspace: str = ""
     choose: Callable[..., Kernel] | None = None
+    number: int | None = None
+    idea: str = ""
+    adapted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    skipped: str = ""
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -102,7 +91,7 @@ class Kernel:
         entry: str | None = None,
         template: Mapping[str, int] | None = None,
         domain: str = "",
-        claimed: str = "fp32",
+        claimed: str = "",
         name: str = "",
         file: str = "source",
         args: str = "",
@@ -113,77 +102,72 @@ class Kernel:
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
-        entry: the kernel, needed where the source has several (default: the only one). name: default, the entry's.
-        file: the name of the source in messages. args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C"
-        (default: from the parameters' names). Without alpha or beta, the kernel computes with alpha = 1 or beta = 0;
-        with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
-        can be compiled and not launched. domain: default, what a comment states; a grid that rounds down is then taken
-        to cover whole blocks only, which `warnings` states. include: folders of headers. define: macros, as
+        entry: the kernel, needed where the source has several (default: the only one). template: default, what a
+        comment states, as "Tile: BM=128 BN=64". name: default, the entry's. file: the name of the source in messages.
+        args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the parameters' names).
+        Without alpha or beta, the kernel computes with alpha = 1 or beta = 0; with one size, square matrices. grid,
+        block: default, what the source states; where it states none, the kernel can be compiled and not launched.
+        domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
+        `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
         "NAME=VALUE". shared: bytes of dynamic shared memory. constant: values of __constant__ variables, as
         "NAME=1,2,3". Raises BadSetting.
         """
-        texts: dict[str, Any] = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args)
-        for argument, value in texts.items():
-            if not isinstance(value, str | None):
-                raise BadSetting(f"{argument}: give text, not {value!r:.60}")
-        if source.strip().endswith(".cu") and "{" not in source:
-            raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
+        texts = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file)
+        require_texts(texts)
         grid, block = launch_text("grid", grid), launch_text("block", block)
         include, define, constant = listed("include", include), listed("define", define), listed("constant", constant)
-        if "\0" in source:
-            line = source[: source.index("\0")].count("\n") + 1
-            raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
         for macro in define:
             if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
                 raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
-        function = entry or only_kernel(file, source)
-        plain, _, instance = function.partition("<")
-        plain, instance = plain.strip(), instance.rpartition(">")[0] or ", ".join(map(str, (template or {}).values()))
-        found = definition(source, plain)
+        code = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
+        source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
+        header = signature.header(source)
+        plain, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
+        plain, instance = plain.strip(), instance.rpartition(">")[0]
+        if template is None:
+            template = {} if instantiated else header.tile
+        defined = definition(source, plain)
         unclear = ""
         try:
-            arguments = signature.given(args, file, found) if args else signature.order(file, plain, found)
+            arguments = signature.given(args, file, defined) if args else signature.order(file, plain, defined)
         except BadSetting as error:  # it can still be compiled
             if args or grid or block:
                 raise
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
-        text, options, headers = prepared(source, [str(Path(folder).resolve()) for folder in include], define)
-        source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
-        rules = domain or signature.domain(source)
-        stated = signature.Launch()
-        if not ((grid and block) or unclear):
-            stated = signature.launch(source, plain, found, arguments, instance)
+        stated = signature.Stated()
+        if header.grid and (template or not header.tile):
+            stated = signature.Stated(header.grid, header.block, "a comment")
+        elif not ((grid and block) or unclear):
+            of_template = instance or ", ".join(map(str, template.values()))
+            stated = signature.launch(source, plain, defined, arguments, of_template)
+        instance = instance or ", ".join(template)
+        function = plain + (f"<{instance}>" if instance else stated.template)
+        launch = Launch(function, grid or stated.grid, block or stated.block, shared or header.shared)
         kernel = cls(
-            name=name or plain,
-            file=file,
-            function=function if instance else function + stated.template,
-            grid=grid or stated.grid,
-            block=block or stated.block,
-            template=dict(template or {}),
-            rules=rules,
-            claimed=claimed,
-            text=text,
-            options=options,
-            shared=shared,
-            headers=headers,
+            name or plain,
+            code,
+            (launch,),
+            template=dict(template),
+            rules=domain or signature.domain(source, template),
+            claimed=claimed or header.claims,
             arguments=arguments,
         )
         kernel._require_readable()
-        adapted = (unclear,) if unclear else signature.described(found, arguments)
-        if not domain and rules != "any":
-            adapted += (f"domain: {rules}; from a comment",)
-        if stated.origin:
-            adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
-        warnings: tuple[str, ...] = ()
-        uneven = signature.is_uneven(kernel.grid)
-        narrowed = replace(kernel, rules=", ".join([rules, *signature.covered(kernel.grid)])).domain
-        if not domain and (uneven or not grid) and narrowed != kernel.domain:
-            warnings = (signature.warning(kernel.grid, narrowed),)
-            kernel = kernel if uneven else replace(kernel, rules=str(narrowed))
-        return replace(kernel, adapted=adapted, warnings=warnings)
+        adapted = [unclear] if unclear else signature.described(defined, arguments)
+        if not domain and kernel.rules != "any":
+            adapted.append(f"domain: {kernel.rules}; from a comment")
+        if stated.origin and not (grid and block):
+            adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {stated.origin}")
+        kernel = replace(kernel, adapted=tuple(adapted))
+        uneven = signature.is_uneven(launch.grid)
+        narrowed = replace(kernel, rules=", ".join([kernel.rules, *signature.covered(launch.grid)]))
+        if domain or (grid and not uneven) or narrowed.domain == kernel.domain:
+            return kernel
+        kept = kernel if uneven else replace(kernel, rules=str(narrowed.domain))
+        return replace(kept, warnings=(signature.warning(launch.grid, narrowed.domain),))
 
     @classmethod
     def from_function(
@@ -202,7 +186,7 @@ class Kernel:
         states the contract. Raises WorklogError for a file that can't be read, and BadSetting.
         """
         host = HostFunction.of(function, arrays)
-        kernel = cls(name or host.function, host.file, host.function, rules=domain, claimed=claimed, host=host)
+        kernel = cls(name or host.function, host, rules=domain, claimed=claimed)
         kernel._require_readable()
         return kernel
 
@@ -214,9 +198,69 @@ class Kernel:
         if self.block:
             _ = self.threads
         if self.grid:
-            self._grid(Shape(1, 1, 1))
+            self._launch.blocks(self._names(Shape(1, 1, 1)))
+
+    def __repr__(self) -> str:
+        if self.number is not None:
+            return f"<{self.number:02} {self.name}: {self.idea}>"
+        launch = f" · grid {self.grid} · block {self.block}" if self.grid else ""
+        return f"<{self.name}: {self.file}{launch} · {self.domain}>"
 
     @property
+    def _launch(self) -> Launch:
+        return Launch(self.code.function) if isinstance(self.code, HostFunction) else self.launches[self.main]
+
+    @property
+    def _program(self) -> Program:
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return self.code
+
+    @property
+    def host(self) -> HostFunction | None:
+        """Where a host function is; None for CUDA C++."""
+        return self.code if isinstance(self.code, HostFunction) else None
+
+    @property
+    def file(self) -> str:
+        """The name of its file, or the module of a host function."""
+        return self.code.name if isinstance(self.code, Program) else self.code.file
+
+    @property
+    def source(self) -> str:
+        """CUDA C++."""
+        return self._program.source
+
+    def with_text(self, text: str) -> Kernel:
+        """The same kernel with another source text."""
+        return replace(self, code=replace(self._program, source=text))
+
+    def with_launch(self, **changed: Any) -> Kernel:
+        """The same kernel with another grid, block or shared memory, as fields of its main Launch."""
+        launches = list(self.launches)
+        launches[self.main] = replace(self._launch, **changed)
+        return replace(self, launches=tuple(launches))
+
+    @property
+    def grid(self) -> str:
+        """Blocks of its main launch, as in Launch."""
+        return self._launch.grid
+
+    @property
+    def block(self) -> str:
+        """Threads per block of its main launch, as in Launch."""
+        return self._launch.block
+
+    @property
+    def function(self) -> str:
+        """The main __global__ function, or the host function."""
+        return self._launch.function.partition("<")[0]
+
+    @cached_property
+    def entry(self) -> str:
+        """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
+        return filled(self._launch.function, self.template)
+
+    @cached_property
     def domain(self) -> Domain:
         """The shapes that it takes, and whether it takes alpha and beta."""
         sizes = {argument for argument in self.arguments if argument.removeprefix(signature.WIDE) in signature.SIZES}
@@ -224,54 +268,35 @@ class Kernel:
         square = of_shapes.square or len(sizes) == 1
         return replace(of_shapes, square=square, alpha="alpha" in self.arguments, beta="beta" in self.arguments)
 
-    @property
-    def entry(self) -> str:
-        """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
-        arguments = ", ".join(map(str, self.template.values()))
-        return f"{self.function}<{arguments}>" if arguments else self.function
-
     def at(self, shape: Shape, arch: str = "") -> Kernel:
         """What is launched at a shape, on this architecture (default: any)."""
-        chosen = self if self.choose is None else self.choose(shape, arch=arch)
-        return chosen if self.text is None or chosen.file != self.file else replace(chosen, text=self.text)
+        if self.choose is None:
+            return self
+        chosen = self.choose(shape, arch=arch)
+        return chosen.with_text(self.source) if chosen.file == self.file else chosen
 
-    @property
+    @cached_property
     def passes(self) -> tuple[Kernel, ...]:
         """Its launches in order, each as a kernel of one launch."""
-        alone = replace(self, before=(), after=(), choose=None)
-        plain: dict[str, Any] = {"template": {}, "rules": str(self.domain)}
-        plain["workspace"] = filled(self.workspace, self.template)
-
-        def of(one: Pass) -> Kernel:
-            function, grid, block = (filled(text, self.template) for text in (one.function, one.grid, one.block))
-            return replace(alone, function=function, grid=grid, block=block, shared=one.shared, **plain)
-
-        return (*map(of, self.before), alone, *map(of, self.after))
-
-    @property
-    def source(self) -> str:
-        """CUDA C++."""
-        return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
+        return tuple(replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches)
 
     def missing_on(self, arch: str) -> str:
         """Why it can't run on GPUs of an architecture, such as "sm_80"; "" if it can, or if the source uses
         __CUDA_ARCH__: then only the compiler can tell.
         """
-        only = arch != "sm_90" and self.host is None and "__CUDA_ARCH" not in self.source and needs_sm_90a(self.source)
-        return f"its instructions need compute capability 9.0, and this GPU runs {arch}" if only else ""
+        if arch == "sm_90" or self.host or "__CUDA_ARCH" in self.source or not needs_sm_90a(self.source):
+            return ""
+        return f"its instructions need compute capability 9.0, and this GPU runs {arch}"
 
-    @property
+    @cached_property
     def program(self) -> Program:
         """What to compile."""
-        return Program(self.file, self.source, self.entry, self.options, self.arguments, self.shared, self.headers)
+        return replace(self._program, entry=self.entry, arguments=self.arguments, shared=self._launch.shared)
 
-    @property
+    @cached_property
     def threads(self) -> Block:
         """Threads per block: along x, or along x and y. Raises BadSetting."""
-        sizes = [evaluate(part, self.template) for part in parts(self.block)]
-        if len(sizes) not in (1, 2) or min(sizes) < 1:
-            raise BadSetting(f"cannot read the block {self.block!r}: give threads along x, or x and y: 256 or 32,8")
-        return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
+        return self._launch.threads(self.template)
 
     @property
     def thread_count(self) -> int:
@@ -282,21 +307,13 @@ class Kernel:
         """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises LaunchFailed for
         a grid without blocks.
         """
-        sizes = self._grid(shape)
+        sizes = self._launch.blocks(self._names(shape))
         if min(sizes) < 1:
             raise LaunchFailed(
                 f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}: round up, as in "
                 "(N + 31) / 32, or state a domain"
             )
         return sizes
-
-    def _grid(self, shape: Shape) -> tuple[int, ...]:
-        sizes = tuple(evaluate(part, self._names(shape)) for part in parts(self.grid))
-        if not 1 <= len(sizes) <= 3:
-            raise BadSetting(
-                f"cannot read the grid {self.grid!r}: give blocks along x and y, such as '(N + 31) / 32, M / 8'"
-            )
-        return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def _names(self, shape: Shape) -> dict[str, int]:
         return {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
@@ -307,23 +324,19 @@ class Kernel:
 
     def check(self, shape: Shape) -> None:
         """Raise BadShape, with a shape that fits, for a shape that the kernel does not take."""
-        if shape in self.domain:
-            return
-        other = "" if self.number is None else ", or use coalesced, which takes any size"
-        near = replace(self.domain, square=self.domain.square or shape.square).padded(shape)
-        advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
-        raise BadShape(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{other}")
+        otherwise = "" if self.number is None else ", or use coalesced, which takes any size"
+        require_shape(shape, self.domain, self.name, otherwise)
 
-    def load(self, device: Device, *, fresh: bool = False) -> Subject:
+    def load(self, device: Device, *, fresh: bool = False) -> Runnable:
         """Make the kernel ready to launch on a device. fresh: so that its next launch is the first one of its code,
         where possible.
 
         Raises CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
         """
         if self.host is not None:
-            return self.host.load(self, device, fresh=fresh)
+            return self.host.load(self.name, self.domain, device, fresh=fresh)
         self.require_launch()
-        return Loaded(replace(self, text=f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
+        return Loaded(self.with_text(f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
 
     def __call__(self, A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0) -> Any:
         """C = alpha A B + beta C by this kernel: worklog.sgemm, which describes the arrays."""
@@ -335,15 +348,16 @@ class Kernel:
         """Raise BadSetting if the order of the parameters, the grid or the block isn't known."""
         if not self.arguments:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
-        if self.host is None and not (self.grid and self.block):
-            names = kernel_names(self.source)
-            if self.function.partition("<")[0] not in names:
-                has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
-                raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
-            raise BadSetting(
-                f"{self.name} needs a launch, and {self.file} doesn't state one: give --grid {EXAMPLE_GRID} "
-                "--block 32,32, or others"
-            )
+        if self.host is not None or (self.grid and self.block):
+            return
+        names = kernel_names(self.source)
+        if self.function not in names:
+            has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
+            raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
+        raise BadSetting(
+            f"{self.name} needs a launch, and {self.file} doesn't state one: give --grid {EXAMPLE_GRID} "
+            "--block 32,32, or others"
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -363,29 +377,22 @@ class Kernel:
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
         return tuple(values[name] for name in self.arguments)
 
-    def describe(self, subject: Subject | None) -> dict[str, Any]:
+    def describe(self, subject: Runnable | None) -> dict[str, Any]:
         """For a run's `kernels`: source hash, and launch, domain and resources where it is loaded."""
         common = {"domain": str(self.domain), "claimed": self.claimed}
         if self.host is not None:
             return self.host.describe(subject) | (common if subject else {})
-        program = self.program
-        resources = subject.describe() if isinstance(subject, Loaded) else {}
-        entry = {"entry": self.entry, "options": list(self.options)}
-        own = {"user": "kernel"} if self.number is None else {"idea": self.idea}
         launch: dict[str, Any] = {"tile": dict(self.template), "grid": parts(self.grid), "block": self.threads}
-        launch |= {"dynamic_shared_bytes": self.shared, "workspace": self.workspace}
-        launch |= {"arguments": [] if self.arguments == signature.LADDER else list(self.arguments)}
-        stated = {name: value for name, value in launch.items() if value}
-        return {"file": self.file, "sha256": program.code_sha256, **entry, **stated, **common, **own, **resources}
-
-
-def launch_text(argument: str, sizes: Any) -> str:
-    """A grid or a block as one text: "N / 8, M", 256, or ("N / 8", "M"). Raises BadSetting."""
-    parts = listed(argument, sizes)
-    if not all(isinstance(part, str | Integral) for part in parts):
-        raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {sizes!r:.60}")
-    return ", ".join(map(str, parts))
-
-
-MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
-EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
+        launch |= {"dynamic_shared_bytes": self._launch.shared, "workspace": self.workspace}
+        if self.arguments != signature.LADDER:
+            launch["arguments"] = list(self.arguments)
+        return {
+            "file": self.file,
+            "sha256": self.program.code_sha256,
+            "entry": self.entry,
+            "options": list(self.program.options),
+            **{name: value for name, value in launch.items() if value},
+            **common,
+            **({"user": "kernel"} if self.number is None else {"idea": self.idea}),
+            **(subject.describe() if isinstance(subject, Loaded) else {}),
+        }

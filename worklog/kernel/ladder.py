@@ -22,18 +22,18 @@ RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 
 def rung(name: str) -> Kernel:
     """The rung of that name. Raises BadSetting with the names that exist."""
-    for candidate in RUNGS:
-        if candidate.name == name:
-            return candidate
-    names = [record.name for record in RUNGS]
-    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, names)
-    raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(names)}")
+    known = {kernel.name: kernel for kernel in RUNGS}
+    if name in known:
+        return known[name]
+    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, known)
+    raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(known)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether this rung's code isn't what was measured. kernels: of the run; without a hash, no."""
     about = kernels.get(name, {})
-    return "sha256" in about and any(one.name == name and not one.program.measured_as(about) for one in RUNGS)
+    known = {kernel.name: kernel for kernel in RUNGS}
+    return "sha256" in about and name in known and not known[name].program.measured_as(about)
 
 
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
@@ -44,8 +44,8 @@ AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
-    lib.so:function. launched: a file needs a grid and a block. Raises BadSetting for an unknown rung and an option that
-    the kernel does not take, and WorklogError for a file that cannot be read.
+    lib.so:function. launched: a file needs a grid and a block. Raises BadSetting, and WorklogError for a file that
+    can't be read.
     """
     given: dict[str, Any] = {
         name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]
@@ -61,9 +61,9 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
         _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
         return rung(what)
     kernel = Kernel.from_file(what, **given)
-    found = definition(kernel.source, kernel.function)
-    if found is not None and found.template and not kernel.template:
-        example = f"{kernel.function}<{', '.join(found.template)}>"
+    defined = definition(kernel.source, kernel.function)
+    if defined is not None and defined.template and "<" not in kernel.entry:
+        example = f"{kernel.function}<{', '.join(defined.template)}>"
         raise BadSetting(f"{what}: {kernel.function} is a template: give its arguments, as in --entry '{example}'")
     if launched:
         kernel.require_launch()
@@ -88,12 +88,12 @@ def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
                 f"--axis {axis.name}: the launch of {what} does not use {axis.name}: write it where the value belongs, "
                 f"as in --entry 'gemm<{axis.name}>'"
             )
-    found = []
+    kernels = []
     for point in Space(what, tuple(axes)).points():
         # In the options, each axis's value is in place of its name.
         at = {option: filled(words[option], point.values) for option in AXES_IN if words.get(option)}
         kernel = kernel_of(what, {**words, **at})
         if kernel.host is not None:
             raise BadSetting(f"--axis {axes[0].name}: {what} is a host function, which has no template: omit the axis")
-        found.append(replace(kernel, name=f"{Path(what).stem} {point}"))
-    return found
+        kernels.append(replace(kernel, name=f"{Path(what).stem} {point}"))
+    return kernels

@@ -11,12 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from worklog.kernel.resources import disassemble, disassembler, instructions
-
-if TYPE_CHECKING:
-    from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.resources import Compiled, disassemble, disassembler, instructions
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")
@@ -65,9 +61,9 @@ class InstructionMix:
     def notes(self) -> list[str]:
         """A line for each kind; empty for a kernel of plain FP32 instructions."""
         lines = []
+        views = (("PTX", self.ptx), ("machine code", self.sass or {}))
         for kind, words in WORDS.items():
-            views = (("PTX", self.ptx), ("machine code", self.sass or {}))
-            counts = [f"{found[kind]} in the {where}" for where, found in views if found.get(kind)]
+            counts = [f"{view[kind]} in the {where}" for where, view in views if kind in view]
             if counts:
                 of = f" on {', '.join(self.operands)}" if kind == TENSOR and self.operands else ""
                 lines.append(f"{words}{of}: {', '.join(counts)}")
@@ -86,8 +82,15 @@ class InstructionMix:
 
 
 def instruction_mix(compiled: Compiled) -> InstructionMix:
-    """Of one compiled kernel. Raises WorklogError where the disassembler fails."""
-    mnemonics = _MNEMONIC.findall(_bodies(compiled.ptx, compiled.symbol))
+    """Of one compiled kernel, with the functions that were not inlined. Raises WorklogError where the disassembler
+    fails.
+    """
+    starts = list(_BODY.finditer(compiled.ptx))
+    ends = [*(start.start() for start in starts[1:]), len(compiled.ptx)]
+    mnemonics: list[str] = []
+    for start, end in zip(starts, ends, strict=True):
+        if start["kind"] == "func" or start["name"] == compiled.symbol:
+            mnemonics += _MNEMONIC.findall(compiled.ptx[start.end() : end])
     tensor = [name for name in mnemonics if re.match(PTX[TENSOR], name)]
     operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
     tool = disassembler() if compiled.cubin else None
@@ -104,16 +107,5 @@ def _counted(names: Iterable[str], kinds: Mapping[str, str]) -> dict[str, int]:
 
 def tensor_operands(passes: Iterable[Compiled]) -> tuple[str, ...]:
     """Types that the code of a kernel's launches gives to tensor cores."""
-    mixes = [instruction_mix(replace(one, cubin=b"")) for one in passes]
+    mixes = [instruction_mix(replace(compiled, cubin=b"")) for compiled in passes]
     return tuple(dict.fromkeys(operand for mix in mixes for operand in mix.operands))
-
-
-def _bodies(ptx: str, symbol: str) -> str:
-    """The kernel's own body and those of functions that were not inlined."""
-    starts = list(_BODY.finditer(ptx))
-    ends = [*(start.start() for start in starts[1:]), len(ptx)]
-    return "\n".join(
-        ptx[start.end() : end]
-        for start, end in zip(starts, ends, strict=True)
-        if start["kind"] == "func" or start["name"] == symbol
-    )

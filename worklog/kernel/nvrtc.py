@@ -13,8 +13,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +21,8 @@ from worklog.errors import CompileFailed, NvrtcMissing, UnknownEntry, install_co
 from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
-from worklog.kernel.resources import Widths, shared_widths
+from worklog.kernel.resources import Compiled as Compiled
+from worklog.kernel.resources import shared_widths
 from worklog.kernel.source import demangled, kernel_names, needs_sm_90a
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -35,39 +34,6 @@ PROCESS = Path(__file__).with_name("nvrtc_process.py")
 READS_NOTHING = re.compile(
     r"-std=|-[DU]|-(default-device|device-int128)$|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b"
 )
-VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """One kernel, compiled for one architecture.
-
-    symbol: the entry's mangled name in the PTX and the cubin. registers: per thread. stack_bytes, spill_store_bytes,
-    spill_load_bytes: local memory per thread, as ptxas reports it. shared_bytes: static, per block. shared_accesses:
-    number of shared loads and stores in the machine code, by width. log: the output of NVRTC and ptxas, warnings
-    included.
-    """
-
-    program: Program
-    symbol: str
-    arch: str
-    ptx: str
-    cubin: bytes
-    registers: int
-    stack_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    shared_bytes: int
-    shared_accesses: Widths
-    log: str
-
-    @property
-    def variables(self) -> list[str]:
-        """Names of the `__device__` variables, which keep their values from one launch to the next; strings of printf,
-        and what is constant or only declared, as NVRTC does with `constexpr int N`, aren't among them.
-        """
-        named = Counter(re.findall(r"[$\w]+", self.ptx))
-        return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]
 
 
 @lru_cache(maxsize=128)
@@ -90,10 +56,10 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     def make() -> bytes:
         return _compiled(program, library, order)
 
-    found = json.loads(make() if _reads_files(program) else cached(library, order, make))
-    symbol, log, cubin = found["symbol"], found["log"], bytes.fromhex(found["cubin"])
+    compiled = json.loads(make() if _reads_files(program) else cached(library, order, make))
+    symbol, log, cubin = compiled["symbol"], compiled["log"], bytes.fromhex(compiled["cubin"])
     return Compiled(
-        program, symbol, arch, found["ptx"], cubin, *_resources(log, symbol), shared_widths(cubin, symbol), log
+        program, symbol, arch, compiled["ptx"], cubin, *_resources(log, symbol), shared_widths(cubin, symbol), log
     )
 
 
@@ -102,33 +68,26 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
     paths = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     environment = {**os.environ, "LD_LIBRARY_PATH": paths}  # of NVRTC's other library
     command = (sys.executable, "-I", "-S", PROCESS)
-    why = "ended the compiler"
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
-        try:
-            made, _ = process.communicate(order, LIMIT_S)
-        except BaseException as error:  # an interrupt, too
-            process.kill()
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            why = f"took more than {LIMIT_S:g} s"
-    if process.returncode:
-        raise CompileFailed(
-            f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
-        )
-    found = json.loads(made)
-    if found["failed"]:
-        raise compile_error(program, found["log"] or found["failed"])
-    if not found["symbol"]:
+    failure = f"{program.name}: compiling {program.entry} {{}}: reduce its templates, recursion or unrolling"
+    try:
+        done = subprocess.run(command, input=order, stdout=subprocess.PIPE, env=environment, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise CompileFailed(failure.format(f"took more than {LIMIT_S:g} s")) from error
+    if done.returncode:
+        raise CompileFailed(failure.format("ended the compiler"))
+    answer = json.loads(done.stdout)
+    if answer["failed"]:
+        raise compile_error(program, answer["log"] or answer["failed"])
+    if not answer["symbol"]:
         raise _no_entry(program)
-    return made
+    return done.stdout
 
 
 def _reads_files(program: Program) -> bool:
     """Whether NVRTC may read a file that is not part of the program. A comment about an #include counts, too."""
     own = {name for name, _ in program.headers}
     known = sum(name in own for name in included(program.whole))
-    options = (one for one in program.options if one.removeprefix("-include=") not in own)
+    options = (option for option in program.options if option.removeprefix("-include=") not in own)
     return program.whole.count("include") > known or not all(map(READS_NOTHING.match, options))
 
 
@@ -141,8 +100,8 @@ def of_nvidia(program: Program) -> tuple[str, ...]:
 def _folders() -> tuple[str, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
-    found = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
-    return tuple(f"-I{folder}" for folder in found if folder)
+    folders = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
+    return tuple(f"-I{folder}" for folder in folders if folder)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -242,13 +201,13 @@ def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
     """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report. A device
     function that is not inlined has properties of its own; the kernel's come right after its name.
     """
-    found = re.search(
+    report = re.search(
         rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
         r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
         log,
         re.DOTALL,
     )
-    if found is None:
+    if report is None:
         raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
-    stack, stores, loads, registers, shared = (int(number or 0) for number in found.groups())
+    stack, stores, loads, registers, shared = (int(number or 0) for number in report.groups())
     return registers, stack, stores, loads, shared

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from worklog.errors import WorklogError, install_command
+from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
 from worklog.problem import Shape
 
@@ -83,32 +84,22 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
         raise WorklogError(f"a block of {threads} threads: give at least one")
     limits = LIMITS[arch]
     warps = -(-threads // WARP)
-    bounds = {
-        "warps": limits.warps // warps if threads <= MAX_THREADS else 0,
-        "blocks": limits.blocks,
-        "registers": _by_registers(warps, registers),
-        "shared memory": _by_shared(limits, shared_bytes),
-    }
+    bounds = dict.fromkeys(("warps", "blocks", "registers", "shared memory"), limits.blocks)
+    bounds["warps"] = limits.warps // warps if threads <= MAX_THREADS else 0
+    if registers:
+        of_warp = _up(registers * WARP, REGISTER_UNIT)
+        # The launch check gives each partition its share of warps; the allocation gives each one whole warps.
+        fits = of_warp * _up(warps, PARTITIONS) <= REGISTERS
+        bounds["registers"] = REGISTERS // PARTITIONS // of_warp * PARTITIONS // warps if fits else 0
+    else:
+        bounds["registers"] = REGISTERS
+    if shared_bytes > limits.block_shared:
+        bounds["shared memory"] = 0
+    elif taken := _up(shared_bytes + limits.reserved, limits.unit):
+        bounds["shared memory"] = limits.shared // taken
     blocks = min(bounds.values())
     limited_by = tuple(name for name, bound in bounds.items() if bound == blocks)
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, limited_by)
-
-
-def _by_registers(warps: int, registers: int) -> int:
-    """The launch check gives each partition its share of warps; the allocation gives each partition whole warps."""
-    if not registers:
-        return REGISTERS
-    a_warp = _up(registers * WARP, REGISTER_UNIT)
-    if a_warp * _up(warps, PARTITIONS) > REGISTERS:
-        return 0
-    return REGISTERS // PARTITIONS // a_warp * PARTITIONS // warps
-
-
-def _by_shared(limits: Limits, shared_bytes: int) -> int:
-    if shared_bytes > limits.block_shared:
-        return 0
-    taken = _up(shared_bytes + limits.reserved, limits.unit)
-    return limits.shared // taken if taken else limits.blocks
 
 
 def _up(value: int, unit: int) -> int:
@@ -137,26 +128,26 @@ def disassembler() -> Path | None:
     """nvdisasm of the wheel nvidia-cuda-nvdisasm, else the one on PATH."""
     nvidia = importlib.util.find_spec("nvidia")
     for folder in (nvidia.submodule_search_locations or []) if nvidia else []:
-        for found in sorted(Path(folder).glob("*/bin/nvdisasm*")):
-            return found
+        for tool in sorted(Path(folder).glob("*/bin/nvdisasm*")):
+            return tool
     on_path = shutil.which("nvdisasm")
     return Path(on_path) if on_path else None
 
 
 def disassemble(cubin: bytes, tool: Path) -> str:
     """The cubin's code as nvdisasm prints it, once per machine (worklog.kernel.disk_cache). Raises WorklogError."""
-    return cached(tool, cubin, lambda: _disassembled(cubin, tool)).decode()
 
+    def disassembled() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "kernel.cubin"
+            file.write_bytes(cubin)
+            done = subprocess.run([tool, "-c", file], stdin=subprocess.DEVNULL, capture_output=True)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip() or "no message"
+            raise WorklogError(f"{tool} exited with {done.returncode}: {said}")
+        return done.stdout
 
-def _disassembled(cubin: bytes, tool: Path) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.cubin"
-        file.write_bytes(cubin)
-        done = subprocess.run([tool, "-c", file], stdin=subprocess.DEVNULL, capture_output=True)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip() or "no message"
-        raise WorklogError(f"{tool} exited with {done.returncode}: {said}")
-    return done.stdout
+    return cached(tool, cubin, disassembled).decode()
 
 
 def instructions(text: str, symbol: str) -> list[str]:
@@ -169,64 +160,68 @@ def main_loop(text: str, symbol: str) -> dict[str, int]:
 
     Empty without a loop with an FFMA. Instructions that are never executed (@!PT) do not count.
     """
-    return dict(Counter(_short(name) for name, _ in _main_loop(text, symbol)).most_common())
+    counts: Counter[str] = Counter()
+    for name, _ in _main_loop(text, symbol):
+        operation, *modifiers = name.split(".")
+        if operation in MEMORY:
+            operation += "." + next((WIDTHS[modifier] for modifier in modifiers if modifier in WIDTHS), "32")
+        counts[operation] += 1
+    return dict(counts.most_common())
 
 
 def register_reads(text: str, symbol: str) -> float:
-    """Registers that a multiply-add of the main loop reads from the register file, on average; 0 without an FFMA.
-
-    An operand marked `.reuse` stays in a cache with one entry per operand slot and register bank (the register's number
-    modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv 2503.20481.
-    """
+    """Registers that a multiply-add of the main loop reads from the register file, on average; 0 without an FFMA."""
     reads = [len(registers) for registers in _from_register_file(text, symbol)]
     return sum(reads) / len(reads) if reads else 0.0
 
 
 def bank_conflicts(text: str, symbol: str) -> float:
     """Share of the main loop's multiply-adds that read two registers or more from one bank of the register file, which
-    takes longer; what comes from the cache of `register_reads` doesn't count. 0 without an FFMA.
+    takes longer. 0 without an FFMA.
     """
-    found = [sorted(register % 2 for register in registers) for registers in _from_register_file(text, symbol)]
-    return sum(len(banks) > len({*banks}) for banks in found) / len(found) if found else 0.0
+    reads = _from_register_file(text, symbol)
+    conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
+    return conflicts / len(reads) if reads else 0.0
 
 
 def _from_register_file(text: str, symbol: str) -> list[set[int]]:
-    """Registers that each FFMA of the main loop reads from the register file."""
-    cached: dict[tuple[int, int], int | None] = {}
-    found: list[set[int]] = []
+    """Registers that each FFMA of the main loop reads from the register file. An operand marked `.reuse` stays in a
+    cache with one entry per operand slot and register bank (the register's number modulo 2), until another operand of
+    that slot and bank is read. Source: Huerta et al. 2025, arXiv 2503.20481.
+    """
+    cache: dict[tuple[int, int], int | None] = {}
+    reads: list[set[int]] = []
     for name, operands in _main_loop(text, symbol):
         if not name.startswith("FFMA"):
             continue
         registers = set()
         for slot, operand in enumerate(operands.split(",")[1:4]):
             if part := re.search(r"\bR(\d+)(\.reuse)?", operand):
-                place = slot, (register := int(part[1])) % 2
-                registers |= {register} if cached.get(place) != register else set()
-                cached[place] = register if part[2] else None
-        found.append(registers)
-    return found
+                register = int(part[1])
+                if cache.get((slot, register % 2)) != register:
+                    registers.add(register)
+                cache[slot, register % 2] = register if part[2] else None
+        reads.append(registers)
+    return reads
 
 
 def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
     """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many, none
-    without an FFMA. A jump back from behind the kernel's end, where assemblers put attempts to wait, isn't the end of a
-    loop.
+    without an FFMA. A jump back from behind the kernel's end, where assemblers put attempts to wait, ends no loop.
     """
     code, labels = _parse(text, symbol)
     best: list[tuple[str, str]] = []
     for index, (name, operands) in enumerate(code):
         target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
-        start = labels.get(target.group(), index + 1) if target else index + 1
-        if start <= index:
-            body = code[start : index + 1]
-            if ("EXIT", "") not in body:
-                best = max(best, body, key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)))
+        start = labels.get(target[0], index + 1) if target else index + 1
+        if start <= index and ("EXIT", "") not in (body := code[start : index + 1]):
+            best = max(best, body, key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)))
     return best
 
 
 def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """One kernel's instructions in order with their operands, or the guard of one that has none, such as EXIT; and the
-    places of its labels among them.
+    """One kernel's instructions in order with their operands, or the guard of one without operands, such as EXIT; and
+    the places of its labels among them.
     """
     start = text.find(f"\n.text.{symbol}:")
     code: list[tuple[str, str]] = []
@@ -242,14 +237,6 @@ def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int
     return code, labels
 
 
-def _short(name: str) -> str:
-    """FFMA, IADD3, LDS.128: the operation, and the bits per thread of a memory access."""
-    operation, *rest = name.split(".")
-    if operation not in MEMORY:
-        return operation
-    return f"{operation}.{next((WIDTHS[part] for part in rest if part in WIDTHS), '32')}"
-
-
 Widths = tuple[tuple[str, int], ...]
 OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
 BITS = {4: "32", 5: "64", 6: "128"}  # bits 73 to 75; below are the 8- and 16-bit ones
@@ -257,23 +244,20 @@ NEVER = 0xF  # the guard @!PT: assemblers leave instructions in the code that ar
 
 
 def shared_widths(cubin: bytes, symbol: str) -> Widths:
-    """Static counts of a kernel's shared loads and stores: (("LDS.128", 16), ("LDS.32", 8), ("STS.32", 2)).
-
-    PTX does not show them, because the assembler joins neighbouring accesses and unrolls loops; NVIDIA's disassembler
-    does, but is not installed everywhere. A test compares the two. The encoding is that of sm_70 and later: 16 bytes
-    per instruction.
-
-    Empty if the cubin does not hold the kernel. Raises struct.error for bytes that are not a 64-bit ELF file.
+    """Static counts of a kernel's shared loads and stores: (("LDS.128", 16), ("LDS.32", 8), ("STS.32", 2)). PTX doesn't
+    show them, because the assembler joins neighbouring accesses and unrolls loops. The encoding is that of sm_70 and
+    later: 16 bytes per instruction. Empty if the cubin doesn't hold the kernel. Raises struct.error for bytes that are
+    not a 64-bit ELF file.
     """
     code = np.frombuffer(section(cubin, f".text.{symbol}"), "<u8").reshape(-1, 2)
     operations, guards = code[:, 0] & np.uint64(0xFFF), code[:, 0] >> np.uint64(12) & np.uint64(0xF)
     widths = code[:, 1] >> np.uint64(9) & np.uint64(7)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for opcode, name in OPCODES.items():
         executed = (operations == opcode) & (guards != NEVER)
         for width, count in Counter(widths[executed].tolist()).items():
-            found[f"{name}.{BITS.get(width, 'narrow')}"] += count
-    return tuple(sorted(found.items()))
+            counts[f"{name}.{BITS.get(width, 'narrow')}"] += count
+    return tuple(sorted(counts.items()))
 
 
 def section(elf: bytes, name: str) -> bytes:
@@ -292,3 +276,38 @@ def section(elf: bytes, name: str) -> bytes:
         if elf[table + at : elf.index(b"\0", table + at)].decode() == name:
             return elf[start : start + length]
     return b""
+
+
+VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel, compiled for one architecture.
+
+    symbol: the entry's mangled name in the PTX and the cubin. registers: per thread. stack_bytes, spill_store_bytes,
+    spill_load_bytes: local memory per thread, as ptxas reports it. shared_bytes: static, per block. shared_accesses:
+    number of shared loads and stores in the machine code, by width. log: the output of NVRTC and ptxas, warnings
+    included.
+    """
+
+    program: Program
+    symbol: str
+    arch: str
+    ptx: str
+    cubin: bytes
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+    shared_accesses: Widths
+    log: str
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the `__device__` variables, which keep their values from one launch to the next; strings of printf,
+        and what is constant or only declared, as NVRTC does with `constexpr int N`, aren't among them.
+        """
+        named = Counter(re.findall(r"[$\w]+", self.ptx))
+        return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]

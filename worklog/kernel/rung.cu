@@ -6,6 +6,8 @@
 // Why:     what the idea saves.
 // Costs:   what it costs.
 // Domain:  any M, N, K.
+// Tile:    BM=32 BN=32
+// Launch:  grid (N + BN - 1) / BN, (M + BM - 1) / BM   block BM * BN
 //
 // One block computes a BM x BN tile of C with BM * BN threads. BN is a multiple of 32, so that a
 // warp stays in one row.

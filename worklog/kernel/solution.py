@@ -1,9 +1,10 @@
 """A solution of a problem: CUDA source with an extern "C" function `solution` that launches kernels, a single kernel,
 or a Python function. It gets a case's inputs, outputs and extra parameters, in the order of the problem's signature.
 
-CUDA source with `solution` is compiled with nvcc on a machine with a GPU, where nvcc is. Elsewhere NVRTC compiles its
-kernels, and its launches are read (worklog.kernel.host_code), so that it runs on the emulator. A single __global__
-kernel states its grid and block in a comment, in the names of its own integer parameters, or by options.
+Of `solution`, declarations of integers and dim3 are read, launches `kernel<<<grid, block, shared>>>(arguments);`, and
+calls that only wait; expressions are evaluated, never executed, and every other statement is an error that names its
+line. NVRTC compiles the kernels, so that a solution runs without nvcc, and on the emulator. A single __global__ kernel
+states its grid and block in a comment, in the names of its own integer parameters, or by options.
 
 A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"` in its file PyTorch
 tensors on the same memory, and writes the outputs in place. One that has as many parameters as the problem has inputs
@@ -12,34 +13,117 @@ returns the outputs instead, as a torch function does.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import re
-import shutil
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter as Kind
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, CompileFailed, LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.kernel import signature
-from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
+from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.device_code import prepared
-from worklog.kernel.host_code import Launched, launched, launches
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.source import Call, Definition, definition, kernel_names, parts, read_source
-from worklog.problem import Parameter, Problem, ctype_of, dtype_of
+from worklog.kernel.signature import Launch
+from worklog.kernel.source import (
+    DECLARED,
+    Call,
+    Definition,
+    calls,
+    constants,
+    definition,
+    evaluate,
+    kernel_names,
+    plain,
+    read_source,
+    reduced,
+    sizes,
+)
+from worklog.problem import Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
-WAITS = re.compile(r"\bcuda(?:\w*Synchronize|Mem(?:cpy|set)|Malloc|Free)\b")  # calls that wait for the GPU
-_LAUNCH = re.compile(r"<\s*<\s*<(.*?)>\s*>\s*>", re.DOTALL)
-STREAM = "worklog_stream"  # of the harness, in a library that nvcc makes
+
+
+_WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|")
+_FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
+ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch of a host function. entry: the kernel, with its template arguments. grid, block: along x, y and z.
+    arguments: numbers, or names of the function's parameters. line: in the source.
+    """
+
+    entry: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: tuple[Any, ...]
+    line: int = 0
+
+
+def launches(source: str, own: Definition, values: Mapping[str, Any], file: str) -> list[Launched]:
+    """The launches of a host function in their order. own: its definition. values: of its parameters, None for a
+    pointer. Raises BadSetting, with the line, for a statement that isn't read.
+    """
+    names = {name: text for name, text in (constants(source) | constants(own.body)).items() if name not in values}
+    result = []
+    for statement in re.finditer(r"[^;]+", own.body[1:-1]):
+        text = statement[0].strip()
+        if _WAITS.fullmatch(text) or DECLARED.match(f"{text};"):
+            continue
+        place = own.start + 1 + statement.end() - len(statement[0].lstrip())
+        line = source[:place].count("\n") + 1
+        call = next(calls(f"{text};"), None)
+        try:
+            if call is None or call.place:
+                raise BadSetting("it is none of the statements that are read")
+            result.append(launched(call, names, values, line))
+        except BadSetting as error:
+            shown = " ".join(text.split())
+            raise BadSetting(f"{file}:{line}: cannot read {shown:.70}: {error}; {ADVICE}") from error
+    if not result:
+        raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
+    return result
+
+
+def launched(call: Call, names: Mapping[str, str], values: Mapping[str, Any], line: int = 0) -> Launched:
+    """A launch with numbers for its expressions. names: expressions of names. values: of the host function's
+    parameters. Raises BadSetting.
+    """
+    names = {**names, **{name: str(value) for name, value in values.items() if type(value) is int}}
+    if not 2 <= len(call.configuration) <= 4:
+        raise BadSetting("a launch has a grid and a block")
+    grid, block = (_blocks(words, names) for words in call.configuration[:2])
+    shared = _number(call.configuration[2], names) if len(call.configuration) > 2 else 0
+    template = ", ".join(reduced(word, names) for word in call.template)
+    arguments = tuple(_argument(word, names, values) for word in call.arguments)
+    return Launched(f"{call.function}<{template}>" if template else call.function, grid, block, shared, arguments, line)
+
+
+def _number(text: str, names: Mapping[str, str]) -> int:
+    return evaluate(reduced(text, names), {})
+
+
+def _blocks(words: str, names: Mapping[str, str]) -> tuple[int, ...]:
+    blocks = [evaluate(size, {}) for size in sizes(words, names)]
+    if len(blocks) > 3 or min(blocks) < 1:
+        raise BadSetting(f"{words} is {blocks}: a grid and a block have one to three sizes of at least 1")
+    return (*blocks, 1, 1)[:3]
+
+
+def _argument(text: str, names: Mapping[str, str], values: Mapping[str, Any]) -> Any:
+    """A number, or the name of a parameter that isn't an integer."""
+    bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", plain(text)).strip()
+    if bare in values and bare not in names:
+        return bare
+    return float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else _number(bare, names)
 
 
 @dataclass(frozen=True)
@@ -57,23 +141,16 @@ class Passed:
         """Shape and type of an array."""
         return tuple(self.value.shape), dtype_of(self.value)
 
-
-class Ready:
-    """A solution that is loaded on a device. waits: whether a call waits for the GPU, so that no queue can be held."""
-
-    waits = False
-
-    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
-        """Enqueue its work on the device's stream. written: the places of the outputs. Raises LaunchFailed."""
-        raise NotImplementedError
-
-    def collect(self, arguments: Sequence[Passed], written: range) -> None:
-        """Copy what a Python function returned into the outputs. Raises LaunchFailed."""
+    @property
+    def number(self) -> Any:
+        """A number in Python."""
+        value = self.value.item() if hasattr(self.value, "item") else self.value
+        return int(value) if self.parameter.dtype.startswith(("int", "uint")) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution(Kernel):
-    """A solution of a problem, as a kernel whose `function` is the host function or the single kernel, and `text` the
+    """A solution of a problem, as a kernel whose `function` is the host function or the single kernel, and `source` the
     whole CUDA source. folders: of headers. define: macros. problem, dtype: what it is measured on, as
     worklog.runner.problems.find_problem takes them.
     """
@@ -101,73 +178,67 @@ class Solution(Kernel):
         if callable(what) or not str(what).endswith(".cu"):
             if entry or grid or block:
                 raise BadSetting("--entry, --grid and --block are for a .cu file: a Python function launches itself")
-            if str(what).endswith((".py", ".so")):
+            if str(what).endswith(".py"):
                 what = f"{what}:{FUNCTION}"
             host = HostFunction.of(what if callable(what) else str(what), arrays)
-            return cls(host.function, host.file, host.function, host=host)
+            return cls(host.function, host)
         path = Path(what)
-        source = read_source(path)
-        folders = tuple(str(Path(one).resolve()) for one in (*include, path.parent))
-        found = cls(path.stem, path.name, FUNCTION, text=source, folders=folders, define=tuple(define))
+        source, function = read_source(path), FUNCTION
         if entry in (None, FUNCTION) and definition(source, FUNCTION, of_host=True) is not None:
             if grid or block:
                 raise BadSetting(
                     f"--grid and --block are for a single kernel: {FUNCTION} in {path.name} launches its own"
                 )
-            return found
-        names = kernel_names(source)
-        if entry is None and len(names) != 1:
-            has = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no kernel"
-            raise BadSetting(f'{path.name} {has}: write extern "C" void {FUNCTION}(…), which launches them')
-        return replace(found, function=entry or names[0], grid=grid or "", block=block or "")
+        else:
+            names = kernel_names(source)
+            if entry is None and len(names) != 1:
+                has = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no kernel"
+                raise BadSetting(f'{path.name} {has}: write extern "C" void {FUNCTION}(…), which launches them')
+            function = entry or names[0]
+        launch = Launch(function, grid or "", block or "")
+        folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
+        return cls(path.stem, Program(path.name, source, ""), (launch,), folders=folders, define=tuple(define))
 
-    def ready(self, device: Device, problem: Problem) -> Ready:
+    def ready(self, device: Device, problem: Problem) -> Runnable:
         """Load it on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and NoGpu for
         a Python function without a GPU.
         """
-        declared = problem.signature
         if self.host is not None:
             return _Python(self, self.host, device)
-        own = self._definition()
-        self._require_signature(own, declared, problem.name)
-        if self.function == FUNCTION and device.source == "live" and shutil.which("nvcc"):
-            return _Library(self, device, declared)
+        of_host = self.entry == FUNCTION
+        own = definition(self.source, self.function.strip(), of_host=of_host)
+        if own is None and of_host:
+            raise BadSetting(f'{self.file} has no host function {FUNCTION}: write extern "C" void {FUNCTION}(…)')
+        if own is None:
+            raise BadSetting(f"{self.file} has no kernel {self.entry}: its kernels are {kernel_names(self.source)}")
+        self._require_signature(own, problem)
         return _Kernels(self, device, own)
 
     def describe(self, subject: object = None) -> dict[str, Any]:
         """For a run's `kernels`."""
         sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(self.source.encode()).hexdigest()
         solves = {"problem": self.problem, "dtype": self.dtype, "user": "solution"}
-        return {"file": self.file, "sha256": sha256, "entry": self.function, **solves}
+        return {"file": self.file, "sha256": sha256, "entry": self.entry, **solves}
 
-    def _definition(self) -> Definition:
-        of_host = self.function == FUNCTION
-        found = definition(self.source, self.function.partition("<")[0].strip(), of_host=of_host)
-        if found is None and of_host:
-            raise BadSetting(f'{self.file} has no host function {FUNCTION}: write extern "C" void {FUNCTION}(…)')
-        if found is None:
-            raise BadSetting(f"{self.file} has no kernel {self.function}: its kernels are {kernel_names(self.source)}")
-        return found
-
-    def _require_signature(self, own: Definition, declared: Sequence[Parameter], problem: str) -> None:
+    def _require_signature(self, own: Definition, problem: Problem) -> None:
         """Raise BadSetting unless the parameters take what the problem passes."""
-        wanted = ", ".join(parameter.declaration for parameter in declared)
+        declared = problem.signature
+        advice = f"declare {self.entry}({', '.join(parameter.declaration for parameter in declared)})"
         if len(own.parameters) != len(declared):
             raise BadSetting(
-                f"{self.file}: {self.function} takes {len(own.parameters)} parameters, and {problem} passes "
-                f"{len(declared)}: declare {self.function}({wanted})"
+                f"{self.file}: {self.entry} takes {len(own.parameters)} parameters, and {problem.name} passes "
+                f"{len(declared)}: {advice}"
             )
-        for mine, theirs in zip(own.parameters, declared, strict=True):
-            same = mine.dtype in ("", theirs.dtype)
-            if mine.pointer != theirs.pointer or not same:
+        for taken, passed in zip(own.parameters, declared, strict=True):
+            if taken.pointer != passed.pointer or taken.dtype not in ("", passed.dtype):
                 raise BadSetting(
-                    f"{self.file}: {self.function} takes {mine.type}{'*' * mine.pointer} {mine.name}, and {problem} "
-                    f"passes {theirs.declaration}: declare {self.function}({wanted})"
+                    f"{self.file}: {self.entry} takes {taken.type}{'*' * taken.pointer} {taken.name}, and "
+                    f"{problem.name} passes {passed.declaration}: {advice}"
                 )
 
-    def launches(self, own: Definition, values: dict[str, Any]) -> list[Launched]:
+    def launches_with(self, own: Definition, values: Mapping[str, Any]) -> list[Launched]:
         """Its launches, in order. own: its definition. values: of its parameters. Raises BadSetting."""
-        if self.function == FUNCTION:
+        if self.entry == FUNCTION:
             return launches(self.source, own, values, self.file)
         stated = []
         for option, given in (("grid", self.grid), ("block", self.block)):
@@ -175,22 +246,17 @@ class Solution(Kernel):
             if len(words) != 1:
                 known = ", ".join(name for name, value in values.items() if type(value) is int)
                 raise BadSetting(
-                    f"{self.file} doesn't state the {option} of {self.function}: write // {option}: … above it, in the "
+                    f"{self.file} doesn't state the {option} of {self.entry}: write // {option}: … above it, in the "
                     f"names of its integer parameters ({known or 'it has none'}), or give --{option}"
                 )
             stated.append(f"dim3({words.pop()})")
         try:
-            return [launched(Call(self.function, (), tuple(stated), tuple(values), 0), {}, values)]
+            return [launched(Call(self.entry, (), tuple(stated), tuple(values), 0), {}, values)]
         except BadSetting as error:
             raise BadSetting(f"{self.file}: {error}") from error
 
-    def one(self, entry: str, shared: int, arguments: Sequence[str]) -> Program:
-        """One of its kernels, to compile."""
-        text, options, headers = prepared(self.source, self.folders, self.define)
-        return Program(self.file, text, entry, options, tuple(arguments), shared, headers)
 
-
-class _Kernels(Ready):
+class _Kernels(Runnable):
     """Kernels that a device compiles, launched as the source states."""
 
     def __init__(self, solution: Solution, device: Device, own: Definition) -> None:
@@ -199,38 +265,35 @@ class _Kernels(Ready):
         self._read: dict[tuple[Any, ...], list[Launched]] = {}
 
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
-        """As Ready.enqueue."""
+        """As Runnable has it."""
         names = [parameter.name for parameter in self.own.parameters]
         given = dict(zip(names, arguments, strict=True))
-        values = {name: None if one.buffer is not None else _number(one) for name, one in given.items()}
+        values = {name: passed.number if passed.buffer is None else None for name, passed in given.items()}
         key = tuple(values.values())
         if key not in self._read:  # once, so that a timed launch parses nothing
-            self._read[key] = self.solution.launches(self.own, values)
+            self._read[key] = self.solution.launches_with(self.own, values)
         for launch in self._read[key]:
             self._launch(launch, given)
 
     def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
-        source, file = self.solution.source, self.solution.file
-        found = definition(source, launch.entry.partition("<")[0])
-        place = f"{file}:{launch.line}" if launch.line else file
-        if found is None:
+        solution = self.solution
+        defined = definition(solution.source, launch.entry.partition("<")[0])
+        place = f"{solution.file}:{launch.line}" if launch.line else solution.file
+        if defined is None:
             raise BadSetting(f"{place}: {launch.entry} is no kernel of this file: define it as __global__ void")
-        if len(found.parameters) != len(launch.arguments):
+        if len(defined.parameters) != len(launch.arguments):
             raise BadSetting(
-                f"{place}: {launch.entry} takes {len(found.parameters)} parameters, and the launch passes "
+                f"{place}: {launch.entry} takes {len(defined.parameters)} parameters, and the launch passes "
                 f"{len(launch.arguments)}"
             )
-        bound = [_bound(p, one, given, place) for p, one in zip(found.parameters, launch.arguments, strict=True)]
+        bound = [_bound(*pair, given, place) for pair in zip(defined.parameters, launch.arguments, strict=True)]
         key = launch.entry, launch.shared
         if key not in self._compiled:
-            names = [parameter.name for parameter in found.parameters]
-            self._compiled[key] = self.device.compile(self.solution.one(launch.entry, launch.shared, names))
+            code = prepared(solution.file, solution.source, solution.folders, solution.define)
+            names = tuple(parameter.name for parameter in defined.parameters)
+            program = replace(code, entry=launch.entry, arguments=names, shared=launch.shared)
+            self._compiled[key] = self.device.compile(program)
         self.device.launch(self._compiled[key], launch.grid, launch.block, bound)
-
-
-def _number(passed: Passed) -> Any:
-    value = passed.value.item() if hasattr(passed.value, "item") else passed.value
-    return int(value) if passed.parameter.dtype.startswith(("int", "uint")) else value
 
 
 def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place: str) -> Any:
@@ -246,86 +309,44 @@ def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place:
         raise BadSetting(
             f"{place}: a number of type {parameter.type} can't be passed to {parameter.name}: take a float"
         )
-    return np.dtype(parameter.dtype).type(argument if passed is None else _number(passed))
+    return np.dtype(parameter.dtype).type(argument if passed is None else passed.number)
 
 
-class _Library(Ready):
-    """CUDA source that nvcc has compiled to a shared library, whose launches go to the harness's stream."""
-
-    def __init__(self, solution: Solution, device: Device, declared: Sequence[Parameter]) -> None:
-        self.solution, self.device = solution, device
-        self.loan: Any = device.loan("pointers")  # type: ignore[attr-defined]
-        with TemporaryDirectory(prefix="worklog-") as folder:
-            library = ctypes.CDLL(str(compiled_library(solution, Path(folder))))
-        self.function, self.waits = getattr(library, FUNCTION), bool(WAITS.search(solution.source))
-        self.function.argtypes, self.function.restype = [ctype_of(parameter) for parameter in declared], None
-        ctypes.c_void_p.in_dll(library, STREAM).value = self.loan.handle
-
-    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
-        """As Ready.enqueue."""
-        self.function(
-            *(_number(one) if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments)
-        )
-
-
-def on_the_stream(source: str) -> str:
-    """CUDA source whose launches go to the stream `worklog_stream`, where they name no stream of their own."""
-
-    def with_stream(found: re.Match[str]) -> str:
-        configuration = parts(found[1])
-        if len(configuration) > 3:
-            return found[0]
-        return f"<<<{', '.join([*configuration, *['0'] * (3 - len(configuration)), STREAM])}>>>"
-
-    return f'extern "C" {{ cudaStream_t {STREAM} = 0; }}\n#line 1\n{_LAUNCH.sub(with_stream, source)}'
-
-
-def compiled_library(solution: Solution, folder: Path, arch: str = "native") -> Path:
-    """Compile a solution with nvcc to a shared library in a folder. Raises CompileFailed with nvcc's message."""
-    file, library = folder / solution.file, folder / "solution.so"
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(on_the_stream(solution.source), encoding="utf-8")
-    options = [*(f"-I{one}" for one in solution.folders), *(f"-D{one}" for one in solution.define)]
-    command = ["nvcc", *COMPILE_OPTIONS, "-O3", "-shared", "-Xcompiler", "-fPIC", f"-arch={arch}", *options]
-    done = subprocess.run([*command, "-o", str(library), str(file)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).replace(f"{folder}/", "").strip()
-        raise CompileFailed(f"{file.name} does not compile with nvcc:\n{said}")
-    return library
-
-
-class _Python(Ready):
+class _Python(Runnable):
     """A Python function on a GPU's arrays, which doesn't wait."""
 
     def __init__(self, solution: Solution, host: HostFunction, device: Device) -> None:
-        loan = loan_of(device, f"{solution.name} is a Python function")
         self.name = solution.name
+        loan = loan_of(device, f"{self.name} is a Python function")
         self.returned: Any = None
         self.function, arrays = host.loaded()
         self.loan = loan(arrays)
         taken = signature_of(self.function)
-        kinds = [one.kind for one in taken.parameters.values()] if taken else []
+        kinds = [parameter.kind for parameter in taken.parameters.values()] if taken else []
         self.takes = sum(kind in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
+    def _array(self, passed: Passed) -> Any:
+        return passed.value if passed.buffer is None else self.loan.array(passed.buffer, *passed.form)
+
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
-        """As Ready.enqueue."""
-        given = [one.value if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments]
-        returns = self.takes == written.start
+        """As Runnable has it."""
+        given = arguments[: written.start] if self.takes == written.start else arguments
+        arrays = [self._array(passed) for passed in given]
         with calling(self.name, self.loan):
-            self.returned = self.function(*(given[: written.start] if returns else given))
+            self.returned = self.function(*arrays)
 
     def collect(self, arguments: Sequence[Passed], written: range) -> None:
-        """As Ready.collect."""
+        """As Runnable has it."""
         if self.takes != written.start:
             return
         results = self.returned if isinstance(self.returned, tuple | list) else (self.returned,)
-        if len(results) != len(written) or not all(hasattr(one, "shape") for one in results):
+        if len(results) != len(written) or not all(hasattr(result, "shape") for result in results):
             raise LaunchFailed(f"{self.name} takes the inputs only: return the outputs, or take all parameters")
         with self.loan.current():
-            for place, value in zip(written, results, strict=True):
-                output = self.loan.array(arguments[place].buffer, *arguments[place].form)
-                if tuple(value.shape) != tuple(output.shape):
+            for place, result in zip(written, results, strict=True):
+                output = self._array(arguments[place])
+                if tuple(result.shape) != tuple(output.shape):
                     raise LaunchFailed(
-                        f"{self.name} returned shape {tuple(value.shape)}: {tuple(output.shape)} is right"
+                        f"{self.name} returned shape {tuple(result.shape)}: {tuple(output.shape)} is right"
                     )
-                output[...] = value
+                output[...] = result

@@ -44,6 +44,7 @@ _INTEGER = (
 )
 # A declaration, with what it declares.
 DECLARED = re.compile(rf"\b(?:{_INTEGER}|dim3)\s+(?=(\w+\s*[=({{][^;]*);)")
+_DIM3 = re.compile(r"(\w+)\s*(?:=\s*(?:dim3\s*)?)?[({](.*)[)}]", re.DOTALL)
 _CALL = r"\s*(<[^<>;]*>)?\s*<\s*<\s*<(.*?)>\s*>\s*>\s*\((.*?)\)\s*;"
 DEPTH = 8  # of constants that name others
 
@@ -104,7 +105,8 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
 
 def filled(text: str, values: Mapping[str, object]) -> str:
     """The text with a value in place of each of these names, all at once."""
-    return re.sub(r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.]|\s*\()", lambda found: str(values.get(found[0], found[0])), text)
+    name = r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.]|\s*\()"
+    return re.sub(name, lambda match: str(values.get(match[0], match[0])), text)
 
 
 def reduced(text: str, names: Mapping[str, str]) -> str:
@@ -123,7 +125,7 @@ def reduced(text: str, names: Mapping[str, str]) -> str:
 def plain(text: str) -> str:
     """An expression without C++'s casts, suffixes, sizeof and divisions that round up."""
     text = _CAST.sub("", text).replace("std::", "")
-    text = re.sub(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)", lambda found: str(_SIZES.get(found[1], found[0])), text)
+    text = re.sub(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)", lambda match: str(_SIZES.get(match[1], match[0])), text)
     text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
     return _CEILING.sub(r"((\1 + \2 - 1) / \2)", text).strip()
 
@@ -132,19 +134,19 @@ def sizes(words: str, names: Mapping[str, str]) -> list[str]:
     """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or of a number."""
     text = names.get(words.strip(), words).strip()
     written = re.fullmatch(r"(?:dim3\s*[({]|\{)(.*)[)}]", text, re.DOTALL)
-    return [reduced(one, names) for one in parts(written[1] if written else text)]
+    return [reduced(size, names) for size in parts(written[1] if written else text)]
 
 
 def parts(expressions: str) -> list[str]:
     """The expressions of "f(N, 32), (M + 31) / 32": split at the commas outside of brackets."""
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for character in expressions:
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
         if character == "," and depth == 0:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += character
-    return [part.strip() for part in found]
+            pieces[-1] += character
+    return [part.strip() for part in pieces]
 
 
 def closing(text: str, start: int) -> int:
@@ -159,7 +161,7 @@ def closing(text: str, start: int) -> int:
 
 def code(source: str) -> str:
     """The source with spaces in place of comments and literals, so that every place keeps its line and column."""
-    return _NOT_CODE.sub(lambda found: blank(found[0]), source)
+    return _NOT_CODE.sub(lambda match: blank(match[0]), source)
 
 
 def needs_sm_90a(source: str) -> bool:
@@ -170,7 +172,7 @@ def needs_sm_90a(source: str) -> bool:
 
 def code_lines(source: str) -> str:
     """The source without comments and empty lines."""
-    bare = _NOT_CODE.sub(lambda found: blank(found[0]) if found[0].startswith("/") else found[0], source)
+    bare = _NOT_CODE.sub(lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source)
     return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
 
 
@@ -186,18 +188,18 @@ def constants(text: str) -> dict[str, str]:
     bare = code(text)
     defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
     for declared in DECLARED.finditer(bare):
-        of_dim3 = declared[0].startswith("dim3")
-        for one in parts(declared[1]):
-            if of_dim3 and (triple := re.fullmatch(r"(\w+)\s*(?:=\s*(?:dim3\s*)?)?[({](.*)[)}]", one, re.DOTALL)):
+        for declaration in parts(declared[1]):
+            triple = _DIM3.fullmatch(declaration) if declared[0].startswith("dim3") else None
+            if triple is not None:
                 defined.append((triple[1], f"dim3({triple[2]})"))
                 members = zip("xyz", parts(triple[2]), strict=False)
                 defined += [(f"{triple[1]}.{axis}", size) for axis, size in members]
-            elif integer := re.fullmatch(r"(\w+)\s*=(.+)", one, re.DOTALL):
+            elif integer := re.fullmatch(r"(\w+)\s*=(.+)", declaration, re.DOTALL):
                 defined.append((integer[1], integer[2]))
-    found: dict[str, set[str]] = {}
+    defined_as: dict[str, set[str]] = {}
     for name, expression in defined:
-        found.setdefault(name, set()).add(" ".join(expression.split()))
-    return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}
+        defined_as.setdefault(name, set()).add(" ".join(expression.split()))
+    return {name: expressions.pop() for name, expressions in defined_as.items() if len(expressions) == 1}
 
 
 def kernel_names(source: str) -> list[str]:
@@ -218,7 +220,7 @@ def only_kernel(file: str, source: str) -> str:
 
 def loop_line(source: str, first: int, last: int) -> int:
     """The line where the innermost loop around these lines begins; 0 where there is none."""
-    bare, found = code(source), 0
+    bare, line = code(source), 0
     for word in re.finditer(r"\b(?:for|while|do)\b", bare):
         begin, end = bare.count("\n", 0, word.start()) + 1, word.end()
         if word[0] != "do" and "(" in bare[end:]:
@@ -226,8 +228,8 @@ def loop_line(source: str, first: int, last: int) -> int:
         braces = re.compile(r"\s*(?=\{)").match(bare, end)
         end = closing(bare, braces.end()) if braces else bare.find(";", end)
         if begin <= first and last <= bare.count("\n", 0, end) + 1:
-            found = begin
-    return found
+            line = begin
+    return line
 
 
 def demangled(text: str) -> str:
@@ -260,18 +262,18 @@ def definition(source: str, function: str, *, of_host: bool = False) -> Definiti
     """The definition of a kernel, or of a host function, in a source; None where it can't be found, such as in a
     macro.
     """
-    bare = DIRECTIVE.sub(lambda found: " " * len(found[0]), code(source))
-    for found in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
-        end = closing(bare, found.end() - 1)
+    bare = DIRECTIVE.sub(lambda match: " " * len(match[0]), code(source))
+    for match in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
+        end = closing(bare, match.end() - 1)
         after = re.match(r"\s*\{", bare[end:])
-        before = re.split(r"[;}]", bare[: found.start()])[-1]
+        before = re.split(r"[;}]", bare[: match.start()])[-1]
         if after is None or ("__global__" in before) == of_host or not before.strip():
             continue
         opened = end + after.end() - 1
         template = re.search(r"\btemplate\s*<([^{}]*?)>\s*(?=\w|$)", before)
         names = [re.findall(r"\w+", part.partition("=")[0])[-1:] for part in parts(template[1])] if template else []
         bounds = re.search(_BOUNDS, before)
-        inside = bare[found.end() : end - 1].strip()
+        inside = bare[match.end() : end - 1].strip()
         return Definition(
             tuple(name for last in names for name in last),
             parts(bounds[1])[0] if bounds else "",
@@ -304,8 +306,8 @@ class Call:
 
 def calls(bare: str, function: str = r"\w+") -> Iterator[Call]:
     """The launches in a text without comments. function: a pattern."""
-    for found in re.finditer(rf"\b({function}){_CALL}", bare, re.DOTALL):
+    for match in re.finditer(rf"\b({function}){_CALL}", bare, re.DOTALL):
         template, configuration, arguments = (
-            tuple(parts(text)) if text and text.strip() else () for text in ((found[2] or "")[1:-1], found[3], found[4])
+            tuple(parts(text)) if text and text.strip() else () for text in ((match[2] or "")[1:-1], match[3], match[4])
         )
-        yield Call(found[1], template, configuration, arguments, found.start())
+        yield Call(match[1], template, configuration, arguments, match.start())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-import textwrap
 from pathlib import Path
 
 from worklog.errors import BadSetting
@@ -13,12 +12,7 @@ from worklog.kernel.ladder import RUNGS
 from worklog.kernel.source import kernels_dir
 from worklog.problem import Problem
 
-STARTERS = {
-    name: Path(__file__).with_name(file)
-    for name, file in (("solution.cu", "solution.cu"), ("solution.py", "solution.py.txt"))
-}
 HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
-WIDTH, KEPT = 98, "\0"  # of starter code: columns, and a space at which a line isn't broken
 
 
 def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
@@ -26,28 +20,28 @@ def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
     command line names it, with its dtype. Raises BadProblem for a signature that isn't known.
     """
     declared = problem.signature
-    written = [one.name for one in declared if one.pointer and not one.const] or ["the output"]
-    needed = {HEADERS[one.type] for one in declared if one.type in HEADERS}
+    written = [parameter.name for parameter in declared if parameter.pointer and not parameter.const]
+    needed = {HEADERS[parameter.type] for parameter in declared if parameter.type in HEADERS}
     values = {
         "ABOUT": " ".join((inspect.getdoc(problem) or "a problem").partition("\n\n")[0].split()),
         "CALLED": called,
         "INCLUDES": "".join(f"#include <{header}>\n" for header in sorted(needed)),
         "PROBLEM": problem.name,
         "ENTRY": re.sub(r"\W", "_", problem.name) + "_kernel",
-        "PASSED": ", ".join(one.name for one in declared),
-        "WRITTEN": " and ".join(written),
-        "DECLARED": ", ".join(one.declaration.replace(" ", KEPT) for one in declared),
+        "PASSED": ", ".join(parameter.name for parameter in declared),
+        "WRITTEN": " and ".join(written or ["the output"]),
+        "DECLARED": ",\n    ".join(parameter.declaration for parameter in declared),
     }
-    found = {}
-    for name, template in STARTERS.items():
-        text, of_file = template.read_text(encoding="utf-8"), values | {"FILE": shlex.quote(str(folder / name))}
-        filled = "".join(of_file.get(word, word) for word in re.split(rf"({'|'.join(of_file)})", text))
-        found[folder / name] = "".join(map(_wrapped, filled.splitlines(keepends=True)))
-    return found
+    files = {}
+    for name, template in (("solution.cu", "solution.cu"), ("solution.py", "solution.py.txt")):
+        text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+        words = values | {"FILE": shlex.quote(str(folder / name))}
+        files[folder / name] = re.sub("|".join(words), lambda match: words[match[0]], text)  # noqa: B023
+    return files
 
 
 RUNG = Path(__file__).with_name("rung.cu")  # a copy of coalesced
-RECORD = '    numbered({number}, "{name}", dict(BM=32, BN=32), ELEMENTS, "the idea in a few words", COVERING),\n'
+RECORD = '    numbered({number}, "{name}", "the idea in a few words"),\n'
 ENTRY = """\
 #elif RUNG == {number}
 #include "{number}_{name}.cu"
@@ -77,13 +71,3 @@ def new_rung(number: int, name: str) -> list[Path]:
     records.write_text(changed, encoding="utf-8")
     entries.write_text(entries.read_text(encoding="utf-8").replace("#else\n", f"{entry}#else\n"), encoding="utf-8")
     return [source, records, entries]
-
-
-def _wrapped(line: str) -> str:
-    """A line of starter code in the width of a page: text and parameters go on in the next one."""
-    if len(line) <= WIDTH:
-        return line.replace(KEPT, " ")
-    opened = 0 if line.startswith(("//", '"')) else line.find("(") + 1
-    indent = "// " if line.startswith("//") else " " * (opened or len(line) - len(line.lstrip()))
-    kept = line.rstrip().replace(") {", f"){KEPT}{{")
-    return textwrap.fill(kept, WIDTH, subsequent_indent=indent, break_on_hyphens=False).replace(KEPT, " ") + "\n"

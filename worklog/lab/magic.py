@@ -25,7 +25,7 @@ from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.kernel.kernel import launch_text
+from worklog.kernel.signature import launch_text
 from worklog.lab.time_magic import MagicFailed, TimeMagics
 from worklog.plots import Chart, ladder, tile_map
 from worklog.problem import Shape
@@ -144,7 +144,7 @@ def try_kernel(
     if kernel.arguments and not kernel.grid:
         grid, block = launch(None, None)
         said = f"launch: grid {grid}; block {block}; the default, as the source states none"
-        kernel = replace(kernel, grid=grid, block=block, adapted=(*kernel.adapted, said))
+        kernel = replace(kernel.with_launch(grid=grid, block=block), adapted=(*kernel.adapted, said))
     kernel.require_launch()
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.kernel import Kernel, NeedsWorkspace
+from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
 from worklog.runner.benchmark import called
 from worklog.runner.declare import Benchmark
@@ -69,7 +69,6 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
 
     shape, device = Shape(size, size, size), CudaDevice()
     subject = kernel.load(device) if kernel else Cublas(device)
-    assert isinstance(subject, NeedsWorkspace)  # of no elements, if it needs none
     a, b = (device.upload(matrix) for matrix in random_inputs(shape, np.random.default_rng(0)))
     home = [a, b, device.allocate(size * size)]
     now = list(home)
@@ -123,7 +122,7 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     return works
 
 
-def _named(name: str, axes: dict[str, Any]) -> tuple[str, float]:
+def _named(name: str, axes: Mapping[str, Any]) -> tuple[str, float]:
     """The kind of a benchmark's point, such as "scaled · beta=0 · N", and the value of its last number above 0."""
     last, of = "", 1.0
     for axis, value in axes.items():

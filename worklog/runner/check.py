@@ -82,7 +82,7 @@ class Checked:
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
         shape, compiled = self.shape, self.compiled
-        words = {"kernel": self.kernel.entry, "label": self.label}
+        words: dict[str, Any] = {"kernel": self.kernel.entry, "label": self.label}
         words |= {"shape": [shape.m, shape.n, shape.k]} if isinstance(shape, Shape) else {"problem": shape}
         for name in ("registers", "stack_bytes", "shared_bytes", "arch") if compiled else ():
             words[name] = getattr(compiled, name)
@@ -255,7 +255,7 @@ def _report_launches(subject: Subject, device: Device, progress: Progress) -> No
             )
         enqueue(shape, *arguments)
 
-    subject.enqueue = report  # type: ignore[assignment, method-assign]
+    subject.enqueue = report  # type: ignore[method-assign]
 
 
 def check_in_child(
@@ -313,7 +313,7 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     built = _built(kernel, live)
     for part, (compiled, _) in zip(kernel.passes, built, strict=True):
         _require_signature(part, compiled)
-    return built[len(kernel.before)]
+    return built[kernel.main]
 
 
 def _built(kernel: Kernel, live: bool) -> list[tuple[Compiled, str]]:

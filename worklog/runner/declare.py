@@ -150,7 +150,7 @@ class Benchmark:
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
         host = HostFunction.of(f"{path}:{self.function.__name__}")
-        return Kernel(self.name, host.file, host.function, host=host)
+        return Kernel(self.name, host)
 
     def results(
         self,

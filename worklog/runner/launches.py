@@ -15,7 +15,7 @@ import numpy as np
 
 from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker, failed
 from worklog.harness import Launch, Timed
-from worklog.kernel import Buffer, HostSubject, NeedsWorkspace, Subject
+from worklog.kernel import Buffer, HostSubject, Subject
 from worklog.kernel.loaded import Loaded
 from worklog.problem import Shape
 from worklog.runs.verdict import Stage
@@ -105,7 +105,7 @@ def checked(launch: Timed, of: InTurn, probe: LaunchProbe, elsewhere: Buffers | 
         if elsewhere is not None:
             of.on(*elsewhere)()
         probe.prepare(*of.buffers[(of.last + 1) % len(of.buffers)])
-        if isinstance(of.subject, NeedsWorkspace) and of.subject.workspace is not None:
+        if of.subject.workspace is not None:
             probe.device.fill(of.subject.workspace, np.nan)
 
     def behind() -> None:
@@ -121,8 +121,8 @@ def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> i
     """Elements of the buffers that a loop over some sets places in a pool, and of the subjects' workspaces."""
     outputs = max(2, len(subjects))
     one = shape.m * shape.k + shape.k * shape.n + outputs * (shape.m * shape.n + 2 * GUARD) + (2 + outputs) * ALIGNED
-    owners = (one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace))
-    return sets * one + sum(owner.workspace_elements(shape) + 2 * GUARD + ALIGNED for owner in owners)
+    needed = (subject.workspace_elements(shape) for subject in dict.fromkeys(subjects))
+    return sets * one + sum(size + 2 * GUARD + ALIGNED for size in needed if size)
 
 
 class Loop:
@@ -159,7 +159,7 @@ class Loop:
         movable = (kernel for kernel in dict.fromkeys(subjects) if kernel not in staying)
         loaded = [kernel for kernel in movable if isinstance(kernel, Loaded)]
         self.relocated = loaded if short and pool is not None else []
-        owners = [one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace)]
+        owners = [subject for subject in dict.fromkeys(subjects) if subject.workspace_elements(checker.shape)]
         if pool is not None:
             self.placed = _Placed(checker, pool, owners, sets, len(subjects), copied=classes is None)
             self._use(self.placed.move())
@@ -241,7 +241,7 @@ class _Placed:
 
     checker: SgemmChecker
     pool: Pool
-    owners: Sequence[NeedsWorkspace]
+    owners: Sequence[Subject]
     sets: int
     outputs: int
     copied: bool

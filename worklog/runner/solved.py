@@ -90,7 +90,7 @@ def prepare(session: Session, job: Job, used: Harness) -> Prepared | Measurement
     work = posed.work(case)
     amounts = {"flops": work["flops"], "elements": work["elements"]}
     amounts |= {"reads": work["bytes_read"], "writes": work["bytes_written"]}
-    call = timing.Call(launch, against=baseline, sync=loaded.waits, **{of: n for of, n in amounts.items() if n})
+    call = timing.Call(launch, against=baseline, **{of: n for of, n in amounts.items() if n})
     names = [job.kernel, *(() if baseline is None else job.against)]
     prepared = timing.prepare_call(session, call, used, names, LAST if used.gate else timing.UNCHECKED)
     prepared.stated[:0] = why
@@ -102,7 +102,7 @@ def prepare(session: Session, job: Job, used: Harness) -> Prepared | Measurement
         after_call(reading, us)
         stages = [timed(partial(checker.check_timed_output, loaded))]
         if stages[0].passed:  # it may launch on streams of its own
-            stages.append(timed(lambda: idle_after(session, launch, used.queues and not loaded.waits, us)))
+            stages.append(timed(lambda: idle_after(session, launch, used.queues, us)))
         return stages
 
     prepared.after, prepared.verdict = after, verdict

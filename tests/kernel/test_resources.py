@@ -1,13 +1,18 @@
-"""The instructions of a kernel that concern precision: counted, shown, and never a verdict."""
+"""What a kernel occupies, as NVIDIA's calculator (cuda_occupancy.h of CUDA 13.0) says; its instructions that concern
+precision: counted, shown, and never a verdict.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.helpers import SIGNATURE
+from worklog.errors import WorklogError
 from worklog.kernel import mix as module
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
@@ -21,8 +26,8 @@ from worklog.kernel.mix import (
     InstructionMix,
     instruction_mix,
 )
-from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.kernel.resources import disassembler
+from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+from worklog.kernel.resources import LIMITS, disassembler, occupancy
 
 MMA = """float d[4] = {};
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, "
@@ -100,3 +105,38 @@ def test_the_ladder_is_plain_fp32() -> None:
         found = instruction_mix(built if rung is LADDER[-1] else replace(built, cubin=b""))
         assert found.notes == [] and found.warnings("fp32") == [], rung.name
         assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)
+
+
+def test_it_is_what_nvidias_calculator_says() -> None:
+    rows = np.genfromtxt(Path(__file__).with_name("occupancy.csv"), delimiter=",", names=True, dtype=None)
+    assert len(rows) == 700 and set(LIMITS) == set(ARCHITECTURES)
+    found = [
+        occupancy(str(arch), *map(int, words)).blocks
+        for arch, *words in rows[["arch", "threads", "registers", "shared_bytes"]]
+    ]
+    assert found == rows["blocks"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "expected"),
+    [
+        (1024, 32, 0, (2, 64, 1.0, ("warps", "registers"))),
+        (128, 255, 20_480, (2, 8, 0.125, ("registers",))),
+        (256, 32, 49_152, (4, 32, 0.5, ("shared memory",))),
+        (32, 16, 0, (32, 32, 0.5, ("blocks",))),
+        (1024, 128, 0, (0, 0, 0.0, ("registers",))),
+        (2048, 16, 0, (0, 0, 0.0, ("warps",))),
+        (64, 16, 240_000, (0, 0, 0.0, ("shared memory",))),
+        (64, 0, 0, (32, 64, 1.0, ("warps", "blocks"))),
+    ],
+)
+def test_what_limits_an_h200(threads: int, registers: int, shared: int, expected: tuple[object, ...]) -> None:
+    found = occupancy("sm_90", threads, registers, shared)
+    assert (found.blocks, found.warps, found.share, found.limited_by) == expected
+
+
+def test_an_unknown_architecture_and_a_block_without_threads_are_errors() -> None:
+    with pytest.raises(WorklogError, match="sm_70 are unknown: choose from sm_75"):
+        occupancy("sm_70", 128, 32, 0)
+    with pytest.raises(WorklogError, match="a block of 0 threads"):
+        occupancy("sm_90", 0, 32, 0)
