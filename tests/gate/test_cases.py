@@ -15,8 +15,6 @@ from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 
 Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start
-    [Any, Any, int], None
-]  # gets the buffers of x and y, whose memory goes on behind them, and their start
 
 
 class Doubled(Problem):
