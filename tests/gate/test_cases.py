@@ -16,8 +16,7 @@ from worklog.kernel.solution import Passed
 from worklog.problem.problem import Problem, Words
 from worklog.runs.verdict import Verdict
 
-# Gets the buffers of x and y, whose memory goes on behind them, and their start.
-Write = Callable[[Any, Any, int], None]
+Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start
 
 
 class Doubled(Problem):

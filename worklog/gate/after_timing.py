@@ -2,13 +2,9 @@
 
 A kernel can be right while it is checked and do something else while it is timed: copy an earlier result, leave out a
 tile of every second launch, or work on another stream and finish late. So before each timed launch A and B get new
-contents and C a sentinel, and after the end event C is projected on a random vector of signs, drawn after the launch.
-All of it is in the stream, and nothing is between the two events.
-
-The contents are a hash of a random key and the index, so the check recomputes them and sees whether the kernel changed
-A or B. The projection C x is compared with alpha A (B x) in FP64, in units of u times the 2-norm of the row's products
-(worklog.gate.precision). The rms over the rows of each launch has a limit too, because a limit on the largest error
-alone leaves room for a whole format (TF32 below fp32-emulated, BF16 below TF32).
+contents, a hash of a random key and the index, and C a sentinel. After the end event, C is projected on a vector of
+random signs, and C x is compared with alpha A (B x) in FP64. The rms over the rows of each launch has a limit too,
+because a limit on the largest error alone leaves room for a whole format (TF32 below fp32-emulated, BF16 below TF32).
 
 The check evicts some of the kernel's code from the instruction caches. A kernel of about 10 µs reads a few percent
 longer, as does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much).

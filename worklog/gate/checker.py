@@ -26,21 +26,8 @@ from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import failed, passed, until_failure
 from worklog.kernel import Buffer, Device, Runnable, Subject
 from worklog.kernel.solution import Passed
-from worklog.problem import (
-    Case,
-    Domain,
-    Problem,
-    Shape,
-    Words,
-    dtype_of,
-    excess,
-    is_array,
-    nbytes,
-    random_inputs,
-    raw,
-    rebuilt,
-    values_of,
-)
+from worklog.problem import Case, Domain, Problem, Shape, Words, random_inputs
+from worklog.problem.arrays import dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
 from worklog.runs.verdict import ErrorMap, Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed

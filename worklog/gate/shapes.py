@@ -18,23 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from worklog.gate import exact
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.error_map import error_map, if_rounded
-from worklog.gate.exact import (
-    FAMILIES,
-    FARTHEST,
-    HEADROOM,
-    RANGE,
-    STRUCTURES,
-    ExactProblem,
-    Indices,
-    Projection,
-    exponents,
-    families,
-    family,
-    stretch,
-    structured,
-)
+from worklog.gate.exact import ExactProblem, Indices, Projection
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import failed, passed
@@ -67,9 +54,9 @@ LARGE = 257, 300  # rows and columns, or terms, of shapes beyond what is small f
 TILES = 128, 256  # rows and columns that are multiples of most tiles, above an odd K
 FREE_K = 70, 1, 9, 33  # of a kernel for whole tiles only, that takes any K
 LARGE_SQUARES = 200, 260  # of a kernel for squares only: a longer K would take the emulator minutes
-WITH_BETA = STRUCTURES.index("the identity"), len(STRUCTURES)
+WITH_BETA = exact.STRUCTURES.index("the identity"), len(exact.STRUCTURES)
 ONCE = 6  # of the shapes drawn: they are large in some way, or square
-RANGES = -(-(2 * FARTHEST + 1) // RANGE)
+RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
 
@@ -164,13 +151,13 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     for index, shape in enumerate((*listed, *drawn)):
         most = 1 if shape in drawn[-ONCE:] else 2 if shape == listed[-1] else 4  # the largest shapes take the longest
         cases += [(shape, scalars) for scalars in _scalars(rng, index, most, domain)]
-    names = families(claimed)
+    names = exact.families(claimed)
     cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
-    decks = {name: (exponents(rng), exponents(rng)) for name in names}
+    decks = {name: (exact.exponents(rng), exact.exponents(rng)) for name in names}
 
     def problem_of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
-        a, b = family(name, shape, rng, claimed, 0 if scalars == USUAL else HEADROOM)
-        of_a, of_b = stretch(a, b, decks[name], claimed)
+        a, b = exact.family(name, shape, rng, claimed, 0 if scalars == USUAL else exact.HEADROOM)
+        of_a, of_b = exact.stretch(a, b, decks[name], claimed)
         before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
         return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
@@ -179,7 +166,7 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     for problem in chain(ordinary, _special_data(memory, domain, claimed)):
         launches += 1
         mistake = _mistake(subject, memory, problem)
-        if isinstance(mistake, ErrorMap) and problem.family in FAMILIES:
+        if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
             larger = problem_of(problem.family, listed[-1], (problem.alpha, problem.beta)).around_1
             shown = _mistake(subject, memory, larger)
             if isinstance(shown, ErrorMap) and larger.shape != problem.shape:  # it shows more
@@ -194,11 +181,11 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
 
 def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[ExactProblem]:
     """A or B has one of STRUCTURES; a matrix that may be the identity is square. Zeros meet a beta, too."""
-    for number, kind in enumerate((*STRUCTURES, STRUCTURES[0])):
+    for number, kind in enumerate((*exact.STRUCTURES, exact.STRUCTURES[0])):
         for operand, sizes in enumerate((SPECIAL, SPECIAL[::-1])):
             shape = domain.padded(Shape(sizes[0], sizes[1], SPECIAL[0]))
-            both = family("E1", shape, memory.rng, claimed, HEADROOM)
-            structured(kind, both[operand], memory.rng)
+            both = exact.family("E1", shape, memory.rng, claimed, exact.HEADROOM)
+            exact.structured(kind, both[operand], memory.rng)
             scalars = _scalars(memory.rng, 0, 4, domain)[-1] if number in WITH_BETA else USUAL
             before = _old(shape, memory.rng) if scalars[1] else None
             yield ExactProblem(f"E1 with {'AB'[operand]} {kind}", *both, (1.0, 1.0), *scalars, before)
@@ -226,7 +213,7 @@ def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> 
     launch = f"at {m} x {n} x {k} with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
     for name, scale in zip("AB", problem.stretched, strict=True):
         launch += f", {name} times {scale:.0e}" if scale != 1 else ""
-    if problem.family not in FAMILIES:
+    if problem.family not in exact.FAMILIES:
         launch += f", {problem.family}"
     if isinstance(mistake, str):
         return failed(EDGE_SHAPES, f"{launch}: {mistake}")
@@ -285,10 +272,10 @@ def exact_problems(
     for large shapes can forget or shorten either; their product is as large as A B may be.
     """
     projections = []
-    for index, name in enumerate((families(claimed) * LAUNCHES)[:LAUNCHES]):
+    for index, name in enumerate((exact.families(claimed) * LAUNCHES)[:LAUNCHES]):
         with_beta = index == 2 and beta
-        a, b = family(name, shape, rng, claimed, int(with_beta))
-        of_a, of_b = stretch(a, b, (exponents(rng), exponents(rng)), claimed)
+        a, b = exact.family(name, shape, rng, claimed, int(with_beta))
+        of_a, of_b = exact.stretch(a, b, (exact.exponents(rng), exact.exponents(rng)), claimed)
         scalars, before = [float(rng.choice(POWERS)) if index and alpha else 1.0, 0.0], None
         if with_beta:
             scalars[1] = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1))
@@ -300,9 +287,9 @@ def exact_problems(
     return projections
 
 
-def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Projection]) -> Stage:
+def check_benchmark_shape(subject: Subject, buffers: Buffers, projections: list[Projection]) -> Stage:
     """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
-    for projection in exact:
+    for projection in projections:
         problem = projection.problem
         buffers.load(problem.a, problem.b)
         result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
@@ -314,7 +301,7 @@ def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Projec
         if len(rows):
             where = if_rounded(_map(result, problem, rows, projection.wrong_columns(result.c)), problem.family)
             return failed(BENCHMARK_SHAPE, f"{launch}: {where}", where.wrong, where)
-    names = ", ".join(dict.fromkeys(projection.problem.family for projection in exact))
+    names = ", ".join(dict.fromkeys(projection.problem.family for projection in projections))
     return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
 
 
