@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import WorklogError
 from worklog.problem import Shape
@@ -69,7 +69,7 @@ class MemoryCounts:
         """The counts at another shape than the counted one, for a kernel on whole tiles at both: per block, those of
         loads and multiply-adds grow with K, and those of stores do not.
         """
-        scaled = {}
+        scaled: dict[str, Any] = {}
         for name, count in self.numbers.items():
             if name.startswith("store"):
                 scaled[name] = count * shape.m * shape.n // (counted.m * counted.n)

@@ -141,7 +141,7 @@ def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:
     for name in main.limits:
         if all(name in part.limits for part in passes):
             limits[name] = main.limits[name] if name == DRAM else sum(part.limits[name] for part in passes)
-    counts = {name: sum(part.counts.numbers[name] for part in passes) for name in main.counts.numbers}
+    counts: dict[str, Any] = {name: sum(part.counts.numbers[name] for part in passes) for name in main.counts.numbers}
     notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
     return replace(main, limits=limits, counts=replace(main.counts, **counts), notes=notes)
 

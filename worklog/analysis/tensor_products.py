@@ -26,7 +26,8 @@ def parts(x: Float32, type_: str) -> tuple[Float32, Float32]:
         if type_ == "f16":
             half: Float32 = values.astype(np.float16).astype(np.float32)
             return half
-        return to_tf32(values, "rna").view(np.float32)
+        tf32: Float32 = to_tf32(values, "rna").view(np.float32)
+        return tf32
 
     hi = rounded(x)
     return hi, rounded(x - hi)

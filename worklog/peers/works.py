@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     return works
 
 
-def _named(name: str, axes: dict[str, Any]) -> tuple[str, float]:
+def _named(name: str, axes: Mapping[str, Any]) -> tuple[str, float]:
     """The kind of a benchmark's point, such as "scaled · beta=0 · N", and the value of its last number above 0."""
     last, of = "", 1.0
     for axis, value in axes.items():
