@@ -9,6 +9,7 @@ from html import escape
 import pytest
 
 from tests.helpers import PLAIN, RACY, TEXTURE
+from tests.kernel.test_passes import TWO
 from worklog.analysis import prediction
 from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
 from worklog.emulator import load
@@ -93,6 +94,7 @@ def test_what_is_shown(run: Run) -> None:
     lines = str(racy).splitlines()
     assert lines[:2] == list(racy.sentences) and run.label in lines[3]
     assert [line.split()[0] for line in lines[5:]] == [*(record.name for record in LADDER), "mine"]
+    assert f" {own.ms:#.4g} ms " in lines[-1], "at least"
     assert all(sentence in racy._repr_html_() for sentence in racy.sentences) and "warptiled" in racy._repr_html_()
     document = racy.as_dict()
     assert document["bound"]["ms"] == own.ms and document["rungs"]["naive"]["measured_ms"] > 200
@@ -113,6 +115,12 @@ def test_a_count_that_the_assembler_may_lower_is_no_limit(monkeypatch: pytest.Mo
     shown = predicted(tiles(RACY))
     assert shown.bound is not None and shown.bound.limit == L1 and SHARED not in shown.bound.limits
     assert "a GPU's count differs and is usually lower" in shown.sentences[-1]
+
+
+def test_a_limit_that_one_pass_lacks_is_none_of_the_launch(monkeypatch: pytest.MonkeyPatch, h200: Gpu) -> None:
+    known = iter([True, False])
+    monkeypatch.setattr(prediction, "load", lambda *words: replace(load(*words), assembled=next(known)))
+    assert {*bound(TWO, Shape(200, 200, 192), h200).limits} == {FMA, L1, DRAM}
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ from worklog.runs import Gpu
         ((12, 0), 170, 2407, "tf32", 2 * 104.8),  # a GeForce GPU has half of it
         ((12, 0), 170, 2407, "fp16", 419),
         ((12, 0), 170, 2407, "fp32", 104.8),
+        ((12, 0), 170, 2407, "fp64", 104.8 / 64),
     ],
 )
 def test_a_peak_is_that_of_the_data_sheet(

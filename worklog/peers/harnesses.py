@@ -128,6 +128,7 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
     records, kind = _traced_kernels(cupti), cupti.ActivityKind.CONCURRENT_KERNEL
 
     def traced_us(work: Work) -> float:
+        timeline.draw_place()
         timeline.synchronize()
         cupti.activity_flush_all(FORCED)
         records.clear()
