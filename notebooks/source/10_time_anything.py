@@ -97,8 +97,9 @@ else:
     print("not recorded yet: the command above measures it on a GPU")
 
 # %% [markdown]
-# `python -m tests.record.ported FOLDER`, in a checkout of this project, fetches examples that NVBench, Tensara and FlashInfer
-# publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one (ours).
+# `python -m tests.record.ported FOLDER`, in a checkout of this project, fetches examples that NVBench, Tensara and
+# FlashInfer publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one
+# (ours).
 # Tensara's engine empties PyTorch's cache before each sample and holds no queue back, so the memory that a solution
 # allocates and the gap before its launch can be in its time. Its times are above ours, by very different amounts; the
 # record does not split them up. What has no number says why below the table.

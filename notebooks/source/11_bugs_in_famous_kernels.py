@@ -42,9 +42,9 @@ print(worklog.results(["naive"], [1024]).label)
 # %% [markdown]
 # ## 1. The kernels tried
 #
-# `python -m tests.record.corpus`, in a checkout of this project, clones public repositories and tries each kernel: it compiles
-# the kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products at the
-# gate. With folders, as in `python -m tests.record.corpus FOLDER`, it tries the kernels below these.
+# `python -m tests.record.corpus`, in a checkout of this project, clones public repositories and tries each kernel: it
+# compiles the kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products
+# at the gate. With folders, as in `python -m tests.record.corpus FOLDER`, it tries the kernels below these.
 #
 # Not tried are kernels with textures or with launches from the device, those that use intrinsics which CUDA has removed
 # or libraries whose headers aren't installed, and templates whose arguments aren't known. This is the table of one day.

@@ -142,6 +142,13 @@ FOUND: list[tuple[int, str, list[str]]] = [
     (32, f"  c[t] = {SHUFFLE.format(4)};", ["k:4: undefined-shuffle: .*32 times"]),
     (32, f"  c[t] = {SHUFFLE.format(3)};", []),
     (32, "  if (t < 16)\n    c[t] = __any_sync(~0u, t == 3);\n  c[t] += c[t];", [f"k:5: {DIVERGED}"]),
+    (
+        64,
+        "  __shared__ int tile[32];\n  tile[t] = 1;\n  __syncthreads();\n  c[t] = tile[t & 31];",
+        [r"k:5: shared-out-of-bounds: "],
+    ),
+    (32, "  __shared__ int4 tile[40];\n  *(int4*)((int*)tile + 4 * t + 1) = int4{};", ["k:5: misaligned: thread 0 "]),
+    (32, "  *(int4*)(c + 4 * t + 1) = int4{};", ["k:4: misaligned: thread 0 "]),
     # A GPU would wait forever.
     (32, VOTE.replace("ELSEWHERE", "__syncthreads();"), [f"k:4: {DIVERGED}", "k:5: barrier-after-exit"]),
     (32, VOTE.replace("ELSEWHERE", "while (*(volatile int*)c == 0) {}"), [f"k:4: {DIVERGED}"]),

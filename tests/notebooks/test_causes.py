@@ -23,11 +23,6 @@ RUNGS = [rung.name for rung in worklog.LADDER]
 COUNTERS = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))["kernels"]
 
 
-@pytest.fixture(autouse=True)
-def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-
-
 def measured(kernel: str, size: int, **setting: Any) -> Measurement:
     return worklog.results([kernel], [size], **setting).measurements[0]
 

@@ -47,7 +47,6 @@ def test_it_runs_without_a_gpu(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """said: what it exits with."""
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name])

@@ -29,11 +29,6 @@ SIZES = (2048, 4096, 8192)
 SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuBLAS")
 
 
-@pytest.fixture(autouse=True)
-def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-
-
 def times(before: str, after: str, *sizes: int) -> list[float]:
     """How many times as fast as the rung before, at each size, from one recording where one has both."""
     us = {(m.kernel, m.shape[0]): m.us or math.nan for m in worklog.results([before, after], sizes).measurements}

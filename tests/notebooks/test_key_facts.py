@@ -29,11 +29,6 @@ NAMES = [rung.name for rung in worklog.LADDER]
 FIRST_IN_SHARED = NAMES[2:6]
 
 
-@pytest.fixture(autouse=True)
-def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-
-
 @cache
 def cells(number: str) -> list[tuple[str, str]]:
     """Source and stored text outputs of each code cell."""

@@ -21,14 +21,13 @@ MOST_LINES = 10
 
 @dataclass(frozen=True)
 class Example:
-    """One published file. replace: text and its replacement. needs: modules that it imports. measured: its points, as
-    examples.toml says for each project. solution: of ours, below this folder.
+    """One published file. replace: text and its replacement. measured: its points, as examples.toml says for each
+    project. solution: of ours, below this folder.
     """
 
     project: str
     path: str
     replace: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
     solution: str = ""
 

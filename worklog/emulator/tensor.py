@@ -14,7 +14,7 @@ whatever K the machine code's instruction has:
 This is as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
 (arXiv 2512.07004), describe Hopper, except for the least emax: theirs is -126. Overflow gives infinity; NaN is
 0x7fffffff or 0x7fff, and of f64 as in floats.fma_f64. TF32 ignores the low 13 bits of a word, also of NaN.
-tests/gpu/test_gpu_tensor.py compares all of it with a GPU: on an H200, random normal numbers, subnormals, zeros,
+tests/gpu/test_gpu_instructions.py compares all of it with a GPU: on an H200, random normal numbers, subnormals, zeros,
 infinities and NaN gave these bits in each of its forms of mma.sync and wgmma; with a least emax of -132 or -134 some
 differ.
 """
