@@ -207,6 +207,7 @@ def test_values_have_the_type_of_their_axis() -> None:
     [
         (["N=1,2", "M=1,2,3"], {"together": ("N", "M")}, "N has 2 values and M has 3"),
         (["N=1,2"], {"together": ("N", "M")}, "together names M"),
+        (["N=1,2", "M=1,2"], {"together": (("N", "M"), ("M", "N"))}, "together names N"),
         (["N=1", "N=2"], {}, "axis N is given twice"),
         ([], {"f": print}, "is one value"),
         ([], {"f": [print]}, "mapping from names to objects"),

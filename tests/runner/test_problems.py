@@ -72,8 +72,8 @@ def refused(result: Result) -> str:
 
 
 def test_no_case_starts_after_the_limit() -> None:
-    said = refused(worklog(SOFTMAX, "softmax", "--limit", "1e-9"))
-    assert re.search(r"1 of \d+ cases took .* allow more with --limit", said)
+    result = worklog(SOFTMAX, "softmax", "--limit", "1e-9")
+    assert result.exit_code == 2 and re.search(r"1 of \d+ cases took .* allow more with --limit", result.stderr)
 
 
 def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed() -> None:
@@ -150,6 +150,12 @@ def test_sgemm_is_an_instance() -> None:
     source = kernel.read_text(encoding="utf-8")
     assert worklog(source, "sgemm").exit_code == 0
     assert worklog(source.replace("alpha * acc :", "acc :"), "sgemm").exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_help_names_every_problem(command: str) -> None:
+    shown = typed(command, "--help").stdout
+    assert [name for name in PROBLEMS if name not in shown] == []
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "__half"), ("int8", "signed char"), ("float32", "float")])

@@ -242,32 +242,25 @@ def test_a_workspace_belongs_to_a_stream_and_grows(noting: Noting) -> None:
 @pytest.mark.parametrize(
     ("shape", "mode"), [(Shape.of(64), "fp32"), (DEEP, "fp32"), (Shape.of(4096), "split"), (Shape.of(128), "warptiled")]
 )
-def test_a_repeated_call_looks_up_its_plan(
-    shape: Shape, mode: Any, noting: Noting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_call_looks_up_its_plan(shape: Shape, mode: Any, noting: Noting) -> None:
     """It opens no file, and calls few functions, since each costs the host about 0.1 µs."""
     noting.arch = "sm_90"
     mode = mode if mode in module.MODES else worklog.rung(mode)
     multiply(shape, mode=mode)
     first, noting.launches = noting.launches, []
-    again, calls = operands(shape, 4096), 0
+    again, calls = operands(shape, 4096), list[str]()
 
-    def refuse(*arguments: Any, **words: Any) -> Any:
-        raise AssertionError(f"it looks for {arguments}")
+    def note(frame: Any, event: str, called: Any) -> None:
+        assert event != "c_call" or called.__name__ not in ("open", "stat")
+        if event == "call" and frame.f_code.co_filename == module.__file__:
+            calls.append(frame.f_code.co_name)
 
-    def count(frame: Any, event: str, _: Any) -> None:
-        nonlocal calls
-        calls += event == "call" and frame.f_code.co_filename == module.__file__
-
-    with monkeypatch.context() as patched:
-        for name in ("builtins.open", "io.open", "os.stat", "os.open"):
-            patched.setattr(name, refuse)
-        sys.setprofile(count)
-        try:
-            worklog.sgemm(*again, alpha=2.0, mode=mode)
-        finally:
-            sys.setprofile(None)
-    assert calls <= 8
+    sys.setprofile(note)
+    try:
+        worklog.sgemm(*again, alpha=2.0, mode=mode)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) <= 8, calls
     assert len(noting.launches) == len(first)
     for before, after in zip(first, noting.launches, strict=True):
         addresses = (2.0, again[0].data.ptr, again[1].data.ptr, 0.0, again[2].data.ptr)

@@ -288,9 +288,10 @@ class Problem:
     def work(self, case: Case) -> dict[str, Any]:
         """The work of a case, by the names of a Measurement: operations, elements of the inputs, and bytes."""
         inputs = [value for value in case.inputs if is_array(value)]
+        given = [*inputs, *filter(is_array, case.extras)]
         flops = called(self, "get_flops", case.words, case=case.name)
         moved = called(self, "get_bytes", case.words, case=case.name)
-        read, written = moved or (sum(map(nbytes, inputs)), sum(map(nbytes, case.outputs)))
+        read, written = moved or (sum(map(nbytes, given)), sum(map(nbytes, case.outputs)))
         return {
             "flops": None if flops is None else int(flops),
             "elements": sum(nbytes(value) // value.itemsize for value in inputs),
