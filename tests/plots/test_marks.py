@@ -19,11 +19,11 @@ from tests.plots.test_charts import boxes, drawn, said
 from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import WorklogError
-from worklog.plots import Chart, bars, certificate, draw_all, ladder, lines, roofline, samples
-from worklog.plots.ablation import REMAINDER, falls
+from worklog.plots import Chart, bars, draw_all, ladder, lines, roofline, samples
+from worklog.plots.charts.ablation import REMAINDER, falls
+from worklog.plots.charts.levels import levels_of
+from worklog.plots.charts.samples import closing
 from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER, Drawing
-from worklog.plots.levels import levels_of
-from worklog.plots.samples import closing
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
@@ -71,7 +71,7 @@ def test_only_the_class_fp32_is_drawn_full() -> None:
     assert [round(bar.get_width()) for bar in hollow] == [229]
     marks = [line for line in drawn("accuracy").axes[0].lines if line.get_marker() == "o"]
     assert len(marks) == 5
-    assert [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER] == [4400.0]
+    assert [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER] == [20_400.0]
 
 
 def test_the_roofline_counts_from_the_tile_and_draws_theoretical_roofs_dashed(h200: Run) -> None:
@@ -130,11 +130,6 @@ def test_the_three_harnesses_nearest_to_the_true_length_have_colours_and_the_oth
     coloured = {name for name, colour in zip(ERRORS, colours, strict=True) if colour != GREY}
     assert coloured == {"worklog", "worklog, CUPTI", "do_bench_cudagraph"}
     assert len(set(colours)) == 4 and colours[0] == ACCENT
-
-
-def test_the_certificate_has_what_is_left_and_what_was_proved() -> None:
-    for words in (repr(certificate(empty_run())), certificate(empty_run())._repr_html_()):
-        assert "+0.050" in words and "270 cycles from L2, 690 after the flush" in words
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NotRequired, TypedDict
@@ -120,6 +120,11 @@ class Run:
             treated = f" · timer {timer}, no overhead removed"
         gate = sorted({d for m in self.select() for d in m.degradations if d.startswith("gate: ")})
         return self.label + treated + (" · " + "; ".join(gate) if gate else "")
+
+    @property
+    def plot(self) -> Any:
+        """The charts of this run: `run.plot.ladder()`, as `worklog.plots.ladder(run)`."""
+        return import_module("worklog.plots").Plots(self)  # by name: this room lies below, and matplotlib is slow
 
     @property
     def unknown(self) -> list[str]:
