@@ -70,7 +70,7 @@ def drawn(run_file: Path) -> Drawn:
 
 def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
     assert {path.name for path in drawn.paths} == {f"{name}{end}" for name in NAMES for end in ENDS}
-    assert all(path.stat().st_size > 5000 for path in drawn.paths if path.suffix == ".svg" or "ladder" in path.stem)
+    assert all(path.stat().st_size > 3000 for path in drawn.paths if path.suffix == ".svg" or "ladder" in path.stem)
     assert drawn.missing == {}
     traces = b"dc:date", b"Matplotlib v", b"Software"
     assert [path for path in drawn.paths if any(trace in path.read_bytes() for trace in traces)] == []

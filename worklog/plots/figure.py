@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import threading
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,17 +56,11 @@ FONT_FILES = {
     for bold, name in ((False, "DejaVuSans.ttf"), (True, "DejaVuSans-Bold.ttf"))
 }
 
-_DRAWING = threading.RLock()
-
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator.
-
-    Matplotlib's settings belong to the process, so one thread draws at a time: JupyterLab delivers the events of a page
-    on several.
-    """
-    with _DRAWING, matplotlib.style.context(["default", SETTINGS], after_reset=True):
+    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator."""
+    with matplotlib.style.context(["default", SETTINGS], after_reset=True):
         yield
 
 
@@ -147,30 +140,21 @@ class Drawing:
         few.save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
 
-    def html(self, svg: str = "", png: bytes = b"", width: int = 700) -> str:
-        """Images, at most `width` pixels wide, in the palette of the notebook's theme: two figures' ids can't clash in
-        them. svg: the drawing, if it is drawn already. png: shown on a light page, and where a page drops styles.
-        """
-        svg = svg or self.svg()
-        light = data_uri("png", png) if png else data_uri("svg+xml", svg.encode())
-        size = f'width="{width}" style="max-width:100%;height:auto"'
-        image = f'<img src="{light}" {size} alt="{escape(self.alt)}">'
-        dark = data_uri("svg+xml", in_the_dark(svg).encode())
-        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url({dark})"
-        return f'<style>{FOLLOW}</style><span class="worklog-chart" style="{box}">{image}</span>'
-
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         """HTML that follows the notebook's theme, PNG in the light palette, twice as large as on screen, and alt text.
 
-        GitHub prefers HTML and SVG to PNG, but drops styles and does not draw every SVG
-        (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML: the
-        PNG has a ground of its own and can be read on both themes.
+        The HTML holds images, so two figures' ids can't clash. GitHub drops its styles, and our notebooks are stored
+        without it: the PNG has a ground of its own and can be read on both themes.
         """
         svg = self.svg()
         png = self.encoded(svg)
-        with Image.open(io.BytesIO(png)) as image:
-            width, height = (round(SCREEN_DPI * pixels / DPI) for pixels in image.size)
-        data = {"text/html": self.html(svg, png, width), "text/plain": self.alt}
+        with Image.open(io.BytesIO(png)) as pixels:
+            width, height = (round(SCREEN_DPI * side / DPI) for side in pixels.size)
+        light, dark = data_uri("png", png), data_uri("svg+xml", in_the_dark(svg).encode())
+        size = f'width="{width}" style="max-width:100%;height:auto"'
+        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url({dark})"
+        image = f'<span class="worklog-chart" style="{box}"><img src="{light}" {size} alt="{escape(self.alt)}"></span>'
+        data = {"text/html": f"<style>{FOLLOW}</style>{image}", "text/plain": self.alt}
         data["image/png"] = base64.b64encode(png).decode("ascii")
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
 
@@ -236,17 +220,18 @@ def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. A path that ends in .svg or .png is
     written alone, for a light page. Raises WorklogError if it cannot, and for another format.
     """
-    stem, drawn = Path(path_stem), figure.svg()
-    written: dict[Path, bytes] = {}
-    names = {stem.name: drawn, f"{stem.name}_dark": in_the_dark(drawn)}
+    stem, light = Path(path_stem), figure.svg()
     if stem.suffix in (".svg", ".png"):
-        names, written = {}, {stem: drawn.encode() if stem.suffix == ".svg" else figure.encoded(drawn)}
+        files = {stem: light.encode() if stem.suffix == ".svg" else figure.encoded(light)}
     elif stem.suffix[1:] in FigureCanvasBase.filetypes:
         raise WorklogError(f"cannot write {stem}: give a name that ends in .svg or .png, or one without a suffix")
-    for name, svg in names.items():
-        written |= {stem.with_name(f"{name}.svg"): svg.encode(), stem.with_name(f"{name}.png"): figure.encoded(svg)}
+    else:
+        files = {}
+        for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
+            files[stem.with_name(f"{name}.svg")] = svg.encode()
+            files[stem.with_name(f"{name}.png")] = figure.encoded(svg)
     with writing(f"the figure {stem}"):
         stem.parent.mkdir(parents=True, exist_ok=True)
-        for path, content in written.items():
+        for path, content in files.items():
             write_bytes(path, content)
-    return [*written]
+    return [*files]

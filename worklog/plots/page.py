@@ -235,6 +235,7 @@ def on_axes(sketch: Callable[P, Sketch]) -> OnAxes[P]:
             drawn.draw(ax)
             return ax
 
+    chart.__doc__ = f"{sketch.__doc__}\n    ax: matplotlib axes to draw on; they are returned in place of a page."
     known = inspect.signature(sketch)
     taken = inspect.Parameter("ax", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Axes | None")
     parameters = [*known.parameters.values(), taken]

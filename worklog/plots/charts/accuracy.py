@@ -38,8 +38,8 @@ def accuracy(run: Run, size: Size | None = None) -> Sketch:
     size.
 
     Kernels of the class fp32 are drawn full, the others hollow; rungs on tensor cores have another colour than those on
-    FP32 cores, and what is no rung is grey. ax: matplotlib axes to draw on; returned in place of a page. Raises
-    NothingToDraw where fewer than two kernels have an error, or none has the class fp32; BadShape.
+    FP32 cores, and what is no rung is grey. Raises NothingToDraw where fewer than two kernels have an error, or none
+    has the class fp32; BadShape.
     """
     shape = shape_to_draw(run, size)
     errors = {m.kernel: (m, *error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
@@ -101,8 +101,7 @@ def error_growth(
     finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
 ) -> Sketch:
     """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
-    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source. ax: matplotlib axes to draw
-    on; returned in place of a page.
+    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
     """
     alt = ["Line chart, log-log, of the rms error in u·D against K"]
     alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]

@@ -90,9 +90,8 @@ def rate_bar(
         beside(axes, words, (start, y), fontsize=points, bbox=BEHIND)
 
 
-def reference_line(axes: Axes, x: float, words: str, y: float, *, drawn: bool = True) -> None:
+def reference_line(axes: Axes, x: float, words: str, y: float) -> None:
     """A vertical line from y down; its words are beside its upper end, on the side where there is more room."""
-    if drawn:
-        axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5, clip_on=False)
+    axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5, clip_on=False)
     gap = 4 if x < axes.get_xlim()[1] / 3 else -4
     beside(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)

@@ -22,10 +22,8 @@ LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error m
 
 @on_axes
 def calibration(run: Run) -> Sketch:
-    """The error left at each known length, the promised band, and in words tick, noise floor and flush.
-
-    ax: matplotlib axes to draw on; returned in place of a page. Raises NothingToDraw for a run without a calibration by
-    length.
+    """The error left at each known length, the promised band, and in words tick, noise floor and flush. Raises
+    NothingToDraw for a run without a calibration by length.
     """
     known = run.calibration
     errors = _left(known.get("offset_by_length_us"), known.get("offset_us"))
@@ -91,8 +89,8 @@ def peers(comparison: Comparison | None = None) -> Sketch:
     """Reading minus true length by true length, one line per harness, and the band of our own error. The three that are
     never far from the true length have colours.
 
-    comparison: by default the one that comes with the package. ax: matplotlib axes to draw on; returned in place of a
-    page. Raises NothingToDraw where nothing was read on a known length.
+    comparison: by default the one that comes with the package. Raises NothingToDraw where nothing was read on a known
+    length.
     """
     comparison = comparison or open_comparison()
     errors = comparison.errors()

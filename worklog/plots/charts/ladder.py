@@ -37,8 +37,11 @@ WIDE_INTERVAL = "* the interval is wider than requested"
 
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
-HEAD, NAME_ROOM = 0.38, 1.4
-FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars
+HEAD, NAME_ROOM, BELOW = 0.38, 1.4, 0.4
+FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars, and isn't drawn
+# A row of both ladders and its bar, a heading, the first line.
+TIGHT_ROW, TIGHT_BAR, HEADING, FIRST = 0.185, 0.14, 0.27, 0.2
+SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
 @on_axes
@@ -46,8 +49,8 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
 
     run: a run, or its `frame()`. A failed or skipped rung has a row with the reason. A user's kernels stand below the
-    rungs, which are then drawn in a lighter colour. ax: matplotlib axes to draw on; returned in place of a page. Raises
-    NothingToDraw where nothing was measured at the size, BadShape.
+    rungs, which are then drawn in a lighter colour. Raises NothingToDraw where nothing was measured at the size,
+    BadShape.
     """
     run = selection.as_run(run)
     shape = selection.shape_to_draw(run, size)
@@ -56,7 +59,11 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
     marks = {}
     if shape == selection.ARTICLE_SHAPE:
         marks = {m.kernel: ARTICLE_PERCENT[m.kernel] for m in kernels if m.kernel in ARTICLE_PERCENT}
-    ceiling, cublas = run.calibration.get("fp32_tflops"), selection.cublas_tflops(kernels)
+    cublas = selection.cublas_tflops(kernels)
+    most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
+    ceiling = run.calibration.get("fp32_tflops") or 0.0
+    if ceiling > FAR_CEILING * most:
+        ceiling = 0.0
     footer = [run.full_label]
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, and its "
@@ -71,24 +78,25 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
     said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in kernels if measured(m)}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
     alt += [f"{name}: {words}" for name, words in said.items()]
-    if ceiling:
-        alt.append(f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s")
+    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
     pitch = ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
     names = [figure.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
-    most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
-    far = ceiling is not None and ceiling > FAR_CEILING * most
 
     def draw(axes: Axes) -> None:
         places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
-        name_rates(axes, height, most if far else max(most, ceiling or 0.0), names, places)
-        _shares(axes, cublas, bool(marks))
-        reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
+        name_rates(axes, height, max(most, ceiling), names, places)
         end = axes.get_xlim()[1]
+        above = axes.twiny()
+        above.set_xlim(0, 100 * end / cublas)
+        above.spines["top"].set_visible(True)
+        above.spines[["left", "bottom"]].set_visible(False)
+        above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
+        above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
+        reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
         if ceiling:
-            words = f"measured FP32 ceiling {rate(ceiling)}" + (", off the scale →" if far else "")
-            above = HEAD - 0.12 - figure.line_height(SMALL_PT)
-            reference_line(axes, end if far else ceiling, words, above, drawn=not far)
+            higher = HEAD - 0.12 - figure.line_height(SMALL_PT)
+            reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
         before = cublas / end * axes.bbox.width / axes.figure.dpi - 0.2  # inches left of the line of cuBLAS
         for y, m in zip(places, kernels, strict=True):
             if measured(m):
@@ -103,41 +111,23 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
                 axes.plot(x, y, "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
                 beside(axes, f"{marks[m.kernel]} %", (x, y), -5 if x > end / 5 else 5, color=MUTED, bbox=BEHIND)
 
-    return Sketch(
-        "ladder", _finding(kernels, mine), subtitle, footer, alt, draw, height,
-        left=right_of(names), right=RATES_RIGHT, above=0.4, below=0.4,
-    )  # fmt: skip
-
-
-def _shares(axes: Axes, cublas: float, marks: bool) -> None:
-    """Above the axes, in proportion to TFLOP/s, % of cuBLAS."""
-    above = axes.twiny()
-    above.set_xlim(0, 100 * axes.get_xlim()[1] / cublas)
-    above.spines["top"].set_visible(True)
-    above.spines[["left", "bottom"]].set_visible(False)
-    above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
-    above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
+    left = right_of(names)
+    return Sketch("ladder", _finding(kernels, mine), subtitle, footer, alt, draw, height, left, RATES_RIGHT, 0.4, BELOW)
 
 
 def _finding(kernels: list[Measurement], mine: set[str]) -> str:
     timed = sorted((m for m in kernels if measured(m) and m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0)
     if not timed:
         return "No rung was measured at this size; cuBLAS was"
-    best = [m for m in timed if not mine or m.kernel in mine] or timed
-    finding = f"{best[-1].kernel} reaches {share(best[-1])} of cuBLAS"
-    slower = timed[: timed.index(best[-1])]
-    if not slower:
-        return finding
-    if mine:
-        return f"{finding}, more than {slower[-1].kernel}"
-    times = (best[-1].tflops or 0.0) / (slower[0].tflops or 1.0)
-    return f"{finding}, {times:.{0 if times >= 10 else 1}f} times {slower[0].kernel}"
-
-
-# Inches: a row and its bar, a heading, the first line, the axis below.
-TIGHT_ROW, TIGHT_BAR, HEADING, FIRST, BELOW = 0.185, 0.14, 0.27, 0.2, 0.4
-SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
-LADDERS = {False: "on FP32 cores", True: "FP32 on tensor cores"}
+    best = ([m for m in timed if m.kernel in mine] or timed)[-1]
+    finding = f"{best.kernel} reaches {share(best)} of cuBLAS"
+    slower = timed[: timed.index(best)]
+    if slower and mine:
+        finding += f", more than {slower[-1].kernel}"
+    elif slower:
+        times = (best.tflops or 0.0) / (slower[0].tflops or 1.0)
+        finding += f", {times:.{0 if times >= 10 else 1}f} times {slower[0].kernel}"
+    return finding
 
 
 @figure.styled()
@@ -149,15 +139,15 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     """
     shape = selection.shape_to_draw(run, size)
     timed = [m for m in selection.rows(run, shape) if measured(m)]
-    parts: dict[bool, list[Measurement]] = {tensor: [] for tensor in LADDERS}
-    for m in timed:
-        if m.kernel != CUBLAS:
-            parts[m.kernel in ON_TENSOR_CORES].append(m)
-    for tensor, part in parts.items():
+    parts = {
+        "on FP32 cores": [m for m in timed if m.kernel not in {CUBLAS, *ON_TENSOR_CORES}],
+        "FP32 on tensor cores": [m for m in timed if m.kernel in ON_TENSOR_CORES],
+    }
+    for heading, part in parts.items():
         if not part:
-            raise NothingToDraw(f"at {shape}, no kernel {LADDERS[tensor]} was measured: measure it on a GPU")
-    kernels, cublas = parts[False] + parts[True], selection.cublas_tflops(timed)
-    clock = run.device.get("sm_clock_mhz", 0.0)
+            raise NothingToDraw(f"at {shape}, no kernel {heading} was measured: measure it on a GPU")
+    kernels = [m for part in parts.values() for m in part]
+    cublas, clock = selection.cublas_tflops(timed), run.device.get("sm_clock_mhz", 0.0)
     said = {m.kernel: _words(m, clock) for m in kernels}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}, in two parts"]
     alt += [f"{name} {words}" for name, words in said.items()] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]
@@ -167,16 +157,15 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     )
     if any("MHz" in words for words in said.values()):
         subtitle += f" MHz: the SM clock, where it was below the GPU's {clock:.0f}."
-    height = FIRST + TIGHT_ROW * len(kernels) + HEADING * len(parts)
+    left, height = right_of(said), FIRST + TIGHT_ROW * len(kernels) + HEADING * len(parts)
     new = page("ladders", _leading(kernels), subtitle, selection.labels(run, kernels), alt, height + BELOW)
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
     places, top = list[float](), FIRST
-    for tensor, part in parts.items():
+    for heading, part in parts.items():
         above = new.body_bottom + BELOW + height - top - HEADING / 2
-        new.text(MARGIN_IN, above, LADDERS[tensor], BODY_PT, weight="bold", va="center")
+        new.text(MARGIN_IN, above, heading, BODY_PT, weight="bold", va="center")
         places += [top + HEADING + TIGHT_ROW * (index + 0.5) for index in range(len(part))]
         top += HEADING + TIGHT_ROW * len(part)
-    left = right_of(said)
-    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
     name_rates(axes, height, max(cublas, *(m.tflops or 0.0 for m in kernels)), [*said], places)
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", FIRST / 2)
     for y, m in zip(places, kernels, strict=True):

@@ -113,8 +113,8 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
 def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
     """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
 
-    counted: the counts to draw (default: those that come with the package). ax: matplotlib axes to draw on; returned in
-    place of a page. Raises NothingToDraw for a run without measured roofs or without the tile of any counted rung.
+    counted: the counts to draw (default: those that come with the package). Raises NothingToDraw for a run without
+    measured roofs or without the tile of any counted rung.
     """
     counted, roofs = counted or shipped(), run.calibration
     rungs, fp32 = levels_of(run, counted), 1e3 * roofs.get("fp32_tflops", 0.0)

@@ -51,15 +51,13 @@ def _panel(axes: Axes, over: Lines, x: str = "") -> None:
 
 
 @on_axes
-def lines(run: Run, x: str = "", by: str = "kernel", y: str = "") -> Sketch:
-    """A rate or the time against an axis, one line with its 95 % band per kernel and baseline, or per value of an axis.
+def lines(run: Run, x: str = "", y: str = "") -> Sketch:
+    """A rate or the time against an axis, one line with its 95 % band per kernel, baseline and value of other axes.
 
-    x: an axis with numbers, or M, N or K (default: N, else the first axis with two numbers). by: "kernel", or an axis;
-    values of the other axes that differ are part of a line's name. y: "tflops", "gbs", "items" or "us" (default: the
-    first of these whose work is known everywhere). A baseline that isn't measured as a kernel of the run has a line at
-    its time beside the first kernel that alternated with it. Of matrix products, the square ones are drawn. ax:
-    matplotlib axes to draw on; returned in place of a page. Raises NothingToDraw. Example:
-    `worklog.plots.lines(run, x="N", by="dtype", y="gbs")`.
+    x: an axis with numbers, or M, N or K (default: N, else the first axis with two numbers). y: "tflops", "gbs",
+    "items" or "us" (default: the first of these whose work is known everywhere). A baseline that isn't measured as a
+    kernel of the run has a line at its time beside the first kernel that alternated with it. Of matrix products, the
+    square ones are drawn. Raises NothingToDraw. Example: `worklog.plots.lines(run, x="N", y="gbs")`.
     """
     timed = [m for m in run.select() if m.status == "measured" and m.us and (m.shape is None or m.problem.square)]
     names = dict.fromkeys(["N", *(name for m in timed for name in _numbers(m))])
@@ -68,7 +66,7 @@ def lines(run: Run, x: str = "", by: str = "kernel", y: str = "") -> Sketch:
     y = y or next(unit for unit in UNITS if unit == "us" or all(_work(m)[unit] for m in timed))
     if y not in UNITS:
         raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(UNITS)}")
-    over, baselines = _points(run, timed, x, by, y)
+    over, baselines = _points(run, timed, x, y)
     if not any(len(points) > 1 for points in over.values()):
         raise NothingToDraw(f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers")
     ordered, unit = _ordered(over, baselines, y), UNITS[y]
@@ -109,29 +107,23 @@ def _work(m: Measurement) -> dict[str, float]:
     return {"tflops": (m.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.elements or 0) / 1e3}
 
 
-def _points(run: Run, timed: list[Measurement], x: str, by: str, y: str) -> tuple[Lines, set[str]]:
+def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     """The points of each line by its name, in the order of x; and the names of the lines of baselines."""
     kernels = {m.kernel for m in timed}
     differing = set[str]()
     if not all(m.shape for m in timed):
-        axes_of = {name for m in timed for name in _axes(m)} - {x, by}
-        differing = {name for name in axes_of if len({_axes(m).get(name) for m in timed}) > 1}
+        others = {name for m in timed for name in _axes(m)} - {x}
+        differing = {name for name in others if len({_axes(m).get(name) for m in timed}) > 1}
     over, baselines = dict[str, dict[float, tuple[float, ...]]](), {m.baseline for m in timed}
     for m in timed:
         axes, work = _axes(m), 1.0 if y == "us" else _work(m)[y]
-        if by != "kernel" and by not in axes:
-            raise NothingToDraw(f"{m.kernel} has no axis {by}: choose from kernel, {', '.join(axes)}")
         if not work:
             raise NothingToDraw(f"{m.title} states no work for {UNITS[y]}: choose another y, or state it")
-        others = "".join(f" {name}={value}" for name, value in axes.items() if name in differing)
-        own = m.kernel
-        if by != "kernel":
-            own = f"{m.kernel} {by}={axes[by]}" if len(kernels) > 1 else f"{by}={axes[by]}"
-        us = m.us or 0.0
-        times: dict[str, tuple[float, ...]] = {own + others: (us, m.us_low or us, m.us_high or us)}
-        for pair in (m, *run.against(m)) if by == "kernel" else ():
+        where, us = "".join(f" {name}={value}" for name, value in axes.items() if name in differing), m.us or 0.0
+        times: dict[str, tuple[float, ...]] = {m.kernel + where: (us, m.us_low or us, m.us_high or us)}
+        for pair in (m, *run.against(m)):
             if pair.baseline and pair.baseline not in kernels and pair.us and pair.ratio:
-                name = pair.baseline + others
+                name = pair.baseline + where
                 baselines.add(name)
                 ratios = pair.ratio, pair.ratio_low or pair.ratio, pair.ratio_high or pair.ratio
                 times.setdefault(name, tuple(pair.us * ratio for ratio in ratios))

@@ -23,8 +23,8 @@ ROW, BAR, BELOW = 0.19, 0.12, 0.36  # inches
 @on_axes
 def sweep(variants: Variants, run: Run | None = None) -> Sketch:
     """One row per variant: tile, registers, spills and resident warps, and TFLOP/s as a bar beside cuBLAS, fastest
-    first. Without a run, or for variants that are not in it, the row has no bar. ax: matplotlib axes to draw on;
-    returned in place of a page. Raises NothingToDraw where no variant can be built.
+    first. Without a run, or for variants that are not in it, the row has no bar. Raises NothingToDraw where no variant
+    can be built.
     """
     if not variants.kept:
         raise NothingToDraw(f"no tile is left: {variants.preview()}")
