@@ -22,7 +22,7 @@ from worklog.plots.charts.sweep import sweep
 from worklog.plots.charts.tile_map import tile_map
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, save
-from worklog.plots.gallery import Drawn, draw_all, gallery, write_gallery
+from worklog.plots.registry import Drawn, draw_all, gallery, write_gallery
 from worklog.runs import Run
 
 __all__ = [

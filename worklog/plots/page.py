@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, overload
+from typing import Any, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -90,8 +90,9 @@ def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, small
     """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
     the size of the names; small: more names, in small letters.
     """
-    place, width = axes.get_position(), axes.figure.get_figwidth()
-    room = (RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))) / width
+    place = axes.get_position()
+    inches = RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))
+    room = inches * axes.figure.dpi / axes.bbox.width * place.width
     axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
 
 
@@ -240,4 +241,4 @@ def on_axes(sketch: Callable[P, Sketch]) -> OnAxes[P]:
     taken = inspect.Parameter("ax", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Axes | None")
     parameters = [*known.parameters.values(), taken]
     chart.__signature__ = known.replace(parameters=parameters, return_annotation="Chart | Axes")  # type: ignore[attr-defined]
-    return chart
+    return cast("OnAxes[P]", chart)

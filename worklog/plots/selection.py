@@ -35,7 +35,12 @@ class FrameRun:
             if row["m"] is not None and not row["changed"]:
                 shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
                 m = SimpleNamespace(us_low=None, us_high=None, converged=True, reason=None, label="", verdict=None)
-                vars(m).update(row, problem=shape, place=str(shape), outcome=row["status"])
+                vars(m).update(
+                    {str(name): value for name, value in row.items()},
+                    problem=shape,
+                    place=str(shape),
+                    outcome=row["status"],
+                )
                 self.measurements.append(m)
         self.label = self.full_label = "; ".join(dict.fromkeys(m.label for m in self.measurements if m.label))
 

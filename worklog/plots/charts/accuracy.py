@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -51,8 +52,8 @@ def accuracy(run: Run, size: Size | None = None) -> Sketch:
     points = {name: (error, m.tflops or 0.0) for name, (m, error, _) in errors.items()}
     on_fp32_cores = {rung.name for rung in RUNGS} - ON_TENSOR_CORES
     subtitle = (
-        f"C = A·B in FP32, {dimensions(shape)}. The largest error is in {UNIT}; left of the line and full is the class "
-        "fp32. Higher is faster, further left is more precise."
+        f"C = A·B in FP32, {dimensions(shape)}. The largest error is in {UNIT}. Full: the class fp32, which limits the "
+        "rms, too; dashed: its limit of the largest error."
     )
     if on_fp32_cores & points.keys():
         subtitle += " Muted blue: FP32 cores."
@@ -68,15 +69,15 @@ def accuracy(run: Run, size: Size | None = None) -> Sketch:
         scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 2), log=10)
         scale(axes.yaxis, MaxNLocator(6), "TFLOP/s", (0, 1.1 * max(ys)))
         axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
-        beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
-        looks = {}
+        beside(axes, "limit of class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
+        looks = dict[str, dict[str, Any]]()
         for name, (x, y) in points.items():
-            colour, look = MUTED, {"color": MUTED}
+            colour, looks[names[name]] = MUTED, {"color": MUTED}
             if name in ON_TENSOR_CORES | on_fp32_cores:
-                colour, look = ACCENT if name in ON_TENSOR_CORES else DEFLATES, {"fontsize": BODY_PT}
+                colour = ACCENT if name in ON_TENSOR_CORES else DEFLATES
+                looks[names[name]] = {"fontsize": BODY_PT}
             face = colour if class_of(errors[name][0]) == "fp32" else PAPER
             axes.plot(x, y, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3)
-            looks[names[name]] = look
         name_points(axes, {names[name]: point for name, point in points.items()}, looks)
 
     footer = labels(run, [m for m, _, _ in errors.values()])

@@ -164,7 +164,7 @@ def full_loop(run: Run, m: Measurement) -> Facts:
     dots = []
     for index, (value, counted) in enumerate(zip(us, counts, strict=True)):
         dots.append({"x": _percent((index + 0.5) / len(us)), "y": down(value), "counts": counted})
-    facts = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
+    facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
     facts |= {"deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)), "high_y": down(high), "low_y": down(low)}
     facts |= {"high": duration(high), "low": duration(low) if low < high else ""}
     facts["checked"] = any(stage["name"] == EVERY_LAUNCH for stage in stages_of(m))
