@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.patches import Patch
+from matplotlib.pyplot import subplots
 from matplotlib.text import Text
 from pytest import approx
 
@@ -16,9 +18,10 @@ from tests.helpers import measured
 from tests.plots import conftest as runs
 from tests.plots.conftest import ERRORS, NAIVE_READING, SIZE, TIMES_MS, empty_run, full_run, of
 from tests.plots.test_charts import boxes, drawn, said
+from worklog import plots
 from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import WorklogError
+from worklog.errors import NothingToDraw, WorklogError
 from worklog.plots import Chart, bars, draw_all, ladder, lines, roofline, samples
 from worklog.plots.charts.ablation import REMAINDER, falls
 from worklog.plots.charts.levels import levels_of
@@ -235,3 +238,25 @@ def test_the_waterfalls_steps_lead_from_the_unbiased_to_the_naive_reading(h200: 
     four = falls(effects(h200, "warptiled"))[Shape.of(512)].steps
     assert set(four) == {"clocks", "timer", "l2", "warmup", REMAINDER}
     assert len(drawn("ablation of single settings").axes) == 1
+
+
+@pytest.mark.parametrize("draw", [ladder, roofline, plots.levels, plots.calibration, plots.lines])
+def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) -> None:
+    run = runs.over_sizes() if draw is plots.lines else full_run()
+    figure, axes = subplots(figsize=(8, 5))
+    before = axes.get_position()
+    assert draw(run, ax=axes) is axes and figure.axes[0] is axes
+    mine = {text.get_text() for text in axes.texts}
+    assert mine and mine <= {text.get_text() for text in draw(run).axes[0].texts} | {runs.REASON}
+    assert axes.get_position().x1 <= before.x1, "names at the right have room within the axes' own"
+
+
+def test_a_run_has_its_charts_and_a_frame_is_taken_for_a_run() -> None:
+    run = full_run()
+    assert {"ladder", "roofline", "sizes", "samples"} <= {name for name in dir(run.plot) if name[0] != "_"}
+    whole, taken = run.plot.ladder(size=4096), ladder(run.frame(), 4096)
+    assert whole.headline == ladder(run, 4096).headline == taken.headline and run.label in said(taken)
+    assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
+    assert plots.sizes(runs.over_sizes().frame()).headline == drawn("sizes").headline
+    with pytest.raises(NothingToDraw, match="no column changed"):
+        ladder(run.frame().drop(columns="changed"))

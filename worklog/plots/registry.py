@@ -134,8 +134,7 @@ def write_gallery(
             page = before.decode()
             for name, chart in charts.items():
                 old = rf'### [^\n]*\n\n<picture>[^\n]*srcset="{name}_dark\.png".*?</details>'
-                place = re.search(old, page, re.DOTALL)
-                start, end = place.span() if place else (len(page), len(page))
-                page = page[:start] + section(name, chart) + page[end:]
+                place, new = re.search(old, page, re.DOTALL), section(name, chart)
+                page = page[: place.start()] + new + page[place.end() :] if place else f"{page}\n{new}\n"
         write_bytes(path, page.encode())
     return path

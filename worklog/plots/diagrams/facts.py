@@ -162,8 +162,8 @@ def full_loop(run: Run, m: Measurement) -> Facts:
         return _percent((high + air - value) / (high - low + 2 * air))
 
     dots = []
-    for index, (value, counted) in enumerate(zip(us, counts, strict=True)):
-        dots.append({"x": _percent((index + 0.5) / len(us)), "y": down(value), "counts": counted})
+    for index, (time, counted) in enumerate(zip(us, counts, strict=True)):
+        dots.append({"x": _percent((index + 0.5) / len(us)), "y": down(time), "counts": counted})
     facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
     facts |= {"deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)), "high_y": down(high), "low_y": down(low)}
     facts |= {"high": duration(high), "low": duration(low) if low < high else ""}
