@@ -87,14 +87,14 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def rows(run: Run, shape: Shape) -> list[Measurement]:
     """One measurement per kernel, failed and skipped ones too, in order."""
-    found = {m.kernel: m for m in run.select(shape=shape)}
-    return [found[name] for name in in_order(found)]
+    by_name = {m.kernel: m for m in run.select(shape=shape)}
+    return [by_name[name] for name in in_order(by_name)]
 
 
-def labels(run: Run, found: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel) -> list[str]:
+def labels(run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel) -> list[str]:
     """The run's label, then each other label with what has it: kernels, or what `by` names."""
     others = dict[str, list[str]]()
-    for m in found:
+    for m in shown:
         if m.label not in ("", run.label):
             others.setdefault(m.label, []).append(by(m))
     return [run.full_label, *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items())]

@@ -121,14 +121,14 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     return new.figure
 
 
-def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
+def falls(shown: Sequence[Effect]) -> dict[Shape, Fall]:
     """A waterfall for each size with a combined reading: of all settings at once if there is one, else of the article's
     four."""
-    kind = next((kind for kind in COMBINED if any(e.setting == kind for e in found)), "")
+    kind = next((kind for kind in COMBINED if any(e.setting == kind for e in shown)), "")
     by_size = {}
-    for combined in found:
+    for combined in shown:
         if combined.setting == kind:
-            alone = [e for e in found if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
+            alone = [e for e in shown if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
             steps = {e.setting: e.step for e in alone if e.setting in COMBINED[kind]}
             steps[REMAINDER] = combined.factor / math.prod(steps.values())
             by_size[combined.problem] = Fall(combined, steps)

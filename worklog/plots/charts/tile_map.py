@@ -39,7 +39,8 @@ def tile_map(
     left = MARGIN_IN + LEFT + wide + GAP
     wrong = f"{where.wrong} of {where.checked} elements wrong"
     said = [(wrong, INK, ""), (where.rows, MUTED, ""), (f"{where.columns} (rows down, columns across)", MUTED, "")]
-    said += [one for heading, note in notes.items() for one in (("", INK, ""), (heading, INK, "bold"), (note, INK, ""))]
+    for heading, note in notes.items():
+        said += [("", INK, ""), (heading, INK, "bold"), (note, INK, "")]
     room = WIDTH_IN - MARGIN_IN - left
     lines = [(line, colour, bold) for words, colour, bold in said for line in figure.wrap(words, BODY_PT, room)]
     body = OVER + max(high, 1.0, figure.line_height(BODY_PT, len(lines))) + UNDER
