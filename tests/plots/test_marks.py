@@ -199,11 +199,11 @@ def test_wrong_tiles_are_filled_by_how_wrong_they_are_and_one_wrong_element_show
 def cells() -> dict[str, tuple[Text, Patch | None]]:
     """The words of the ablation's heat map, each with the cell that it is in."""
     axes = drawn("ablation").axes[0]
-    filled = [patch for patch in axes.patches if patch.get_fill()]
-    return {
-        text.get_text(): (text, next((p for p in filled if p.get_bbox().contains(*text.get_position())), None))
-        for text in axes.texts
-    }
+    filled, by_words = [patch for patch in axes.patches if patch.get_fill()], {}
+    for text in axes.texts:
+        under = [patch for patch in filled if patch.get_bbox().contains(*text.get_position())]
+        by_words[text.get_text().replace("\u00a0", " ")] = text, under[0] if under else None
+    return by_words
 
 
 def test_every_visible_pitfall_has_a_row_the_articles_four_first_and_the_combined_ones_last() -> None:

@@ -217,19 +217,15 @@ def writing(what: str) -> Iterator[None]:
 
 def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
-    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. A path that ends in .svg or .png is
-    written alone, for a light page. Raises WorklogError if it cannot, and for another format.
+    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises WorklogError if it cannot, and for
+    the suffix of a picture, which `chart.savefig(path)` writes alone.
     """
-    stem, light = Path(path_stem), figure.svg()
-    if stem.suffix in (".svg", ".png"):
-        files = {stem: light.encode() if stem.suffix == ".svg" else figure.encoded(light)}
-    elif stem.suffix[1:] in FigureCanvasBase.filetypes:
-        raise WorklogError(f"cannot write {stem}: give a name that ends in .svg or .png, or one without a suffix")
-    else:
-        files = {}
-        for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
-            files[stem.with_name(f"{name}.svg")] = svg.encode()
-            files[stem.with_name(f"{name}.png")] = figure.encoded(svg)
+    stem, light, files = Path(path_stem), figure.svg(), dict[Path, bytes]()
+    if stem.suffix[1:] in FigureCanvasBase.filetypes:
+        raise WorklogError(f"cannot write {stem}: give a name without a suffix, or use chart.savefig()")
+    for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
+        files[stem.with_name(f"{name}.svg")] = svg.encode()
+        files[stem.with_name(f"{name}.png")] = figure.encoded(svg)
     with writing(f"the figure {stem}"):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():

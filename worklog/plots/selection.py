@@ -161,10 +161,10 @@ def dimensions(shape: Shape) -> str:
 
 
 def rate(tflops: float | None) -> str:
-    """TFLOP/s in three digits, or a dash."""
+    """TFLOP/s in three digits, or a dash. No line ends at its space."""
     if tflops is None:
         return "–"
-    return f"{tflops:,.0f}".replace(",", " ") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
+    return f"{tflops:,.0f}".replace(",", "\u00a0") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
 
 
 def share(m: Measurement, digits: int = 1) -> str:

@@ -173,8 +173,8 @@ def _rows(shown: Sequence[Effect]) -> list[Row]:
 
 
 def in_words(effect: Effect) -> str:
-    """The effect as it is written in a cell, with a minus sign."""
-    return effect_in_words(effect).replace("-", "−")
+    """The effect as it is written in a cell, with a minus sign and no-break spaces."""
+    return effect_in_words(effect).replace("-", "−").replace(" ", "\u00a0")
 
 
 def _naive(fall: Fall) -> str:
@@ -252,5 +252,5 @@ def _finding(kernel: str, shown: Sequence[Effect]) -> str:
     worst = max(alone, key=lambda e: abs(math.log2(e.step)), default=None)
     if worst is None or not worst.visible:
         return f"No single gremlin moves {kernel}'s reading by more than the noise"
-    much = f"{in_words(worst)} at {worst.problem}".replace(" ", "\u00a0")
-    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {much}"
+    where = f"at\u00a0{worst.problem}"
+    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {in_words(worst)}\u00a0{where}"

@@ -58,9 +58,9 @@ def mental_model(run: Run, m: Measurement) -> Facts:
             over = about(together.biased / ceiling, half, "{:.3g}".format) if ceiling else ""
             facts["height"] = 404
             facts["naive"] = _unbroken(about(m.problem.flops / together.biased / 1e6, half, duration))
-            facts["naive_tflops"] = about(together.biased, half, _speed)
+            facts["naive_tflops"] = about(together.biased, half, rate)
             facts["over"] = f", {over} × the FP32 ceiling" if over else ""
-            facts["by"], facts["visible"] = _change(together), together.visible
+            facts["by"], facts["visible"] = in_words(together), together.visible
     return facts
 
 
@@ -100,7 +100,7 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     shapes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
     widest = max(3 * matrix[shapes[-1]], l2)
     warm = _on_worst_kernel(_effects(run, "l2"))
-    effect = {e.problem: _change(e) if e.visible else "" for e in warm}
+    effect = {e.problem: in_words(e) if e.visible else "" for e in warm}
     none = [shape for shape in effect if not any(effect[s] for s in effect if s >= shape)]  # none from here on
     sizes = []
     for shape in shapes:
@@ -139,7 +139,7 @@ def four_gremlins(run: Run, m: Measurement) -> Facts:
         words = {"setting": f"{pitfall.setting} = {value}", "effect": whose + _at_worst(effects)}
         gremlins.append(asdict(pitfall) | shown | words)
     worst = _largest(all_effects) if any(e.visible for e in all_effects) else None
-    return {"gremlins": gremlins, "worst": _change(worst) if worst else ""}
+    return {"gremlins": gremlins, "worst": in_words(worst) if worst else ""}
 
 
 def full_loop(run: Run, m: Measurement) -> Facts:
@@ -186,7 +186,7 @@ def conversion(run: Run, m: Measurement) -> Facts:
     most, drawn = max(tflops, *roofs.values()), []
     for name, roof in roofs.items():
         share = (m.ratio or 0.0) if name.startswith(CUBLAS) else tflops / roof
-        row = {"name": name, "bar": _percent(roof / most), "rate": _speed(roof), "share": _share(share)}
+        row = {"name": name, "bar": _percent(roof / most), "rate": rate(roof), "share": _share(share)}
         drawn.append(row | {"wrong": roof == BF16_DATASHEET_TFLOPS})
     facts = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": _percent(tflops / most)}
     facts |= {"elements": _thousands(shape.m * shape.n), "operations": _thousands(2 * shape.k)}
@@ -211,7 +211,7 @@ def one_formula(run: Run, m: Measurement) -> Facts:
     facts = {"height": 36 + box, "box": box, "rungs": drawn, "several": ours[0] is not best}
     facts["product"] = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
     for name, kernel in (("first", ours[0]), ("best", best)):
-        facts |= {name: _unbroken(duration(kernel.us or 0.0)), f"{name}_tflops": _speed(kernel.tflops or 0.0)}
+        facts |= {name: _unbroken(duration(kernel.us or 0.0)), f"{name}_tflops": rate(kernel.tflops or 0.0)}
     return facts
 
 
@@ -274,7 +274,7 @@ def common(run: Run, m: Measurement) -> dict[str, Any]:
         "interval": f"{start if duration(high).endswith(f' {unit}') else duration(low)} to {duration(high)}",
         "half": _unbroken(f"±{50 * (high - low) / us:.2g} %"),
         "samples": m.n,
-        "tflops": _speed(m.tflops or 0.0),
+        "tflops": rate(m.tflops or 0.0),
         "ratio": f"{100 * (m.ratio or 0.0):.1f}",
     }
 
@@ -321,17 +321,7 @@ def _at_worst(effects: Sequence[Effect]) -> str:
 def _at(effect: Effect) -> str:
     """An effect and where it is: "× 84.8 at 4096"; or that none is visible there."""
     where = f"at {effect.problem}"
-    return _unbroken(f"{_change(effect)} {where}") if effect.visible else f"no visible effect {where}"
-
-
-def _change(effect: Effect) -> str:
-    """An effect in a few characters: "+9.0 %", "× 84.8"."""
-    return _unbroken(in_words(effect))
-
-
-def _speed(tflops: float) -> str:
-    """TFLOP/s in three digits."""
-    return _unbroken(rate(tflops))
+    return _unbroken(f"{in_words(effect)} {where}") if effect.visible else f"no visible effect {where}"
 
 
 def _share(share: float, digits: int = 1) -> str:
