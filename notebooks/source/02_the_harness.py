@@ -36,10 +36,7 @@ run.label
 #
 # You cannot check a harness with another harness: both may be wrong. But you can write a kernel that spins until the
 # GPU's own timer has advanced by a given time, so its length is known before it is measured. The harness measures such
-# kernels at the start of every run. This certificate shows the result.
-
-# %%
-plots.certificate(run)
+# kernels at the start of every run. The chart shows the result.
 
 # %%
 plots.calibration(run)

@@ -99,9 +99,7 @@ for name, rung in counted.rungs.items():
 # %%
 from itertools import pairwise
 
-from worklog.plots.levels import levels_of
-
-at = levels_of(run)
+at = plots.levels_of(run)
 for one, two in pairwise(at):
     right, up = at[two].blocks / at[one].blocks, rates[two] / rates[one]
     print(f"{one:15} to {two:15} {right:5.2f} times to the right, {up:6.2f} times up")

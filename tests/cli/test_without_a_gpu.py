@@ -124,7 +124,7 @@ def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_ch
 def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One rung on the emulator instead of all, one figure, and a run to draw it from."""
 
-    def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
+    def draw_all(taken: Run, out: Path, others: object, only: object = ()) -> plots.Drawn:
         paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import math
 from dataclasses import replace
 from functools import cache
@@ -18,7 +19,6 @@ from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import rung_bounds
 from worklog.kernel import occupancy, resources
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.plots.accuracy import error_of
 from worklog.problem import Axis
 from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings
@@ -169,6 +169,8 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
     clocks = [np.median(samples[side]) for samples in pairs for side in ("sm_mhz", "baseline_sm_mhz")]
     assert clocks == approx([1973, 1973, 1670, 1978], abs=1)
     found = {name: worklog.results(name).measurements[0] for name in ("tf32", "tf32x3", "cuBLAS")}
-    (tf32_error, _), (cublas_error, _) = (error_of(found[name]) or (0.0, 0.0) for name in ("tf32", "cuBLAS"))
+    stages = {name: (found[name].verdict or {})["stages"] for name in ("tf32", "cuBLAS")}
+    details = {name: next(s["detail"] for s in stages[name] if s["name"] == "precision") for name in stages}
+    tf32_error, cublas_error = (float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values())  # type: ignore[index]
     assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(230, rel=0.01)
     assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)

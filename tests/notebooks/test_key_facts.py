@@ -18,7 +18,7 @@ from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.choice import grid_runs
 from worklog.lab.panel_answer import PanelChoice
-from worklog.plots.levels import levels_of
+from worklog.plots import levels_of
 from worklog.runner.check import check
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.estimates import median

@@ -23,11 +23,11 @@ from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import BadSetting, BadShape, NothingToDraw
+from worklog.errors import BadShape, NothingToDraw
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
+from worklog.plots.charts.ladder import ARTICLE_PERCENT
 from worklog.plots.figure import DARK, LIGHT, PAPER, in_the_dark
-from worklog.plots.ladder import ARTICLE_PERCENT
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
@@ -97,7 +97,7 @@ CASES = {
     ),
     "ladder at another size": Case(lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"),
     "ladder without 4096": Case(lambda: plots.ladder(runs.below(4096)), "2048 × 2048 × 2048"),
-    "ladder, far ceiling": Case(lambda: plots.ladder(runs.calibrated(fp32_tflops=600.0)), "600"),
+    "ladder, far ceiling": Case(lambda: plots.ladder(runs.calibrated(fp32_tflops=600.0)), "", "ceiling"),
     "ladder, no ceiling": Case(lambda: plots.ladder(runs.calibrated(fp32_tflops=None)), "", "ceiling"),
     "both ladders": Case(
         lambda: plots.ladders(runs.both()),
@@ -152,8 +152,6 @@ CASES = {
         "Two numbers | one | another name | 12.50 | 1979 | 0.000 | –",
         source="a source",
     ),
-    "energy": Case(lambda: plots.energy(runs.powered(0.0123)), "best needs the least energy at 4096: 12.3 mJ a launch"),
-    "energy of long launches": Case(lambda: plots.energy(runs.powered(1.7)), "1.7 J a launch"),
     "calibration": Case(
         lambda: plots.calibration(full_run()),
         "Known lengths from 1 to 1000 µs are read within 0.05 µs | +0.050 | 270 cycles from L2, 690 after the flush",
@@ -370,9 +368,7 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: plots.levels(runs.calibrated(fp32_tflops=None), COUNTED), "measured roofs"),
         (lambda: plots.levels(replace(full_run(), kernels={}), COUNTED), "rung with a tile"),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
-        (lambda: plots.energy(of(measured("naive"))), "h200_power"),
         (lambda: plots.calibration(of(calibration={})), "no calibration on known lengths"),
-        (lambda: plots.certificate(of(calibration={})), "no calibration on known lengths"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),
         (
@@ -381,7 +377,6 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         ),
         (lambda: plots.lines(of()), "no line has two points"),
         (lambda: plots.lines(runs.benchmark(sizes=[8])), "measure two values"),
-        (lambda: plots.lines(runs.benchmark(), by="K"), "has no axis K: choose from kernel, N, dtype"),
         (lambda: plots.lines(runs.benchmark(), y="tflops"), "states no work for TFLOP/s"),
         (lambda: plots.lines(runs.benchmark(), y="speed"), "choose from tflops, gbs, items, us"),
         (lambda: plots.lines(runs.benchmark(), x="dtype"), "no line has two points over dtype"),
@@ -390,11 +385,6 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
 def test_what_cannot_be_drawn_has_a_reason(draw: Callable[[], Any], message: str) -> None:
     with pytest.raises(NothingToDraw, match=message):
         draw()
-
-
-def test_a_rung_that_is_none_is_an_error() -> None:
-    with pytest.raises(BadSetting, match="did you mean warptiled"):
-        plots.ladder(full_run(), rung="warptyled")
 
 
 def test_a_size_that_is_none_is_an_error() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.patches import Patch
+from matplotlib.pyplot import subplots
 from matplotlib.text import Text
 from pytest import approx
 
@@ -16,14 +18,15 @@ from tests.helpers import measured
 from tests.plots import conftest as runs
 from tests.plots.conftest import ERRORS, NAIVE_READING, SIZE, TIMES_MS, empty_run, full_run, of
 from tests.plots.test_charts import boxes, drawn, said
+from worklog import plots
 from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import WorklogError
-from worklog.plots import Chart, bars, certificate, draw_all, ladder, lines, roofline, samples
-from worklog.plots.ablation import REMAINDER, falls
+from worklog.errors import NothingToDraw, WorklogError
+from worklog.plots import Chart, bars, draw_all, ladder, lines, roofline, samples
+from worklog.plots.charts.ablation import REMAINDER, falls
+from worklog.plots.charts.levels import levels_of
+from worklog.plots.charts.samples import closing
 from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER, Drawing
-from worklog.plots.levels import levels_of
-from worklog.plots.samples import closing
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
@@ -71,7 +74,7 @@ def test_only_the_class_fp32_is_drawn_full() -> None:
     assert [round(bar.get_width()) for bar in hollow] == [229]
     marks = [line for line in drawn("accuracy").axes[0].lines if line.get_marker() == "o"]
     assert len(marks) == 5
-    assert [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER] == [4400.0]
+    assert [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER] == [20_400.0]
 
 
 def test_the_roofline_counts_from_the_tile_and_draws_theoretical_roofs_dashed(h200: Run) -> None:
@@ -102,12 +105,10 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> Non
     assert lines(runs.benchmark(), y="us").axes[0].get_ylabel() == "µs"
 
 
-def test_an_axis_can_tell_the_lines_apart_and_the_others_are_in_their_names() -> None:
+def test_other_axes_are_in_the_names_of_the_lines() -> None:
     half = runs.benchmark().measurements
     run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}, us=3 * (m.us or 0.0)) for m in half))
     assert "fast dtype=half 1 at 8" in lines(run).alt and "theirs dtype=float" in lines(run).alt
-    by_axis = lines(run, by="dtype").alt
-    assert "slow dtype=float 0.1667 at 8" in by_axis and "theirs" not in by_axis
 
 
 def test_further_baselines_of_matrix_products_are_lines_too() -> None:
@@ -130,11 +131,6 @@ def test_the_three_harnesses_nearest_to_the_true_length_have_colours_and_the_oth
     coloured = {name for name, colour in zip(ERRORS, colours, strict=True) if colour != GREY}
     assert coloured == {"worklog", "worklog, CUPTI", "do_bench_cudagraph"}
     assert len(set(colours)) == 4 and colours[0] == ACCENT
-
-
-def test_the_certificate_has_what_is_left_and_what_was_proved() -> None:
-    for words in (repr(certificate(empty_run())), certificate(empty_run())._repr_html_()):
-        assert "+0.050" in words and "270 cycles from L2, 690 after the flush" in words
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:
@@ -203,11 +199,11 @@ def test_wrong_tiles_are_filled_by_how_wrong_they_are_and_one_wrong_element_show
 def cells() -> dict[str, tuple[Text, Patch | None]]:
     """The words of the ablation's heat map, each with the cell that it is in."""
     axes = drawn("ablation").axes[0]
-    filled = [patch for patch in axes.patches if patch.get_fill()]
-    return {
-        text.get_text(): (text, next((p for p in filled if p.get_bbox().contains(*text.get_position())), None))
-        for text in axes.texts
-    }
+    filled, by_words = [patch for patch in axes.patches if patch.get_fill()], {}
+    for text in axes.texts:
+        under = [patch for patch in filled if patch.get_bbox().contains(*text.get_position())]
+        by_words[text.get_text().replace("\u00a0", " ")] = text, under[0] if under else None
+    return by_words
 
 
 def test_every_visible_pitfall_has_a_row_the_articles_four_first_and_the_combined_ones_last() -> None:
@@ -242,3 +238,25 @@ def test_the_waterfalls_steps_lead_from_the_unbiased_to_the_naive_reading(h200: 
     four = falls(effects(h200, "warptiled"))[Shape.of(512)].steps
     assert set(four) == {"clocks", "timer", "l2", "warmup", REMAINDER}
     assert len(drawn("ablation of single settings").axes) == 1
+
+
+@pytest.mark.parametrize("draw", [ladder, roofline, plots.levels, plots.calibration, plots.lines])
+def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) -> None:
+    run = runs.over_sizes() if draw is plots.lines else full_run()
+    figure, axes = subplots(figsize=(8, 5))
+    before = axes.get_position()
+    assert draw(run, ax=axes) is axes and figure.axes[0] is axes
+    mine = {text.get_text() for text in axes.texts}
+    assert mine and mine <= {text.get_text() for text in draw(run).axes[0].texts} | {runs.REASON}
+    assert axes.get_position().x1 <= before.x1, "names at the right have room within the axes' own"
+
+
+def test_a_run_has_its_charts_and_a_frame_is_taken_for_a_run() -> None:
+    run = full_run()
+    assert {"ladder", "roofline", "sizes", "samples"} <= {name for name in dir(run.plot) if name[0] != "_"}
+    whole, taken = run.plot.ladder(size=4096), ladder(run.frame(), 4096)
+    assert whole.headline == ladder(run, 4096).headline == taken.headline and run.label in said(taken)
+    assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
+    assert plots.sizes(runs.over_sizes().frame()).headline == drawn("sizes").headline
+    with pytest.raises(NothingToDraw, match="no column changed"):
+        ladder(run.frame().drop(columns="changed"))

@@ -95,13 +95,14 @@ FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
         "--run", "run_file", type=output.PATH, help="A run file (default: the newest ladder, else the recording)."
     ),
     FIGURES,
+    click.option("--only", multiple=True, metavar="NAME", help="Draw only these figures (default: all)."),
     output.JSON,
 )
-def figures(run_file: Path | None, out: Path) -> None:
+def figures(run_file: Path | None, out: Path, only: tuple[str, ...]) -> None:
     """Draw every chart that a run has the measurements for."""
     ladder, _ = tasks.jobs_of(None, 4096)
     taken = open_run(run_file) if run_file else bench.holding(ladder)
-    drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"))
+    drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"), only)
     output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
 
 

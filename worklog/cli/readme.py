@@ -12,9 +12,7 @@ from statistics import geometric_mean
 
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, TENSOR, Kernel
-from worklog.plots.accuracy import error_of
-from worklog.plots.ladder import class_of, leaders
-from worklog.plots.selection import rate
+from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.problem import Shape
 from worklog.runs import (
     CHAPTERS,
@@ -78,7 +76,7 @@ def parts_of(run: Run, comparison: Comparison, recorded: Run) -> dict[str, str]:
 
 ALT = {
     "ladders": "Bars of TFLOP/s beside cuBLAS: kernels on FP32 cores, and on tensor cores",
-    "accuracy": "TFLOP/s against the rms error, and the limit of FP32's class",
+    "accuracy": "TFLOP/s against the largest error, and the limit of FP32's class",
 }
 
 
@@ -93,7 +91,7 @@ def pictures(run: Run) -> str:
     assert error is not None and theirs is not None, "the gate measures each rung's error"
     first = (
         f"At 4096, the kernel `{tensor.kernel}` computes FP32 on tensor cores {tensor.ratio:.2f} times as fast as "
-        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its root-mean-square (rms) error. This compares tensor cores, "
+        f"cuBLAS, with {error[0] / theirs[0]:.2f} times its largest error. This compares tensor cores, "
         f"{rate(tensor.tflops)} TFLOP/s, with the FP32 cores that cuBLAS uses for FP32. Also on tensor cores, cuBLAS "
         f"in TF32 reaches {rate(tf32.tflops)} TFLOP/s in the less precise class {class_of(tf32)}, and Triton's bf16x6 "
         f"{rate(bf16x6.tflops)} in the class {class_of(bf16x6)}. On FP32 cores, `{plain.kernel}` is {plain.ratio:.2f} "

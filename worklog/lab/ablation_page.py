@@ -10,7 +10,7 @@ from worklog.lab.choice import Choice, Shown, Size
 from worklog.lab.controls import Page
 from worklog.lab.readings import NotRecorded
 from worklog.plots import Chart, ablation
-from worklog.plots.ablation import NAMES, ablated, in_words
+from worklog.plots.charts.ablation import NAMES, ablated, in_words
 from worklog.problem import Shape
 from worklog.runs import Bar, Cell, Effect, Run, Table, clock_in_words, older
 

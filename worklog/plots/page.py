@@ -1,14 +1,17 @@
 """The page around every chart, and where its words go so that no two overlap at any number of rows.
 
-All lengths are inches on the page.
+A chart on one pair of axes is written as a function that returns a Sketch; `on_axes` makes of it the chart that users
+call, which draws on a page of its own or on the user's axes. All lengths are inches on the page.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,6 +23,7 @@ from worklog.plots import figure
 from worklog.plots.figure import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 
 Point = tuple[float, float]
+P = ParamSpec("P")
 LANE = 0.15  # inches between two names right of the axes
 RIGHT = 0.45  # inches beside those names, most of them for the lines that lead to them
 
@@ -43,12 +47,6 @@ class Page:
         axes = self.axes(left, bottom, width, height)
         plain_rows(axes, height, [pitch * (index + 0.5) for index in range(len(names))], names)
         return axes
-
-    def before_names(self, room: float, left: float, bottom: float, height: float) -> Axes:
-        """Axes from `left` inches inside the margin and `bottom` inches up in the body; right of them are `room` inches
-        for the names of points (name_points)."""
-        left += MARGIN_IN
-        return self.axes(left, self.body_bottom + bottom, self.figure.get_figwidth() - RIGHT - room - left, height)
 
     def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> None:
         """Text at a place on the page."""
@@ -86,6 +84,16 @@ def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up
     side = "center" if gap == 0 else "left" if gap > 0 else "right"
     usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
     axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
+
+
+def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, small: Iterable[str] = ()) -> None:
+    """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
+    the size of the names; small: more names, in small letters.
+    """
+    place = axes.get_position()
+    inches = RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))
+    room = inches * axes.figure.dpi / axes.bbox.width * place.width
+    axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
 
 
 def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
@@ -176,3 +184,61 @@ def page(
     new.lines(MARGIN_IN, top, below_title, figure.SUBTITLE_PT, color=MUTED)
     new.lines(MARGIN_IN, below - 0.06, foot, color=MUTED)
     return new
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A chart on one pair of axes before it is drawn: its words, what draws it, and the inches for it on a page.
+
+    left, right: from the page's edges to the axes. above, height, below: of the body, the axes in the middle.
+    """
+
+    name: str
+    finding: str
+    subtitle: str
+    footer: Sequence[str]
+    alt: Iterable[str]
+    draw: Callable[[Axes], None]
+    height: float
+    left: float
+    right: float = MARGIN_IN
+    above: float = 0.1
+    below: float = 0.42
+
+    def on_a_page(self) -> Chart:
+        """The chart on a page of its own."""
+        body = self.above + self.height + self.below
+        new = page(self.name, self.finding, self.subtitle, self.footer, self.alt, body)
+        self.draw(new.axes(self.left, new.body_bottom + self.below, WIDTH_IN - self.left - self.right, self.height))
+        return new.figure
+
+
+class OnAxes(Protocol[P]):
+    """A chart that takes `ax`, too."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Chart: ...
+    @overload
+    def __call__(self, *args: Any, ax: Axes, **kwargs: Any) -> Axes: ...
+
+
+def on_axes(sketch: Callable[P, Sketch]) -> OnAxes[P]:
+    """Decorator: the chart that users call. As in seaborn, it draws on `ax` and returns it where one is given: no title
+    and no source then, which are the user's. Otherwise it returns a page, a matplotlib Figure that shows itself.
+    """
+
+    @wraps(sketch)
+    def chart(*args: Any, ax: Axes | None = None, **kwargs: Any) -> Any:
+        with figure.styled():
+            drawn = sketch(*args, **kwargs)
+            if ax is None:
+                return drawn.on_a_page()
+            drawn.draw(ax)
+            return ax
+
+    chart.__doc__ = f"{sketch.__doc__}\n    ax: matplotlib axes to draw on; they are returned in place of a page."
+    known = inspect.signature(sketch)
+    taken = inspect.Parameter("ax", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Axes | None")
+    parameters = [*known.parameters.values(), taken]
+    chart.__signature__ = known.replace(parameters=parameters, return_annotation="Chart | Axes")  # type: ignore[attr-defined]
+    return cast("OnAxes[P]", chart)

@@ -4,16 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from statistics import median
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
-from worklog.kernel import RUNGS, block_traffic_bytes
+from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, tflops
 from worklog.runs import Measurement, Run
 
+if TYPE_CHECKING:
+    import pandas
+
 CUBLAS = "cuBLAS"
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)
+ON_TENSOR_CORES = {rung.name for rung in TENSOR}
 
 Size = Shape | int | str | Iterable[int]
+
+
+class FrameRun:
+    """What `ladder` and `sizes` read of a run, from the rows of a `run.frame()` under the run's own harness."""
+
+    def __init__(self, frame: pandas.DataFrame) -> None:
+        """Raises NothingToDraw where a column is missing that every frame of a run has."""
+        if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {*frame.columns}:
+            raise NothingToDraw(f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()")
+        self.calibration, self.kernels, self.device = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        self.measurements = []
+        for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
+            if row["m"] is not None and not row["changed"]:
+                shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+                m = SimpleNamespace(us_low=None, us_high=None, converged=True, reason=None, label="", verdict=None)
+                vars(m).update(
+                    {str(name): value for name, value in row.items()},
+                    problem=shape,
+                    place=str(shape),
+                    outcome=row["status"],
+                )
+                self.measurements.append(m)
+        self.label = self.full_label = "; ".join(dict.fromkeys(m.label for m in self.measurements if m.label))
+
+    def select(self, shape: Shape) -> list[Any]:
+        """As Run.select()."""
+        return [m for m in self.measurements if m.problem == shape]
+
+    def shapes(self) -> list[Shape]:
+        """As Run.shapes()."""
+        return sorted({m.problem for m in self.measurements}, key=lambda shape: (shape.flops, shape))
+
+
+def as_run(data: Run | pandas.DataFrame) -> Run:
+    """A run as it is; a `run.frame()` as far as charts read it."""
+    return data if isinstance(data, Run) else FrameRun(data)  # type: ignore[return-value]
 
 
 def measured(m: Measurement) -> bool:
@@ -45,14 +87,14 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def rows(run: Run, shape: Shape) -> list[Measurement]:
     """One measurement per kernel, failed and skipped ones too, in order."""
-    found = {m.kernel: m for m in run.select(shape=shape)}
-    return [found[name] for name in in_order(found)]
+    by_name = {m.kernel: m for m in run.select(shape=shape)}
+    return [by_name[name] for name in in_order(by_name)]
 
 
-def labels(run: Run, found: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel) -> list[str]:
+def labels(run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel) -> list[str]:
     """The run's label, then each other label with what has it: kernels, or what `by` names."""
     others = dict[str, list[str]]()
-    for m in found:
+    for m in shown:
         if m.label not in ("", run.label):
             others.setdefault(m.label, []).append(by(m))
     return [run.full_label, *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items())]
@@ -68,6 +110,34 @@ def no_time(m: Measurement) -> str:
     """Why a measurement has no time."""
     reason = m.reason or "no reason given"
     return reason if reason.startswith((m.outcome, m.status)) else f"{m.outcome}: {reason}"
+
+
+def stages_of(m: Measurement) -> list[dict[str, Any]]:
+    """The gate's stages: name, passed, measured, limit, detail; [] where it didn't run."""
+    return list((m.verdict or {}).get("stages", ()))
+
+
+def class_of(m: Measurement) -> str:
+    """The precision class that the gate found."""
+    return str((m.verdict or {}).get("precision") or "fp32")
+
+
+def error_of(m: Measurement) -> tuple[float, float] | None:
+    """Largest error of a kernel that the gate saw, and the largest that it allows in the kernel's precision class, in
+    u·D; None if its gate didn't measure it.
+    """
+    for stage in stages_of(m):
+        if stage["name"] == "precision":
+            return float(stage["measured"]), float(stage["limit"])
+    return None
+
+
+def leaders(kernels: Iterable[Measurement]) -> list[Measurement | None]:
+    """The fastest measured kernel with FP32's class on FP32 cores, and on tensor cores; None where there isn't one."""
+    rungs = [m for m in kernels if m.kernel != CUBLAS and measured(m) and class_of(m) == "fp32"]
+    on_fp32_cores = [m for m in rungs if m.kernel not in ON_TENSOR_CORES]
+    on_tensor_cores = [m for m in rungs if m.kernel in ON_TENSOR_CORES]
+    return [max(part, key=lambda m: m.ratio or 0.0, default=None) for part in (on_fp32_cores, on_tensor_cores)]
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:
@@ -91,10 +161,10 @@ def dimensions(shape: Shape) -> str:
 
 
 def rate(tflops: float | None) -> str:
-    """TFLOP/s in three digits, or a dash."""
+    """TFLOP/s in three digits, or a dash. No line ends at its space."""
     if tflops is None:
         return "–"
-    return f"{tflops:,.0f}".replace(",", " ") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
+    return f"{tflops:,.0f}".replace(",", "\u00a0") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
 
 
 def share(m: Measurement, digits: int = 1) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from worklog.errors import BadRunFile
 from worklog.runs import frames, run_file, tables
@@ -20,6 +22,11 @@ class Run(RunRecord):
     frame, samples, pivot, shares = frames.measurements, frames.samples, frames.pivot, frames.shares
     text = __repr__ = tables.text
     _repr_html_ = tables.html
+
+    @property
+    def plot(self) -> Any:
+        """The charts of this run: `run.plot.ladder()`, as `worklog.plots.ladder(run)`."""
+        return import_module("worklog.plots").Plots(self)  # by name: this room lies below, and matplotlib is slow
 
     @classmethod
     def load(cls, path: Path, origin: str = "") -> Run:

@@ -5,6 +5,7 @@ in them is this machine's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
@@ -13,19 +14,17 @@ from worklog.runs import Measurement, Run, recordings
 __all__ = ["DIAGRAMS", "Diagram", "headline"]
 
 
-def _drawing(name: str, found: Callable[[Run, Measurement], Facts]) -> Callable[[Run], Diagram]:
-    def draw(run: Run) -> Diagram:
-        m = facts.subject(run)
-        return Diagram(name, {**facts.common(run, m), **found(run, m)})
-
-    return draw
+def diagram(name: str, facts_of: Callable[[Run, Measurement], Facts], run: Run) -> Diagram:
+    """The diagram of this name with the run's facts. Raises NothingToDraw, which says what the run lacks."""
+    m = facts.subject(run)
+    return Diagram(name, {**facts.common(run, m), **facts_of(run, m)})
 
 
 # By file name, in the order in which the article shows them.
-DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
-    (name := f"diagram_{number}_{found.__name__}"): _drawing(name, found)
-    for number, found in enumerate(facts.IN_ORDER, start=1)
-}
+DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {}
+for number, facts_of in enumerate(facts.IN_ORDER, start=1):
+    name = f"diagram_{number}_{facts_of.__name__}"
+    DIAGRAMS[name] = partial(diagram, name, facts_of)
 
 
 def headline(run: Run | None = None) -> Diagram:

@@ -13,14 +13,14 @@ from worklog.analysis.memory_counts import SECTOR, LadderCounts, MemoryCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
-from worklog.plots.page import beside, page, right_of, scale
+from worklog.plots.page import Sketch, beside, on_axes, page, plain_rows, right_of, scale
 from worklog.plots.selection import dimensions, intensity
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
 
 # Inches, the first two of a row and its bar. HEAD: above the levels, for the names of the ridges.
 ROW, BAR, ABOVE, HEAD, BELOW, GAP = 0.3, 0.2, 0.1, 0.3, 0.4, 0.25
-RIGHT, LEVELS_RIGHT, LEVELS_BELOW = 0.15, 0.25, 0.42
+RIGHT, LEVELS_RIGHT = 0.15, 0.25
 LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
@@ -41,12 +41,10 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         "warp, and per load, where 4 hold 32 neighbouring floats and 16 hold 32 float4. Right: passes through shared "
         "memory; hatched: added by bank conflicts."
     )
-    alt = ["Memory traffic by rung: dots for global memory, bars for shared memory"] + [
-        f"{name} {rung.sectors_per_request:.1f} sectors per global load, {rung.sectors_per_fma:.3f} per multiply-add, "
-        f"{rung.wavefronts_per_fma:.2f} shared wavefronts per multiply-add of which {100 * rung.conflict_share:.0f} % "
-        "conflicts"
-        for name, rung in rungs.items()
-    ]
+    at_dots = {name: _of_dot(rung) for name, rung in rungs.items()}
+    at_bars = {name: _of_bar(rung) for name, rung in rungs.items()}
+    alt = ["Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"]
+    alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
     finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
     new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + ROW * len(rungs) + BELOW)
     left, bottom = right_of(rungs), new.body_bottom + BELOW
@@ -60,27 +58,30 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     bars = new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs))
     bars.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0) / room)
     bars.set_xlabel("shared-memory wavefronts per warp multiply-add")
-    for y, rung in zip(dots.get_yticks(), rungs.values(), strict=True):
-        _dot(dots, y, rung, least)
-        _bar(bars, y, rung)
+    for y, (name, rung) in zip(dots.get_yticks(), rungs.items(), strict=True):
+        # A dot and a line to it from the least value, since a bar has no length on a log scale.
+        sectors, passes = rung.sectors_per_fma, rung.wavefronts_per_fma
+        dots.plot([least, sectors], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
+        dots.plot([sectors], [y], "o", color=ACCENT, markersize=5)
+        beside(dots, at_dots[name], (sectors, y), 6)
+        # The part that bank conflicts added is at the bar's end, hatched, so that it shows in grey too.
+        added = passes * rung.conflict_share
+        bars.barh(y, passes, BAR, color=ACCENT)
+        bars.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
+        beside(bars, at_bars[name], (passes, y), 6)
     return new.figure
 
 
-def _dot(axes: Axes, y: float, rung: MemoryCounts, least: float) -> None:
-    """A dot and a line to it from the least value, since a bar has no length on a log scale."""
-    value, float4 = rung.sectors_per_fma, " (float4)" if rung.load_width == FLOAT4 else ""
-    axes.plot([least, value], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
-    axes.plot([value], [y], "o", color=ACCENT, markersize=5)
-    beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} per load{float4}", (value, y), 6)
+def _of_dot(rung: MemoryCounts) -> str:
+    float4 = " (float4)" if rung.load_width == FLOAT4 else ""
+    return f"{rung.sectors_per_fma:.2g} · {rung.sectors_per_request:.1f} per load{float4}"
 
 
-def _bar(axes: Axes, y: float, rung: MemoryCounts) -> None:
-    """Wavefronts; the part that bank conflicts added is at the bar's end, hatched, so that it shows in grey too."""
-    passes, added = rung.wavefronts_per_fma, rung.wavefronts_per_fma * rung.conflict_share
-    axes.barh(y, passes, BAR, color=ACCENT)
-    axes.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
-    conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if added else ""
-    beside(axes, f"{passes:.2f}{conflicts}" if rung.wavefronts else "no shared memory", (passes, y), 6)
+def _of_bar(rung: MemoryCounts) -> str:
+    if not rung.wavefronts:
+        return "no shared memory"
+    conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if rung.conflict_share else ""
+    return f"{rung.wavefronts_per_fma:.2f}{conflicts}"
 
 
 @dataclass(frozen=True)
@@ -98,62 +99,67 @@ class Levels:
 def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels]:
     """By rung, in the ladder's order: those that are counted and whose tile is in the run."""
     counted = counted or shipped()
-    shape, found = counted.shape, {}
+    shape, rungs = counted.shape, {}
     for name, counts in counted.rungs.items():
         if blocks := intensity(run, name, shape):
             requested = counts.load_bytes + FLOAT_BYTES * shape.m * shape.n
             moved = SECTOR * (counts.load_sectors + counts.store_sectors)
             threads, sectors, compulsory = (shape.flops / size for size in (requested, moved, shape.compulsory_bytes))
-            found[name] = Levels(threads, sectors, blocks, compulsory)
-    return found
+            rungs[name] = Levels(threads, sectors, blocks, compulsory)
+    return rungs
 
 
-@styled()
-def levels(run: Run, counted: LadderCounts | None = None) -> Chart:
+@on_axes
+def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
     """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
 
     counted: the counts to draw (default: those that come with the package). Raises NothingToDraw for a run without
     measured roofs or without the tile of any counted rung.
     """
     counted, roofs = counted or shipped(), run.calibration
-    found, fp32 = levels_of(run, counted), 1e3 * roofs.get("fp32_tflops", 0.0)
+    rungs, fp32 = levels_of(run, counted), 1e3 * roofs.get("fp32_tflops", 0.0)
     # FLOP per byte at which a measured memory roof meets the measured FP32 ceiling.
     bandwidths = {"L2": roofs.get("l2_gbs"), "memory": roofs.get("copy_gbs")}
     ridges = {name: fp32 / gbs for name, gbs in bandwidths.items() if fp32 and gbs}
-    if not found or not ridges:
+    if not rungs or not ridges:
         raise NothingToDraw("the run has no measured roofs, or no rung with a tile: measure again with `worklog run`")
     subtitle = (
         f"C = A·B in FP32, {dimensions(counted.shape)}. FLOP per byte, log scale: ○ that each thread requests for "
         "itself; ◇ moved in 32-byte sectors for them; ● that blocks fetch, from the tile; | if A, B and C pass once. "
         "Left of a ridge, that roof is lower than FP32's."
     )
-    alt = [f"FLOP per byte of each rung by level at {dimensions(counted.shape)}"] + [
-        f"{name}: {at.threads:.2g} as threads request, {at.sectors:.2g} in sectors, {at.blocks:.3g} as blocks fetch, "
-        f"{at.compulsory:.3g} if A, B and C pass once"
-        for name, at in found.items()
-    ]
+    alt = [f"FLOP per byte of each rung by level at {dimensions(counted.shape)}"]
+    for name, at in rungs.items():
+        alt.append(
+            f"{name}: {at.threads:.2g} as threads request, {at.sectors:.2g} in sectors, {at.blocks:.3g} as blocks "
+            f"fetch, {at.compulsory:.3g} if A, B and C pass once"
+        )
     alt += [f"ridge of {name} {at:.1f}" for name, at in ridges.items()]
-    footer = [run.full_label, f"○ ◇ {counted.label}, counted"]
-    first, last = next(iter(found)), next(reversed(found))
-    finding = f"{first} makes {found[first].sectors:.2g} FLOP of each byte that moves"
+    first, last = next(iter(rungs)), next(reversed(rungs))
+    finding = f"{first} makes {rungs[first].sectors:.2g} FLOP of each byte that moves"
     if first != last:
-        times = found[last].sectors / found[first].sectors
+        times = rungs[last].sectors / rungs[first].sectors
         finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
-    new = page("levels", finding, subtitle, footer, alt, HEAD + ROW * len(found) + LEVELS_BELOW)
-    left = right_of(found)
-    axes = new.rows(left, new.body_bottom + LEVELS_BELOW, WIDTH_IN - left - LEVELS_RIGHT, ROW, list(found))
-    values = [value for at in found.values() for value in astuple(at)]
-    limits = min(values) / 2, 2 * max(values)
-    scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
-    how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
-    for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
-        axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
-        beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
-    for y, at in zip(axes.get_yticks(), found.values(), strict=True):
-        axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
-        axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
-        axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor=PAPER)
-        axes.plot([at.sectors], [y], "D", color=ALERT, markersize=6.4, markerfacecolor=PAPER)
-        axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
-        beside(axes, f"{at.blocks:.3g}", (at.blocks, y), 7)
-    return new.figure
+    height = ROW * len(rungs)
+
+    def draw(axes: Axes) -> None:
+        plain_rows(axes, height, [ROW * (index + 0.5) for index in range(len(rungs))], list(rungs))
+        values = [value for at in rungs.values() for value in astuple(at)]
+        limits = min(values) / 2, 2 * max(values)
+        scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
+        how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
+        for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
+            axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
+            beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
+        for y, at in zip(axes.get_yticks(), rungs.values(), strict=True):
+            axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
+            axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
+            axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor=PAPER)
+            axes.plot([at.sectors], [y], "D", color=ALERT, markersize=6.4, markerfacecolor=PAPER)
+            axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
+            beside(axes, f"{at.blocks:.3g}", (at.blocks, y), 7)
+
+    footer = [run.full_label, f"○ ◇ {counted.label}, counted"]
+    return Sketch(
+        "levels", finding, subtitle, footer, alt, draw, height, right_of(rungs), right=LEVELS_RIGHT, above=HEAD
+    )

@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
-from worklog.plots.bars import BEHIND
+from worklog.plots.charts.bars import BEHIND
 from worklog.plots.figure import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
 from worklog.plots.page import a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
@@ -59,11 +59,11 @@ class Fall:
 
 def ablated(run: Run) -> dict[str, list[Effect]]:
     """The effects on each kernel that the run has an ablation of, in order."""
-    found = {}
+    known = {}
     for kernel in in_order(sorted({m.kernel for m in run.measurements if m.changed})):
         with suppress(NothingToDraw):
-            found[kernel] = effects(run, kernel)
-    return found
+            known[kernel] = effects(run, kernel)
+    return known
 
 
 @figure.styled()
@@ -78,22 +78,19 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     if rung is None and not known:
         raise NothingToDraw("the run has no ablation: make one with `worklog ablate warptiled`")
     kernel = rung or list(known)[-1]
-    found = known.get(kernel) or effects(run, kernel)
-    sizes = list(dict.fromkeys(e.problem for e in found))
-    every = falls(found)
-    if size is None:
-        fall, shown = every.get(ARTICLE_SHAPE) or next(reversed(every.values()), None), found
-    else:
+    shown = known.get(kernel) or effects(run, kernel)
+    sizes, fall_at = list(dict.fromkeys(e.problem for e in shown)), falls(shown)
+    rows = _rows([*shown, *(fall.remainder for fall in fall_at.values())])
+    fall = fall_at.get(ARTICLE_SHAPE) or next(reversed(fall_at.values()), None)
+    if size is not None:
         shape = Shape.of(size)
         if shape not in sizes:
             there = ", ".join(map(str, sizes))
             raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {there}")
-        fall, shown = every.get(shape), [e for e in found if e.problem == shape]
-    rows = _rows(found, every)
+        fall, shown = fall_at.get(shape), [e for e in shown if e.problem == shape]
     alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
     for row in rows:
-        said = ", ".join(f"{size}: {in_words(e)}" for size, e in row.cells.items())
-        alt.append(f"{row.name} ({row.detail}): {said}")
+        alt.append(f"{row.name} ({row.detail}): " + ", ".join(f"{s}: {in_words(e)}" for s, e in row.cells.items()))
     subtitle = (
         f"How {kernel}'s reading changes at one clock when one setting is biased, by size (M = N = K): orange inflates "
         "it, blue deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't "
@@ -103,8 +100,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         subtitle += " The run has no combined reading to split up."
     else:
         ends, where = fall.combined, f"at {fall.combined.problem}"
-        naive = about(ends.biased, ends.noise, rate)
-        alt.append(f"waterfall {where}: unbiased {rate(ends.unbiased)}, naive {naive} TFLOP/s")
+        alt.append(f"waterfall {where}: unbiased {rate(ends.unbiased)}, naive {_naive(fall)} TFLOP/s")
         subtitle += f" Right: from the unbiased to the naive reading {where}; the effects interact, so what they do "
         subtitle += "together has a row."
     none, rows = [row.name for row in rows if not row.shows], [row for row in rows if row.shows]
@@ -125,17 +121,18 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     return new.figure
 
 
-def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
+def falls(shown: Sequence[Effect]) -> dict[Shape, Fall]:
     """A waterfall for each size with a combined reading: of all settings at once if there is one, else of the article's
     four."""
-    kind = next((kind for kind in COMBINED if any(e.setting == kind for e in found)), None)
-    every = {}
-    for combined in (e for e in found if e.setting == kind):
-        rates = [e for e in found if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
-        steps = {e.setting: e.step for e in rates if e.setting in COMBINED[combined.setting]}
-        remainder = combined.factor / math.prod(steps.values())
-        every[combined.problem] = Fall(combined, steps | {REMAINDER: remainder})
-    return every
+    kind = next((kind for kind in COMBINED if any(e.setting == kind for e in shown)), "")
+    by_size = {}
+    for combined in shown:
+        if combined.setting == kind:
+            alone = [e for e in shown if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
+            steps = {e.setting: e.step for e in alone if e.setting in COMBINED[kind]}
+            steps[REMAINDER] = combined.factor / math.prod(steps.values())
+            by_size[combined.problem] = Fall(combined, steps)
+    return by_size
 
 
 @dataclass(frozen=True)
@@ -160,10 +157,10 @@ class Row:
         return PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
 
 
-def _rows(found: Sequence[Effect], every: dict[Shape, Fall]) -> list[Row]:
+def _rows(shown: Sequence[Effect]) -> list[Row]:
     """Single pitfalls in the order of the effects, then the combined ones."""
     rows: dict[str, Row] = {}
-    for e in [*found, *(fall.remainder for fall in every.values())]:
+    for e in shown:
         if e.setting not in rows:
             name = f"{e.article} {e.title}" if e.article else e.title
             detail = DETAILS.get(e.setting, f"{e.setting}={e.value} · {NAMES[e.corrupts]}")
@@ -176,8 +173,12 @@ def _rows(found: Sequence[Effect], every: dict[Shape, Fall]) -> list[Row]:
 
 
 def in_words(effect: Effect) -> str:
-    """The effect as it is written in a cell, with a minus sign."""
-    return effect_in_words(effect).replace("-", "−")
+    """The effect as it is written in a cell, with a minus sign and no-break spaces."""
+    return effect_in_words(effect).replace("-", "−").replace(" ", "\u00a0")
+
+
+def _naive(fall: Fall) -> str:
+    return about(fall.combined.biased, fall.combined.noise, rate)
 
 
 def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | None) -> None:
@@ -185,8 +186,8 @@ def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | N
     height = ROW * (len(rows) + 1)
     axes.set(xlim=(0, CELL * len(sizes)), ylim=(height, 0))
     axes.set_axis_off()
-    of_rate = [row.cells for row in rows if row.setting != REMAINDER]
-    unbiased = {size: e.unbiased for cells in of_rate for size, e in cells.items() if e.corrupts == "TFLOP/s"}
+    alone = [e for row in rows if row.setting != REMAINDER for e in row.cells.values() if e.corrupts == "TFLOP/s"]
+    unbiased = {e.problem: e.unbiased for e in alone}
     for line, row in enumerate([Row("", "unbiased reading", "TFLOP/s", {}), *rows]):
         at = (0, ROW * (line + 0.5))
         beside(axes, row.name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
@@ -216,14 +217,16 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     for y in lines.values():  # leads the eye across from the heat map's rows
         axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
     ends = [(fall.combined.unbiased, ROW / 2)]
-    for setting, step in ((setting, step) for setting, step in fall.steps.items() if setting in lines):
-        (before, above), after, y = ends[-1], ends[-1][0] * step, lines[setting]
+    for setting, step in fall.steps.items():
+        if setting not in lines:
+            continue
+        (before, above), y = ends[-1], lines[setting]
         colour = figure.ALERT if step > 1 else ACCENT
         if abs(math.log(step)) <= fall.combined.noise and setting == REMAINDER:
             colour = GREY
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
-        axes.plot([before, after], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
-        ends.append((after, y))
+        axes.plot([before, before * step], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
+        ends.append((before * step, y))
     naive, last = fall.combined.biased, axes.get_ylim()[0] - ROW / 2
     axes.plot([naive, naive], [ends[-1][1], last], color=MUTED, linewidth=0.6, zorder=1)
     values = [value for value, _ in ends]
@@ -234,18 +237,20 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
-    for name, value, y in (("unbiased", fall.combined.unbiased, ROW / 2), ("naive", naive, last)):
+    for words, value, y in (
+        (f"unbiased {rate(fall.combined.unbiased)}", fall.combined.unbiased, ROW / 2),
+        (f"naive {_naive(fall)}", naive, last),
+    ):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
-        written = rate(value) if name == "unbiased" else about(value, fall.combined.noise, rate)
-        beside(axes, f"{name} {written}", (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
+        beside(axes, words, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
 
 
-def _finding(kernel: str, found: Sequence[Effect]) -> str:
+def _finding(kernel: str, shown: Sequence[Effect]) -> str:
     """The pitfall that changes TFLOP/s most. Those that only change a share, of cuBLAS or of the peak, don't count."""
-    alone = [e for e in found if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
+    alone = [e for e in shown if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
     worst = max(alone, key=lambda e: abs(math.log2(e.step)), default=None)
     if worst is None or not worst.visible:
         return f"No single gremlin moves {kernel}'s reading by more than the noise"
-    much = f"{in_words(worst)} at {worst.problem}".replace(" ", "\u00a0")
-    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {much}"
+    where = f"at\u00a0{worst.problem}"
+    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {in_words(worst)}\u00a0{where}"

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
 from worklog.gpu import THROTTLING, reason_names
@@ -34,10 +33,11 @@ def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> 
     """How the interval closes as samples come in, from LEAST of them to all, by the harness's own estimate. placements:
     of each sample. process_us: the half-width of what differs between processes.
     """
-    counts = sorted({round(n) for n in np.linspace(min(LEAST, len(us)), len(us), min(MOST, len(us)))})
-    noise = [float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0 for n in counts]
-    medians = [median(us[:n], placements[:n]).between_processes(process_us) for n in counts]
-    return [Closing(*step) for step in zip(counts, medians, noise, strict=True)]
+    steps = []
+    for n in sorted({round(n) for n in np.linspace(min(LEAST, len(us)), len(us), min(MOST, len(us)))}):
+        noise = float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0
+        steps.append(Closing(n, median(us[:n], placements[:n]).between_processes(process_us), noise))
+    return steps
 
 
 @styled()
@@ -78,7 +78,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         panels.append(new.axes(MARGIN_IN + LEFT, bottom, WIDTH_IN - MARGIN_IN - LEFT - RIGHT, high))
         panels[-1].set_xlim(0.5, len(us) + 0.5)
         bottom += high + BETWEEN
-    low, clock, top = panels
+    narrowing, clock, top = panels
     at = places[counts][[step.n - 1 for step in steps]]
     top.fill_between(at, [s.median.low for s in steps], [s.median.high for s in steps], color=FAINT, linewidth=0)
     for colour, shown in ((ACCENT, counts), (GREY, ~counts)):
@@ -88,12 +88,22 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
     _name(top, last.median.value, f"{last.median.value:.4g}", INK)
-    _clock(clock, places, m)
-    _narrowing(low, at, half, noise, precision)
+    _clock(clock, m)
+    narrowing.axhline(precision, color=MUTED, linewidth=0.8, linestyle="--")
+    narrowing.plot(at, noise, color=ALERT, linewidth=1.4)
+    narrowing.plot(at, half, color=ACCENT, linewidth=1.4)
+    values = [value for value in (*half, *noise, precision) if value > 0]
+    limits = min(values) / 1.6, max(values) * 1.6
+    narrowing.set_xlabel("samples taken")
+    scale(narrowing.yaxis, a_few(*limits), "%", limits, log=10)
+    lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
+    least = max(lower[0], min(values))
+    for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):
+        _name(narrowing, place, f"{words} {value:.2g}", colour)
     return new.figure
 
 
-def _clock(axes: Axes, places: NDArray[np.intp], m: Measurement) -> None:
+def _clock(axes: Axes, m: Measurement) -> None:
     """The SM clock of each sample, and what NVML stated as the reason for a lower one."""
     mhz = np.array(m.samples.get("sm_mhz") or [None], dtype=float)  # None is NaN
     axes.tick_params(labelbottom=False)
@@ -102,27 +112,13 @@ def _clock(axes: Axes, places: NDArray[np.intp], m: Measurement) -> None:
         axes.set_yticks([])
         _name(axes, 0.5, "unknown", MUTED)
         return
-    axes.plot(places, mhz, color=ACCENT, linewidth=1.0)
+    axes.plot(np.arange(1, len(mhz) + 1), mhz, color=ACCENT, linewidth=1.0)
     middle = float(np.nanmedian(mhz))
     reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
     axes.set(ylim=(middle - reach, middle + reach), yticks=[round(middle)])
     slowed = m.throttle_mask & THROTTLING
     words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
     axes.text(0.0, 1.05, words, transform=axes.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
-
-
-def _narrowing(axes: Axes, at: NDArray[np.intp], half: list[float], noise: list[float], precision: float) -> None:
-    axes.axhline(precision, color=MUTED, linewidth=0.8, linestyle="--")
-    axes.plot(at, noise, color=ALERT, linewidth=1.4)
-    axes.plot(at, half, color=ACCENT, linewidth=1.4)
-    values = [value for value in (*half, *noise, precision) if value > 0]
-    limits = min(values) / 1.6, max(values) * 1.6
-    axes.set_xlabel("samples taken")
-    scale(axes.yaxis, a_few(*limits), "%", limits, log=10)
-    lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
-    least = max(lower[0], min(values))
-    for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):
-        _name(axes, place, f"{words} {value:.2g}", colour)
 
 
 def _name(axes: Axes, y: float, words: str, colour: str) -> None:

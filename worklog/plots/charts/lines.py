@@ -9,13 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
-from worklog.plots import figure
-from worklog.plots.figure import ACCENT, ALERT, GREY, INK, MUTED, OTHER, Chart
-from worklog.plots.page import Page, name_points, page, scale, widest
-from worklog.plots.selection import CUBLAS, in_order, interval, labels, measured, rows, share
+from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, OTHER, WIDTH_IN, Chart, styled
+from worklog.plots.page import Sketch, leave_room, name_points, on_axes, page, scale
+from worklog.plots.selection import CUBLAS, as_run, in_order, interval, labels, measured, rows, share
 from worklog.runs import Measurement, Run
 
-HEIGHT, BELOW = 3.3, 0.42  # inches
+HEIGHT = 3.3  # inches
 PANEL, PANEL_BELOW, BETWEEN = 2.75, 0.4, 0.3  # inches: of the two panels over the size
 MOST_TICKS, MOST_DOTS = 8, 11  # x values with a tick of their own, and with dots
 WIDE = 8.0  # largest over smallest: beyond that, an axis is logarithmic
@@ -41,35 +40,33 @@ def draw_lines(
     return {name: (points[-1][0], points[-1][1]) for name, points in over.items()}
 
 
-def _panel(new: Page, over: Lines, left: float, bottom: float, height: float, x: str = "") -> Axes:
-    """Axes for these lines, with a logarithmic x where its values differ much, and room for the names at the right."""
-    axes = new.before_names(widest(over), left, bottom, height)
+def _panel(axes: Axes, over: Lines, x: str = "") -> None:
+    """Prepare axes for these lines: a logarithmic x where its values differ much, and room for the names."""
+    leave_room(axes, over, BODY_PT)
     at = sorted({point[0] for points in over.values() for point in points})
     log = 2 if at[0] > 0 and at[-1] / at[0] >= WIDE else 0
     locator = at if len(at) <= MOST_TICKS else LogLocator(2) if log else MaxNLocator(6)
     scale(axes.xaxis, locator, x, log=log, written="{x:.6g}")
     axes.grid(True, zorder=0)
-    return axes
 
 
-@figure.styled()
-def lines(run: Run, x: str = "", by: str = "kernel", y: str = "") -> Chart:
-    """A rate or the time against an axis, one line with its 95 % band per kernel and baseline, or per value of an axis.
+@on_axes
+def lines(run: Run, x: str = "", y: str = "") -> Sketch:
+    """A rate or the time against an axis, one line with its 95 % band per kernel, baseline and value of other axes.
 
-    x: an axis with numbers, or M, N or K (default: N, else the first axis with two numbers). by: "kernel", or an axis;
-    values of the other axes that differ are part of a line's name. y: "tflops", "gbs", "items" or "us" (default: the
-    first of these whose work is known everywhere). A baseline that isn't measured as a kernel of the run has a line at
-    its time beside the first kernel that alternated with it. Of matrix products, the square ones are drawn. Raises
-    NothingToDraw. Example: `worklog.plots.lines(run, x="N", by="dtype", y="gbs")`.
+    x: an axis with numbers, or M, N or K (default: N, else the first axis with two numbers). y: "tflops", "gbs",
+    "items" or "us" (default: the first of these whose work is known everywhere). A baseline that isn't measured as a
+    kernel of the run has a line at its time beside the first kernel that alternated with it. Of matrix products, the
+    square ones are drawn. Raises NothingToDraw. Example: `worklog.plots.lines(run, x="N", y="gbs")`.
     """
-    found = [m for m in run.select() if m.status == "measured" and m.us and (m.shape is None or m.problem.square)]
-    names = dict.fromkeys(["N", *(name for m in found for name in _numbers(m))])
-    x = x or next((name for name in names if len({_numbers(m).get(name) for m in found} - {None}) > 1), "")
-    found = [m for m in found if x in _numbers(m)]
-    y = y or next(unit for unit in UNITS if unit == "us" or all(_work(m)[unit] for m in found))
+    timed = [m for m in run.select() if m.status == "measured" and m.us and (m.shape is None or m.problem.square)]
+    names = dict.fromkeys(["N", *(name for m in timed for name in _numbers(m))])
+    x = x or next((name for name in names if len({_numbers(m).get(name) for m in timed} - {None}) > 1), "")
+    timed = [m for m in timed if x in _numbers(m)]
+    y = y or next(unit for unit in UNITS if unit == "us" or all(_work(m)[unit] for m in timed))
     if y not in UNITS:
         raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(UNITS)}")
-    over, baselines = _points(run, found, x, by, y)
+    over, baselines = _points(run, timed, x, y)
     if not any(len(points) > 1 for points in over.values()):
         raise NothingToDraw(f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers")
     ordered, unit = _ordered(over, baselines, y), UNITS[y]
@@ -77,21 +74,23 @@ def lines(run: Run, x: str = "", by: str = "kernel", y: str = "") -> Chart:
     subtitle = f"{what}, against {x}; bands: 95 % interval, mostly narrower than a line."
     alt = [f"Line chart of {unit} against {x}"]
     alt += [f"{name} " + ", ".join(f"{p[1]:.4g} at {p[0]:g}" for p in points) for name, points in over.items()]
-    new = page("lines", _finding(over, ordered, x, y), subtitle, [run.full_label], alt, BELOW + HEIGHT)
-    axes = _panel(new, over, 0.55, BELOW, HEIGHT, x)
-    ys = [point[1] for points in over.values() for point in points]
-    if max(ys) / min(ys) >= WIDE:
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), unit, log=10)
-    else:
-        most = max(point[3] for points in over.values() for point in points)
-        scale(axes.yaxis, MaxNLocator(6), unit, (0, 1.08 * most))
-    # The best has the accent, the next two have colours, baselines are in ink, and all others grey.
-    best, *others = ordered
-    colours = {name: INK if name in baselines else GREY for name in over} | {best: ACCENT}
-    colours |= dict(zip((name for name in others if name not in baselines), (OTHER, ALERT), strict=False))
-    looks = {name: {"color": MUTED} for name in baselines} | {best: FIRST}
-    name_points(axes, draw_lines(axes, over, colours, baselines), looks)
-    return new.figure
+
+    def draw(axes: Axes) -> None:
+        _panel(axes, over, x)
+        ys = [point[1] for points in over.values() for point in points]
+        if max(ys) / min(ys) >= WIDE:
+            scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), unit, log=10)
+        else:
+            most = max(point[3] for points in over.values() for point in points)
+            scale(axes.yaxis, MaxNLocator(6), unit, (0, 1.08 * most))
+        # The best has the accent, the next two have colours, baselines are in ink, and all others grey.
+        best, *others = ordered
+        colours = {name: INK if name in baselines else GREY for name in over} | {best: ACCENT}
+        colours |= dict(zip((name for name in others if name not in baselines), (OTHER, ALERT), strict=False))
+        looks = {name: {"color": MUTED} for name in baselines} | {best: FIRST}
+        name_points(axes, draw_lines(axes, over, colours, baselines), looks)
+
+    return Sketch("lines", _finding(over, ordered, x, y), subtitle, [run.full_label], alt, draw, HEIGHT, 0.69, above=0)
 
 
 def _axes(m: Measurement) -> dict[str, Any]:
@@ -108,32 +107,26 @@ def _work(m: Measurement) -> dict[str, float]:
     return {"tflops": (m.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.elements or 0) / 1e3}
 
 
-def _points(run: Run, found: list[Measurement], x: str, by: str, y: str) -> tuple[Lines, set[str]]:
+def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     """The points of each line by its name, in the order of x; and the names of the lines of baselines."""
-    kernels = {m.kernel for m in found}
-    differing = {
-        name
-        for name in {name for m in found for name in _axes(m)} - {x, by}
-        if len({_axes(m).get(name) for m in found}) > 1 and not all(m.shape for m in found)
-    }
-    over, baselines = dict[str, dict[float, tuple[float, ...]]](), {m.baseline for m in found}
-    for m in found:
+    kernels = {m.kernel for m in timed}
+    differing = set[str]()
+    if not all(m.shape for m in timed):
+        others = {name for m in timed for name in _axes(m)} - {x}
+        differing = {name for name in others if len({_axes(m).get(name) for m in timed}) > 1}
+    over, baselines = dict[str, dict[float, tuple[float, ...]]](), {m.baseline for m in timed}
+    for m in timed:
         axes, work = _axes(m), 1.0 if y == "us" else _work(m)[y]
-        if by != "kernel" and by not in axes:
-            raise NothingToDraw(f"{m.kernel} has no axis {by}: choose from kernel, {', '.join(axes)}")
         if not work:
             raise NothingToDraw(f"{m.title} states no work for {UNITS[y]}: choose another y, or state it")
-        others = "".join(f" {name}={value}" for name, value in axes.items() if name in differing)
-        own = m.kernel if by == "kernel" else f"{by}={axes[by]}"
-        if by != "kernel" and len(kernels) > 1:
-            own = f"{m.kernel} {own}"
-        us = m.us or 0.0
-        times: dict[str, tuple[float, ...]] = {own + others: (us, m.us_low or us, m.us_high or us)}
-        for one in (m, *run.against(m)) if by == "kernel" else ():
-            if one.baseline and one.baseline not in kernels and one.us and one.ratio:
-                baselines.add(name := one.baseline + others)
-                ratios = one.ratio, one.ratio_low or one.ratio, one.ratio_high or one.ratio
-                times.setdefault(name, tuple(one.us * ratio for ratio in ratios))
+        where, us = "".join(f" {name}={value}" for name, value in axes.items() if name in differing), m.us or 0.0
+        times: dict[str, tuple[float, ...]] = {m.kernel + where: (us, m.us_low or us, m.us_high or us)}
+        for pair in (m, *run.against(m)):
+            if pair.baseline and pair.baseline not in kernels and pair.us and pair.ratio:
+                name = pair.baseline + where
+                baselines.add(name)
+                ratios = pair.ratio, pair.ratio_low or pair.ratio, pair.ratio_high or pair.ratio
+                times.setdefault(name, tuple(pair.us * ratio for ratio in ratios))
         for name, (middle, *ends) in times.items():
             ys = [time if y == "us" else work / time for time in (middle, *ends)]
             over.setdefault(name, {}).setdefault(float(axes[x]), (ys[0], *sorted(ys[1:])))
@@ -155,24 +148,25 @@ def _finding(over: Lines, ordered: list[str], x: str, y: str) -> str:
     finding = f"{best}: {value:.4g} {UNITS[y]} at {x} = {at:g}"
     if not others:
         return finding
-    _, second, its_low, its_high = over[others[0]][-1]
-    if its_low <= high and low <= its_high:
+    _, second, second_low, second_high = over[others[0]][-1]
+    if second_low <= high and low <= second_high:
         return f"{finding}, where {others[0]} can't be distinguished from it"
     if y == "us":
         return f"{finding}, {second / value:.3g} times as fast as {others[0]}"
     return f"{finding}, {value / second:.3g} times the rate of {others[0]}"
 
 
-@figure.styled()
+@styled()
 def sizes(run: Run) -> Chart:
     """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
-    kernel. Raises NothingToDraw where fewer than two sizes were measured.
+    kernel. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were measured.
     """
-    found: dict[str, list[Measurement]] = {}
+    run = as_run(run)
+    timed: dict[str, list[Measurement]] = {}
     for shape in (shape for shape in run.shapes() if shape.square):
         for m in filter(measured, rows(run, shape)):
-            found.setdefault(m.kernel, []).append(m)
-    over = {name: found[name] for name in in_order(found) if len(found[name]) > 1}
+            timed.setdefault(m.kernel, []).append(m)
+    over = {name: timed[name] for name in in_order(timed) if len(timed[name]) > 1}
     ours = {name: line for name, line in over.items() if name != CUBLAS}
     if not ours:
         raise NothingToDraw("no kernel was measured at two sizes: `worklog run --size 512 --size 4096`")
@@ -180,32 +174,35 @@ def sizes(run: Run) -> Chart:
     first, last = ours[best][0], ours[best][-1]
     leads = max((line[0] for line in ours.values() if line[0].problem == first.problem), key=lambda m: m.ratio or 0.0)
     finding = f"{best}: {share(last, 0)} of cuBLAS at {last.problem}, {share(first, 0)} at {first.problem}"
-    finding += "" if leads is first else f", where {leads.kernel} leads with {share(leads, 0)}"
+    if leads is not first:
+        finding += f", where {leads.kernel} leads with {share(leads, 0)}"
     subtitle = (
         "C = A·B in FP32 of N × N matrices. Lines: median TFLOP/s and share of cuBLAS, timed in the same loop; bands: "
         "95 % interval, mostly narrower than a line."
     )
     alt = ["Line chart of FP32 matrix multiplication against the size N, TFLOP/s above and share of cuBLAS below"]
-    alt += [
-        f"{name} " + ", ".join(f"{share(m, 0)} of cuBLAS at {m.problem}" for m in line) for name, line in ours.items()
-    ]
+    for name, line in ours.items():
+        alt.append(f"{name} " + ", ".join(f"{share(m, 0)} of cuBLAS at {m.problem}" for m in line))
     mixed = {name for name, line in over.items() if any(m.label == run.label for m in line)}
     shown = sorted((m for line in over.values() for m in line), key=lambda m: m.problem)
-    stated = labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
-    new = page("sizes", finding, subtitle, stated, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
+    footer = labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
+    new = page("sizes", finding, subtitle, footer, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
+    colours = {name: INK if name == CUBLAS else GREY for name in over} | {best: ACCENT}
     rates = {name: [(m.problem.m, m.tflops or 0.0, *interval(m)) for m in line] for name, line in over.items()}
     shares = {
         name: [(m.problem.m, *(100 * (ratio or 0.0) for ratio in (m.ratio, m.ratio_low, m.ratio_high))) for m in line]
         for name, line in ours.items()
     }
-    above = _panel(new, rates, 0.5, PANEL_BELOW + PANEL + BETWEEN, PANEL)
-    below = _panel(new, shares, 0.5, PANEL_BELOW, PANEL, "N")
-    scale(above.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
-    scale(below.yaxis, MaxNLocator(6), "% of cuBLAS")
-    below.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
-    colours = {name: ACCENT if name == best else INK if name == CUBLAS else GREY for name in over}
-    ends = [draw_lines(axes, lines, colours, [CUBLAS]) for axes, lines in ((above, rates), (below, shares))]
-    below.set_ylim(bottom=0)
-    for axes, points in zip((above, below), ends, strict=True):
-        name_points(axes, points, {best: FIRST, CUBLAS: {"color": MUTED}})
+    for panel, bottom, x in ((rates, PANEL_BELOW + PANEL + BETWEEN, ""), (shares, PANEL_BELOW, "N")):
+        axes = new.axes(0.64, new.body_bottom + bottom, WIDTH_IN - 0.64 - MARGIN_IN, PANEL)
+        _panel(axes, panel, x)
+        if panel is rates:
+            scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
+        else:
+            scale(axes.yaxis, MaxNLocator(6), "% of cuBLAS")
+            axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
+        ends = draw_lines(axes, panel, colours, [CUBLAS])
+        if panel is shares:
+            axes.set_ylim(bottom=0)
+        name_points(axes, ends, {best: FIRST, CUBLAS: {"color": MUTED}})
     return new.figure

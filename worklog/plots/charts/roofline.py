@@ -15,12 +15,13 @@ from matplotlib.ticker import LogLocator
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
-from worklog.plots.figure import ACCENT, BODY_PT, INK, MUTED, PAPER, SMALL_PT, Chart
-from worklog.plots.page import beside, name_points, page, scale, widest
+from worklog.plots.figure import ACCENT, BODY_PT, INK, MUTED, PAPER, SMALL_PT
+from worklog.plots.page import Sketch, beside, leave_room, name_points, on_axes, scale, widest
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.runs import Run
 
-BODY, LEFT, BELOW, ABOVE, GAP = 4.3, 0.62, 0.45, 0.08, 0.09  # inches
+HEIGHT, LEFT, GAP = 3.77, 0.76, 0.09  # inches
+ARROW = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
 NEXT = 0.2  # inches between two points, beyond which an arrow fits
 # The roofs as a run names them, with their line: solid where measured, dashed where computed from the highest clocks.
 CEILINGS = {"fp32_tflops": "-", "fp32_peak_tflops": "--"}
@@ -28,10 +29,9 @@ MEMORY = {"l2_gbs": "-", "copy_gbs": "-", "memory_peak_gbs": "--"}
 WORDS = {"fp32_tflops": "FP32 {:.1f} TFLOP/s", "l2_gbs": "L2 {:.2f} TB/s", "copy_gbs": "memory copy {:.2f} TB/s"}
 
 
-@figure.styled()
-def roofline(run: Run, size: Size | None = None) -> Chart:
+@on_axes
+def roofline(run: Run, size: Size | None = None) -> Sketch:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
-
     Raises NothingToDraw where the run has no ceiling, or no measured rung with a tile; BadShape.
     """
     shape = shape_to_draw(run, size)
@@ -56,36 +56,34 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
     alt += [f"measured roof: {WORDS[name].format(roof)}" for name, roof in (ceilings | memory).items() if name in WORDS]
-    new = page("roofline", finding, subtitle, [run.full_label], alt, BODY)
-    cublas = cublas_tflops(kernels)
-    names = {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
-    mark = f"cuBLAS {rate(cublas)}, its tile is unknown"
-    axes = new.before_names(max(widest([mark], SMALL_PT), widest(names)), LEFT, BELOW, BODY - BELOW - ABOVE)
-    # Room left of the first point for words and right of the last one, and at least a decade high.
-    xs, ys = zip(*points.values(), strict=True)
-    ridges = [ceilings["fp32_tflops"] / slope for slope in memory.values()]
-    top = max(cublas, *ys, *ceilings.values())
-    across, up = (
-        (min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5),
-        (min(*ys, cublas, top / 10) / 1.7, top * 1.9),
-    )
-    per_byte = "FLOP per byte that blocks fetch from L2, counted from the tile"
-    scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, across, log=10)
-    scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
-    axes.grid(True, zorder=0)
-    _draw_roofs(axes, ceilings, memory)
-    # The mark of cuBLAS is right of every rung, since its own place is unknown.
-    ends = [2.2 * max(xs), axes.get_xlim()[1]]
-    axes.plot(ends, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
-    inches = axes.transData - axes.figure.dpi_scale_trans
-    arrow = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
-    for start, end in pairwise(points.values()):
-        if math.dist(*inches.transform([start, end])) > NEXT:
-            axes.annotate("", end, start, arrowprops=arrow, zorder=2)
-    axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
-    looks = {name: {"fontsize": BODY_PT} for name in names} | {mark: {"color": MUTED}}
-    name_points(axes, names | {mark: (ends[1], cublas)}, looks)
-    return new.figure
+
+    def draw(axes: Axes) -> None:
+        cublas, names = cublas_tflops(kernels), {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
+        mark = f"cuBLAS {rate(cublas)}, its tile is unknown"
+        leave_room(axes, names, BODY_PT, [mark])
+        # Room left of the first point for words and right of the last one, and at least a decade high.
+        xs, ys = zip(*points.values(), strict=True)
+        ridges = [ceilings["fp32_tflops"] / slope for slope in memory.values()]
+        top = max(cublas, *ys, *ceilings.values())
+        across = min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5
+        up = min(*ys, cublas, top / 10) / 1.7, top * 1.9
+        per_byte = "FLOP per byte that blocks fetch from L2, counted from the tile"
+        scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, across, log=10)
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
+        axes.grid(True, zorder=0)
+        _draw_roofs(axes, ceilings, memory)
+        # The mark of cuBLAS is right of every rung, since its own place is unknown.
+        ends = [2.2 * max(xs), across[1]]
+        axes.plot(ends, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
+        inches = axes.transData - axes.figure.dpi_scale_trans
+        for start, end in pairwise(points.values()):
+            if math.dist(*inches.transform([start, end])) > NEXT:
+                axes.annotate("", end, start, arrowprops=ARROW, zorder=2)
+        axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
+        looks = {name: {"fontsize": BODY_PT} for name in names} | {mark: {"color": MUTED}}
+        name_points(axes, names | {mark: (ends[1], cublas)}, looks)
+
+    return Sketch("roofline", finding, subtitle, [run.full_label], alt, draw, HEIGHT, LEFT)
 
 
 def _draw_roofs(axes: Axes, ceilings: dict[str, float], memory: dict[str, float]) -> None:

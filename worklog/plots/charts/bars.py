@@ -1,0 +1,97 @@
+"""Rows of horizontal bars: a table of numbers, and measured rates with their interval beside cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from matplotlib.axes import Axes
+
+from worklog.errors import NothingToDraw
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, GREY, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart, styled
+from worklog.plots.page import beside, page, plain_rows, right_of, widest
+from worklog.plots.selection import interval
+from worklog.runs import Measurement
+
+ROW, BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
+RATES_RIGHT = 0.2
+BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
+
+
+@styled()
+def bars(
+    title: str,
+    columns: Mapping[str, Mapping[str, float]],
+    source: str,
+    *,
+    subtitle: str = "",
+    written: str = "{:#.4g}",
+    accented: Collection[str] | None = None,
+) -> Chart:
+    """Numbers of 0 or more by name, in columns: each bar starts at 0 and is as long as its share of the longest one in
+    its column. A name without a number has a dash.
+
+    source: the label of the numbers. written: how a number is written. accented: the names whose bars have the accent
+    colour (default: all); the others are grey. Raises NothingToDraw without numbers.
+    """
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    if not names:
+        raise NothingToDraw("there are no numbers to draw as bars")
+    said = {
+        heading: [written.format(column[name]).rstrip(".") if name in column else "–" for name in names]
+        for heading, column in columns.items()
+    }
+    alt = ["Bar chart"]
+    for row, name in enumerate(names):
+        alt.append(f"{name}: " + ", ".join(f"{heading} {words[row]}".strip() for heading, words in said.items()))
+    left, room = right_of(names), max(widest(words, SMALL_PT) for words in said.values()) + 0.1
+    wide = (WIDTH_IN - left - RIGHT + GAP) / len(columns) - GAP
+    headings = [figure.wrap(heading, SMALL_PT, wide) for heading in columns]
+    body = ROW * len(names)
+    new = page("bars", title, subtitle, [source], alt, body + LINE * (max(map(len, headings)) + 0.3))
+    for index, (heading, column) in enumerate(columns.items()):
+        x, lines = left + index * (wide + GAP), headings[index]
+        axes = new.rows(x, new.body_bottom, wide, ROW, ["" if index else name for name in names])
+        axes.set_xlim(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room))
+        axes.set_xticks([])
+        axes.spines["bottom"].set_visible(False)
+        new.lines(x, new.body_bottom + body + LINE * (len(lines) + 0.2), lines, SMALL_PT, color=MUTED)
+        for y, name, words in zip(axes.get_yticks(), names, said[heading], strict=True):
+            value = column.get(name, 0.0)
+            axes.barh(y, value, BAR, color=ACCENT if accented is None or name in accented else GREY)
+            beside(axes, words, (value, y), 3)
+    return new.figure
+
+
+def name_rates(axes: Axes, height: float, most: float, names: Sequence[str], places: Sequence[float]) -> None:
+    """TFLOP/s up to a little beyond `most`, and names at their places, inches down from the top."""
+    plain_rows(axes, height, places, names)
+    axes.set_xlim(0, 1.06 * most)
+    axes.set_xlabel("TFLOP/s")
+
+
+def rate_bar(
+    axes: Axes, m: Measurement, y: float, height: float, words: str, points: float, colour: str, line: float = 0.0
+) -> None:
+    """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of a reference line at
+    `line` TFLOP/s. The x axis must be set already.
+    """
+    middle, (low, high) = m.tflops or 0.0, interval(m)
+    axes.barh(y, middle, height, color=colour)
+    whiskers = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
+    axes.errorbar(middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
+    room = (figure.text_width(words, points) + 0.2) * axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
+    start, end = max(middle, high), min(middle, low)
+    if end > room:
+        end = line if max(end - room, room) < line < end else end
+        beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
+    else:
+        start = line if start < line < start + room else start
+        beside(axes, words, (start, y), fontsize=points, bbox=BEHIND)
+
+
+def reference_line(axes: Axes, x: float, words: str, y: float) -> None:
+    """A vertical line from y down; its words are beside its upper end, on the side where there is more room."""
+    axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5, clip_on=False)
+    gap = 4 if x < axes.get_xlim()[1] / 3 else -4
+    beside(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)

@@ -1,0 +1,142 @@
+"""Kernels of known length: the error that our harness leaves on them, and the errors of other harnesses beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from worklog.errors import NothingToDraw
+from worklog.plots.charts.lines import FIRST, draw_lines
+from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER
+from worklog.plots.page import Sketch, beside, leave_room, name_points, on_axes, scale
+from worklog.runs import Comparison, Run, bound, open_comparison
+from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
+
+HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
+OURS = "worklog"
+TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
+LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error may be 0
+
+
+@on_axes
+def calibration(run: Run) -> Sketch:
+    """The error left at each known length, the promised band, and in words tick, noise floor and flush. Raises
+    NothingToDraw for a run without a calibration by length.
+    """
+    known = run.calibration
+    errors = _left(known.get("offset_by_length_us"), known.get("offset_us"))
+    if not errors:
+        raise NothingToDraw("the run has no calibration on known lengths: measure again")
+    proofs = []
+    if "tick_us" in known:
+        slope = f" · slope {known['slope']:.5f}" if "slope" in known else ""
+        proofs.append(f"tick of the events: {1e3 * known['tick_us']:.0f} ns{slope}")
+    if "aa_ratio" in known:
+        half = 50 * (known["aa_high"] - known["aa_low"])
+        proofs.append(f"a kernel against itself, interleaved: {100 * known['aa_ratio']:.2f} % ±{half:.2f}")
+    if "cold_cycles" in known:
+        proofs.append(
+            f"a read takes {known['warm_cycles']:.0f} cycles from L2, {known['cold_cycles']:.0f} after the flush; "
+            f"{100 * known['still_cached']:.1f} % of the lines were still in L2"
+        )
+    worst = max(map(abs, errors.values()))
+    finding = f"Known lengths from {min(errors):g} to {max(errors):g} µs are read within {bound(worst)} µs"
+    if broken := [f"{length:g}" for length, error in sorted(errors.items()) if abs(error) > allowed_us(length)]:
+        finding = f"The harness breaks its promise at {', '.join(broken)} µs"
+    subtitle = (
+        f"Reading minus true length, µs, with the event overhead of {known['offset_us']:.2f} µs removed. "
+        f"Band: what is promised, ±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} % of the length."
+    )
+    alt = ["Error in microseconds left on kernels of known length in microseconds"]
+    alt += [f"{_signed(error)} at {length:g}" for length, error in errors.items()]
+
+    def draw(axes: Axes) -> None:
+        _length_axis(axes, errors, 0.7, 1.45)
+        knots = np.geomspace(*axes.get_xlim(), 400).tolist()
+        axes.fill_between(knots, [-allowed_us(x) for x in knots], [allowed_us(x) for x in knots], color=FAINT, lw=0)
+        for length, error in errors.items():
+            colour = ACCENT if abs(error) <= allowed_us(length) else ALERT
+            axes.plot([length] * 2, [0, error], color=colour, linewidth=1.6)
+            axes.plot([length], [error], "o", color=colour, markersize=4)
+            beside(axes, _signed(error), (length, error), 0, 7 if error >= 0 else -7, va="center")
+        reach = max(0.15, 1.6 * worst)
+        axes.set_ylim(-reach, reach)
+
+    footer = [*proofs, run.full_label]
+    return Sketch("calibration", finding, subtitle, footer, alt, draw, HEIGHT, MARGIN_IN + 0.5, right=0.2)
+
+
+def _left(by_length: dict[str, float] | None, overhead_us: float | None) -> dict[float, float]:
+    """Microseconds wrong at each known length with the event overhead removed."""
+    return {float(length): us - (overhead_us or 0.0) for length, us in (by_length or {}).items()}
+
+
+def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: float) -> None:
+    """A log axis of true lengths, with air of these factors at its ends, and a line at no error."""
+    scale(axes.xaxis, sorted(lengths), "true length, µs", (left * min(lengths), right * max(lengths)), log=10)
+    axes.axhline(0, color=MUTED, linewidth=0.6)
+
+
+def _signed(error: float, digits: int = 3) -> str:
+    """With its sign; nothing is positive."""
+    return f"{round(error, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+@on_axes
+def peers(comparison: Comparison | None = None) -> Sketch:
+    """Reading minus true length by true length, one line per harness, and the band of our own error. The three that are
+    never far from the true length have colours.
+
+    comparison: by default the one that comes with the package. Raises NothingToDraw where nothing was read on a known
+    length.
+    """
+    comparison = comparison or open_comparison()
+    errors = comparison.errors()
+    if not errors:
+        raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
+    worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
+    nearest = sorted(errors, key=lambda name: (abs(worst[name]), name))
+    finding = "What each harness reads on kernels of known length"
+    if OURS in errors:
+        finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
+        best = next((name for name in nearest if not name.startswith(OURS)), None)
+        finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs" if best else ""
+    known = comparison.document["calibration"]
+    band = max(map(abs, _left(known.get("offset_by_length_us"), known.get("offset_us")).values()))
+    subtitle = (
+        "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "
+        f"calibrates on. Both axes are logarithmic, the vertical one linear up to ±{LINEAR:g} µs. In colour: the three "
+        f"that are nearest to the true length. Band: our own error that calibration leaves, ±{bound(band)} µs."
+    )
+    footer = [f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"]
+    if missing := [name for name in comparison.harnesses if name not in errors and name in comparison.reasons]:
+        footer.append(f"not read: {', '.join(missing)}")
+    alt = ["Line chart of reading minus true length in microseconds on kernels of known length in microseconds"]
+    for name, points in errors.items():
+        alt.append(f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points))
+
+    def draw(axes: Axes) -> None:
+        colours = dict.fromkeys(errors, GREY)
+        # Ours, if it is one of them, has always the same colour.
+        first_three = sorted(nearest[:3], key=lambda name: name != OURS)
+        colours |= dict(zip(first_three, (ACCENT, OTHER, ALERT), strict=False))
+        shown = {n: f"{n} {_signed(points[0][1], 2)} … {_signed(points[-1][1], 2)}" for n, points in errors.items()}
+        leave_room(axes, shown.values())
+        _length_axis(axes, {length for points in errors.values() for length, _ in points}, 0.85, 1.18)
+        values = [error for points in errors.values() for _, error in points]
+        low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
+        axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
+        axes.set_ylim(low, high)
+        marked = [tick for tick in TICKS if low <= tick <= high]
+        axes.set_yticks(marked, [f"{tick:+g}" if tick else "0" for tick in marked])
+        axes.minorticks_off()
+        axes.axhspan(-band, band, color=FAINT, zorder=0)
+        looks = {shown[name]: {"color": MUTED} for name, colour in colours.items() if colour == GREY}
+        if OURS in errors:
+            looks[shown[OURS]] = FIRST
+        ends = draw_lines(axes, errors, colours)
+        name_points(axes, {shown[name]: end for name, end in ends.items()}, looks)
+
+    return Sketch("peers", finding, subtitle, footer, alt, draw, PEERS_HEIGHT, MARGIN_IN + 0.45)

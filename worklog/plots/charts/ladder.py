@@ -1,0 +1,196 @@
+"""The ladder: the rate of each rung beside cuBLAS, the measured ceiling, and the article's percentages on its GPU; and
+both ladders, on FP32 cores and on tensor cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from worklog.errors import NothingToDraw
+from worklog.plots import figure, selection
+from worklog.plots.charts.bars import BEHIND, RATES_RIGHT, name_rates, rate_bar, reference_line
+from worklog.plots.figure import ACCENT, BASELINE, BODY_PT, DEFLATES, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
+from worklog.plots.page import Sketch, beside, on_axes, page, right_of
+from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
+from worklog.runs import Measurement, Run
+
+if TYPE_CHECKING:
+    import pandas
+
+# Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
+ARTICLE_PERCENT = {
+    "naive": 1.3,
+    "coalesced": 8.5,
+    "shared": 12.8,
+    "tiles_1d": 36.5,
+    "tiles_2d": 68.7,
+    "vectorized": 78.4,
+    "autotuned": 84.8,
+    "warptiled": 93.7,
+}
+ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
+WIDE_INTERVAL = "* the interval is wider than requested"
+
+# Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
+ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
+HEAD, NAME_ROOM, BELOW = 0.38, 1.4, 0.4
+FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars, and isn't drawn
+# A row of both ladders and its bar, a heading, the first line.
+TIGHT_ROW, TIGHT_BAR, HEADING, FIRST = 0.185, 0.14, 0.27, 0.2
+SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
+
+
+@on_axes
+def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
+    """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
+
+    run: a run, or its `frame()`. A failed or skipped rung has a row with the reason. A user's kernels stand below the
+    rungs, which are then drawn in a lighter colour. Raises NothingToDraw where nothing was measured at the size,
+    BadShape.
+    """
+    run = selection.as_run(run)
+    shape = selection.shape_to_draw(run, size)
+    kernels = selection.rows(run, shape)
+    mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
+    marks = {}
+    if shape == selection.ARTICLE_SHAPE:
+        marks = {m.kernel: ARTICLE_PERCENT[m.kernel] for m in kernels if m.kernel in ARTICLE_PERCENT}
+    cublas = selection.cublas_tflops(kernels)
+    most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
+    ceiling = run.calibration.get("fp32_tflops") or 0.0
+    if ceiling > FAR_CEILING * most:
+        ceiling = 0.0
+    footer = [run.full_label]
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, and its "
+        "share of cuBLAS, timed in the same loop."
+    )
+    if marks:
+        footer.append(ARTICLE_SOURCE)
+        subtitle += " Circles: the article's shares, on another GPU."
+    if any(measured(m) and not m.converged for m in kernels):
+        footer.append(WIDE_INTERVAL)
+    said = {m.kernel: no_time(m) for m in kernels}
+    said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in kernels if measured(m)}
+    alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
+    alt += [f"{name}: {words}" for name, words in said.items()]
+    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
+    pitch = ROW if marks else BARE_ROW
+    height = HEAD + pitch * len(kernels)
+    names = [figure.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
+
+    def draw(axes: Axes) -> None:
+        places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
+        name_rates(axes, height, max(most, ceiling), names, places)
+        end = axes.get_xlim()[1]
+        above = axes.twiny()
+        above.set_xlim(0, 100 * end / cublas)
+        above.spines["top"].set_visible(True)
+        above.spines[["left", "bottom"]].set_visible(False)
+        above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
+        above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
+        reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
+        if ceiling:
+            higher = HEAD - 0.12 - figure.line_height(SMALL_PT)
+            reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
+        before = cublas / end * axes.bbox.width / axes.figure.dpi - 0.2  # inches left of the line of cuBLAS
+        for y, m in zip(places, kernels, strict=True):
+            if measured(m):
+                words = said[m.kernel] + ("" if m.converged else " *")
+                colour = DEFLATES if mine and m.kernel not in mine else ACCENT
+                rate_bar(axes, m, y, BAR, words, BODY_PT, BASELINE if m.kernel == CUBLAS else colour, cublas)
+            else:
+                reason = "\n".join(figure.wrap(said[m.kernel], SMALL_PT, before, most=2))
+                beside(axes, reason, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
+            if m.kernel in marks:  # a hollow one with its number, under our bar
+                x, y = marks[m.kernel] / 100 * cublas, y + MARK_LANE - BAR_LANE
+                axes.plot(x, y, "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
+                beside(axes, f"{marks[m.kernel]} %", (x, y), -5 if x > end / 5 else 5, color=MUTED, bbox=BEHIND)
+
+    left = right_of(names)
+    return Sketch("ladder", _finding(kernels, mine), subtitle, footer, alt, draw, height, left, RATES_RIGHT, 0.4, BELOW)
+
+
+def _finding(kernels: list[Measurement], mine: set[str]) -> str:
+    timed = sorted((m for m in kernels if measured(m) and m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0)
+    if not timed:
+        return "No rung was measured at this size; cuBLAS was"
+    best = ([m for m in timed if m.kernel in mine] or timed)[-1]
+    finding = f"{best.kernel} reaches {share(best)} of cuBLAS"
+    slower = timed[: timed.index(best)]
+    if slower and mine:
+        finding += f", more than {slower[-1].kernel}"
+    elif slower:
+        times = (best.tflops or 0.0) / (slower[0].tflops or 1.0)
+        finding += f", {times:.{0 if times >= 10 else 1}f} times {slower[0].kernel}"
+    return finding
+
+
+@figure.styled()
+def ladders(run: Run, size: Size | None = None) -> Chart:
+    """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), first those on FP32 cores,
+    then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow, and where
+    the SM clock was lower than the GPU's, it is stated. Raises NothingToDraw where one of the two has no
+    measured kernel, BadShape.
+    """
+    shape = selection.shape_to_draw(run, size)
+    timed = [m for m in selection.rows(run, shape) if measured(m)]
+    parts = {
+        "on FP32 cores": [m for m in timed if m.kernel not in {CUBLAS, *ON_TENSOR_CORES}],
+        "FP32 on tensor cores": [m for m in timed if m.kernel in ON_TENSOR_CORES],
+    }
+    for heading, part in parts.items():
+        if not part:
+            raise NothingToDraw(f"at {shape}, no kernel {heading} was measured: measure it on a GPU")
+    kernels = [m for part in parts.values() for m in part]
+    cublas, clock = selection.cublas_tflops(timed), run.device.get("sm_clock_mhz", 0.0)
+    said = {m.kernel: _words(m, clock) for m in kernels}
+    alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}, in two parts"]
+    alt += [f"{name} {words}" for name, words in said.items()] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}: median TFLOP/s with its 95 % interval, and the share of cuBLAS in "
+        "FP32, timed in the same loop. Hollow: less precise than FP32."
+    )
+    if any("MHz" in words for words in said.values()):
+        subtitle += f" MHz: the SM clock, where it was below the GPU's {clock:.0f}."
+    left, height = right_of(said), FIRST + TIGHT_ROW * len(kernels) + HEADING * len(parts)
+    new = page("ladders", _leading(kernels), subtitle, selection.labels(run, kernels), alt, height + BELOW)
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
+    places, top = list[float](), FIRST
+    for heading, part in parts.items():
+        above = new.body_bottom + BELOW + height - top - HEADING / 2
+        new.text(MARGIN_IN, above, heading, BODY_PT, weight="bold", va="center")
+        places += [top + HEADING + TIGHT_ROW * (index + 0.5) for index in range(len(part))]
+        top += HEADING + TIGHT_ROW * len(part)
+    name_rates(axes, height, max(cublas, *(m.tflops or 0.0 for m in kernels)), [*said], places)
+    reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", FIRST / 2)
+    for y, m in zip(places, kernels, strict=True):
+        colour, full = ACCENT if m.kernel in ON_TENSOR_CORES else DEFLATES, class_of(m) == "fp32"
+        rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour if full else PAPER)
+        if not full:
+            axes.barh(y, m.tflops or 0.0, TIGHT_BAR, color="none", edgecolor=colour, linewidth=1.0)
+    return new.figure
+
+
+def _words(m: Measurement, clock: float) -> str:
+    """Its rate and share of cuBLAS, its precision class where that isn't FP32's, and an SM clock below the GPU's."""
+    words = [rate(m.tflops), share(m, 0 if (m.ratio or 0.0) >= 2 else 1)]
+    if class_of(m) != "fp32":
+        words.append(f"class {class_of(m)}")
+    if m.sm_mhz is not None and m.sm_mhz < SLOWED * clock:
+        words.append(f"{m.sm_mhz:.0f} MHz")
+    return " · ".join(words)
+
+
+def _leading(kernels: Iterable[Measurement]) -> str:
+    plain, tensor = selection.leaders(kernels)
+    said = []
+    if tensor is not None:
+        said.append(f"{tensor.kernel} computes FP32 on tensor cores {tensor.ratio or 0.0:.1f} times as fast as cuBLAS")
+    if plain is not None:
+        said.append(f"on FP32 cores, {plain.kernel} reaches {share(plain)} of cuBLAS")
+    return "; ".join(said) or "No kernel has FP32's error"
