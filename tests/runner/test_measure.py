@@ -284,6 +284,6 @@ def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_cra
     assert "process" in str(found["leaves"].reason) and "call it alone in Python" in str(found["leaves"].reason)
     assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
     assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict.accepted
-    assert run.kernels["last"]["label"] == "host function" and run.offset_us > 0
+    assert run.kernels["last"]["label"] == "host function" and run.calibration.offset_us > 0
     assert run.gpu.name == "a virtual GPU" and run.software["cublas"] == "0"
     assert run.notes[-1].startswith("from last at 96x64x80 on: in a fresh process")

@@ -49,7 +49,7 @@ def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
     assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
     other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, against={"cuBLAS": Estimate(0.1, 0.099, 0.101)})
     unbiased = measurement(UNBIASED_US, against={"cuBLAS": Estimate(0.8, 0.78, 0.82)})
-    both = Run({}, GPU, measurements=[unbiased, other_baseline])
+    both = Run({}, GPU, CALIBRATION, measurements=[unbiased, other_baseline])
     [effect] = [effect for effect in effects(both, "warptiled") if effect.setting == "baseline"]
     assert effect.noise == approx(PRECISION + 0.025 + 0.01)
     assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from tests.damage import DAMAGES, GONE, changed, damaged
-from tests.helpers import GPU, measured, small_run
+from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import BadRunFile
 from worklog.problem import Shape
 from worklog.runs import (
@@ -61,7 +61,7 @@ measurements = st.builds(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(made=st.lists(measurements, max_size=4), notes=st.lists(words, max_size=2))
 def test_any_run_comes_back(tmp_path: Path, made: list[Measurement], notes: list[str]) -> None:
-    run = Run(gpu=GPU, harness={}, measurements=made, notes=notes)
+    run = Run({}, GPU, CALIBRATION, measurements=made, notes=notes)
     assert Run.load(run.save(tmp_path / "run.jsonl")) == run
 
 
@@ -108,7 +108,7 @@ def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_pa
 def test_a_run_of_schema_1_is_read_and_its_further_baselines_are_joined() -> None:
     run = Run.load(Path(__file__).with_name("schema_1.json"))
     m, failed = run.measurements
-    assert (run.label, run.gpu.name, run.offset_us) == (f"live · {HERE}", "NVIDIA H200", 3.45)
+    assert (run.label, run.gpu.name, run.calibration.offset_us) == (f"live · {HERE}", "NVIDIA H200", 3.45)
     assert m.time == Estimate(100.0, 99.0, 101.0, 0.5) and m.tflops == approx(2.684, abs=1e-3)
     assert m.against == {"cuBLAS": Estimate(0.5, 0.49, 0.51), "torch": Estimate(0.7, 0.69, 0.71)}
     assert [side.name for side in m.samples.sides] == ["naive", "cuBLAS", "torch"] and m.overhead_us == 3.45
@@ -183,7 +183,7 @@ def test_the_source_is_what_the_file_or_its_reader_says(tmp_path: Path) -> None:
 
 def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it() -> None:
     run = small_run()
-    other = Context("live", "locked", "2026-01-02", replace(GPU, name="NVIDIA A6000"))
+    other = Context("live", "locked", "2026-01-02", replace(GPU, name="NVIDIA A6000"), CALIBRATION)
     run.add(measured("shared"))
     run.add(replace(measured("shared", 1024), context=other))
     assert [m.label for m in run.measurements[-2:]] == [run.label, "live · NVIDIA A6000 · clocks locked · 2026-01-02"]
@@ -262,5 +262,5 @@ def test_a_newer_schema_and_a_run_without_a_gpu_are_errors(tmp_path: Path) -> No
     lines = lines_of_a_run()
     with pytest.raises(BadRunFile, match="has schema 99; this version reads 2: install a newer gemm-worklog"):
         Run.load(with_lines([lines[0] | {"schema": 99}, *lines[1:]], tmp_path))
-    with pytest.raises(BadRunFile, match="names no GPU"):
+    with pytest.raises(BadRunFile, match="no line of kind gpu"):
         Run.load(with_lines([lines[0], *lines[2:]], tmp_path))

@@ -196,7 +196,7 @@ def test_the_label_claims_no_overhead_removed_where_none_is(timer: str) -> None:
 
 def test_the_label_says_that_the_gate_was_off() -> None:
     unchecked = replace(measured("naive"), degradations=("gate: off, the result may be wrong",))
-    assert small_run(measurements=[unchecked], calibration=None).full_label.endswith(unchecked.degradations[0])
+    assert small_run(measurements=[unchecked]).full_label.endswith(unchecked.degradations[0])
 
 
 def test_a_verdict_shows_every_stage_with_its_margin() -> None:

@@ -11,6 +11,7 @@ from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, tflops
 from worklog.runs import Measurement, Run
+from worklog.runs.verdict import Stage
 
 if TYPE_CHECKING:
     import pandas
@@ -102,24 +103,23 @@ def labels(run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], s
 
 def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
     """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
-    overhead = run.overhead_us(m)
-    return [sample - overhead for sample in m.samples["us"]], [bool(count) for count in m.samples["counts"]]
+    return [us - m.overhead_us for us in m.samples.sides[0].us], [bool(count) for count in m.samples.counts]
 
 
 def no_time(m: Measurement) -> str:
     """Why a measurement has no time."""
     reason = m.reason or "no reason given"
-    return reason if reason.startswith((m.outcome, m.status)) else f"{m.outcome}: {reason}"
+    return reason if reason.startswith(m.status) else f"{m.status}: {reason}"
 
 
-def stages_of(m: Measurement) -> list[dict[str, Any]]:
-    """The gate's stages: name, passed, measured, limit, detail; [] where it didn't run."""
-    return list((m.verdict or {}).get("stages", ()))
+def stages_of(m: Measurement) -> list[Stage]:
+    """The gate's stages; [] where it didn't run."""
+    return list(m.verdict.stages) if m.verdict else []
 
 
 def class_of(m: Measurement) -> str:
     """The precision class that the gate found."""
-    return str((m.verdict or {}).get("precision") or "fp32")
+    return (m.verdict and m.verdict.precision) or "fp32"
 
 
 def error_of(m: Measurement) -> tuple[float, float] | None:
@@ -127,8 +127,8 @@ def error_of(m: Measurement) -> tuple[float, float] | None:
     u·D; None if its gate didn't measure it.
     """
     for stage in stages_of(m):
-        if stage["name"] == "precision":
-            return float(stage["measured"]), float(stage["limit"])
+        if stage.name == "precision" and stage.measured is not None and stage.limit:
+            return stage.measured, stage.limit
     return None
 
 

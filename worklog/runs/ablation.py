@@ -144,7 +144,7 @@ def _readings(
 
 def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
     """The measurement's samples under the unbiased settings but for the changed ones."""
-    return summarize(m.samples, Harness().but(**changed).as_dict(), run.offset_us, m.flops)
+    return summarize(m.samples, Harness().but(**changed).as_dict(), run.calibration.offset_us, m.flops)
 
 
 def _half(estimate: Estimate | None) -> float:

@@ -63,7 +63,7 @@ class Context:
     clocks: str
     created: str
     gpu: Gpu
-    calibration: Calibration | None = None
+    calibration: Calibration
     remark: str = ""
 
 
@@ -193,8 +193,7 @@ class Measurement:
         return self.moved_bytes / self.us / 1e3 if self.moved_bytes and self.us else None
 
     def _share(self, rate: float | None, of: str) -> float | None:
-        most = getattr(self.context.calibration, of, None) if self.context else None
-        return rate / most if rate and most else None
+        return rate / getattr(self.context.calibration, of) if rate and self.context else None
 
     @property
     def of_ceiling(self) -> float | None:

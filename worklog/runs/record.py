@@ -26,7 +26,7 @@ class RunRecord:
 
     harness: dict[str, Any]
     gpu: Gpu
-    calibration: Calibration | None = None
+    calibration: Calibration
     tool: dict[str, Any] = field(default_factory=dict)
     software: dict[str, str] = field(default_factory=dict)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -60,16 +60,11 @@ class RunRecord:
     def full_label(self) -> str:
         """The label, what was done about the event overhead, and whether the gate was off."""
         timer, how = self.harness.get("timer", "events"), self.harness.get("offset", "removed")
-        treated = f" · event overhead {self.calibration.offset_us:.2f} µs {how}" if self.calibration else ""
+        treated = f" · event overhead {self.calibration.offset_us:.2f} µs {how}"
         if timer != "events":  # only a pair of events has an overhead of its own
             treated = f" · timer {timer}, no overhead removed"
         gate = sorted({said for m in self.select() for said in m.degradations if said.startswith("gate: ")})
         return self.label + treated + (" · " + "; ".join(gate) if gate else "")
-
-    @property
-    def offset_us(self) -> float:
-        """The calibrated event overhead, 0 where it isn't known."""
-        return self.calibration.offset_us if self.calibration else 0.0
 
     @property
     def unknown(self) -> list[str]:

@@ -53,7 +53,7 @@ def head_lines(run: RunRecord) -> list[str]:
     head = {name: getattr(run, name) for name in ("origin", "created", "tool", "software", "harness")}
     lines = [line("head", {"schema": SCHEMA, **head})]
     lines.append(line("gpu", run.gpu))
-    lines += [line("calibration", run.calibration)] if run.calibration else []
+    lines.append(line("calibration", run.calibration))
     lines += [line("kernel", {"name": name, "about": about}) for name, about in run.kernels.items()]
     return lines + [line("note", {"text": note}) for note in run.notes]
 
@@ -140,8 +140,9 @@ def read_lines(cls: type[R], texts: Sequence[str], path: Path, origin: str = "")
             if number == len(texts) and not known["complete"]:  # it was cut short while it was written
                 break
             raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
-    if "gpu" not in known:
-        raise BadRunFile(f"{path} names no GPU: {ADVICE}")
+    for part in ("gpu", "calibration"):
+        if part not in known:
+            raise BadRunFile(f"{path} has no line of kind {part}: {ADVICE}")
     of: dict[str, Any] = {"created": head.created, "tool": head.tool, "software": head.software, "origin": origin or head.origin}
     return cls(harness, path=path, **of, **known)
 

@@ -47,13 +47,12 @@ def from_schema_1(cls: type[R], path: Path, origin: str, advice: str) -> R:
     try:
         gpu = msgspec.convert(document["device"], Gpu)
         where = "calibration "
-        calibration = msgspec.convert(document["calibration"], Calibration) if document["calibration"] else None
+        calibration = msgspec.convert(document["calibration"], Calibration)
         harness = BEFORE_PLACEMENT | document["harness"] if document["harness"] else {}
         measurements = list[Measurement]()
         for number, entry in enumerate(document["measurements"], 1):
             where = f"measurements {number} "
-            offset_us = calibration.offset_us if calibration else 0.0
-            m = _measurement(entry, harness, offset_us)
+            m = _measurement(entry, harness, calibration.offset_us)
             if AGAINST in m.changed:
                 measurements[-1] = _joined(measurements[-1], m)
             else:

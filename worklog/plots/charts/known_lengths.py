@@ -26,27 +26,20 @@ def calibration(run: Run) -> Sketch:
     NothingToDraw for a run without a calibration by length.
     """
     known = run.calibration
-    errors = _left(known.get("offset_by_length_us"), known.get("offset_us"))
-    if not errors:
-        raise NothingToDraw("the run has no calibration on known lengths: measure again")
-    proofs = []
-    if "tick_us" in known:
-        slope = f" · slope {known['slope']:.5f}" if "slope" in known else ""
-        proofs.append(f"tick of the events: {1e3 * known['tick_us']:.0f} ns{slope}")
-    if "aa_ratio" in known:
-        half = 50 * (known["aa_high"] - known["aa_low"])
-        proofs.append(f"a kernel against itself, interleaved: {100 * known['aa_ratio']:.2f} % ±{half:.2f}")
-    if "cold_cycles" in known:
-        proofs.append(
-            f"a read takes {known['warm_cycles']:.0f} cycles from L2, {known['cold_cycles']:.0f} after the flush; "
-            f"{100 * known['still_cached']:.1f} % of the lines were still in L2"
-        )
+    errors = known.lengths.error_us
+    half = 50 * (known.aa_high - known.aa_low)
+    proofs = [
+        f"tick of the events: {1e3 * known.tick_us:.0f} ns · slope {known.slope:.5f}",
+        f"a kernel against itself, interleaved: {100 * known.aa_ratio:.2f} % ±{half:.2f}",
+        f"a read takes {known.warm_cycles:.0f} cycles from L2, {known.cold_cycles:.0f} after the flush; "
+        f"{100 * known.still_cached:.1f} % of the lines were still in L2",
+    ]
     worst = max(map(abs, errors.values()))
     finding = f"Known lengths from {min(errors):g} to {max(errors):g} µs are read within {bound(worst)} µs"
     if broken := [f"{length:g}" for length, error in sorted(errors.items()) if abs(error) > allowed_us(length)]:
         finding = f"The harness breaks its promise at {', '.join(broken)} µs"
     subtitle = (
-        f"Reading minus true length, µs, with the event overhead of {known['offset_us']:.2f} µs removed. "
+        f"Reading minus true length, µs, with the event overhead of {known.offset_us:.2f} µs removed. "
         f"Band: what is promised, ±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} % of the length."
     )
     alt = ["Error in microseconds left on kernels of known length in microseconds"]

@@ -61,7 +61,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
         marks = {m.kernel: ARTICLE_PERCENT[m.kernel] for m in kernels if m.kernel in ARTICLE_PERCENT}
     cublas = selection.cublas_tflops(kernels)
     most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
-    ceiling = run.calibration.get("fp32_tflops") or 0.0
+    ceiling = run.calibration.fp32_tflops
     if ceiling > FAR_CEILING * most:
         ceiling = 0.0
     footer = [run.full_label]
@@ -147,7 +147,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
         if not part:
             raise NothingToDraw(f"at {shape}, no kernel {heading} was measured: measure it on a GPU")
     kernels = [m for part in parts.values() for m in part]
-    cublas, clock = selection.cublas_tflops(timed), run.device.get("sm_clock_mhz", 0.0)
+    cublas, clock = selection.cublas_tflops(timed), run.gpu.sm_clock_mhz
     said = {m.kernel: _words(m, clock) for m in kernels}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}, in two parts"]
     alt += [f"{name} {words}" for name, words in said.items()] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]

@@ -117,9 +117,9 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
     measured roofs or without the tile of any counted rung.
     """
     counted, roofs = counted or shipped(), run.calibration
-    rungs, fp32 = levels_of(run, counted), 1e3 * roofs.get("fp32_tflops", 0.0)
+    rungs, fp32 = levels_of(run, counted), 1e3 * roofs.fp32_tflops
     # FLOP per byte at which a measured memory roof meets the measured FP32 ceiling.
-    bandwidths = {"L2": roofs.get("l2_gbs"), "memory": roofs.get("copy_gbs")}
+    bandwidths = {"L2": roofs.l2_gbs, "memory": roofs.copy_gbs}
     ridges = {name: fp32 / gbs for name, gbs in bandwidths.items() if fp32 and gbs}
     if not rungs or not ridges:
         raise NothingToDraw("the run has no measured roofs, or no rung with a tile: measure again with `worklog run`")

@@ -104,7 +104,7 @@ def _numbers(m: Measurement) -> dict[str, float]:
 
 def _work(m: Measurement) -> dict[str, float]:
     """Of the rates' units, how many per microsecond are 1; 0 where the work isn't known."""
-    return {"tflops": (m.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.elements or 0) / 1e3}
+    return {"tflops": (m.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}
 
 
 def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
@@ -121,12 +121,10 @@ def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, 
             raise NothingToDraw(f"{m.title} states no work for {UNITS[y]}: choose another y, or state it")
         where, us = "".join(f" {name}={value}" for name, value in axes.items() if name in differing), m.us or 0.0
         times: dict[str, tuple[float, ...]] = {m.kernel + where: (us, m.us_low or us, m.us_high or us)}
-        for pair in (m, *run.against(m)):
-            if pair.baseline and pair.baseline not in kernels and pair.us and pair.ratio:
-                name = pair.baseline + where
-                baselines.add(name)
-                ratios = pair.ratio, pair.ratio_low or pair.ratio, pair.ratio_high or pair.ratio
-                times.setdefault(name, tuple(pair.us * ratio for ratio in ratios))
+        for baseline, ratio in m.against.items():
+            if ratio and baseline not in kernels:
+                baselines.add(baseline + where)
+                times.setdefault(baseline + where, (us * ratio.value, us * ratio.low, us * ratio.high))
         for name, (middle, *ends) in times.items():
             ys = [time if y == "us" else work / time for time in (middle, *ends)]
             over.setdefault(name, {}).setdefault(float(axes[x]), (ys[0], *sorted(ys[1:])))

@@ -35,11 +35,10 @@ def roofline(run: Run, size: Size | None = None) -> Sketch:
     Raises NothingToDraw where the run has no ceiling, or no measured rung with a tile; BadShape.
     """
     shape = shape_to_draw(run, size)
-    known = run.calibration | run.device
-    if not known.get("fp32_tflops"):
-        raise NothingToDraw("the run has no measured FP32 ceiling: measure again with `worklog run`")
-    ceilings = {name: known[name] for name in CEILINGS if known.get(name)}  # TFLOP/s
-    memory = {name: known[name] / 1e3 for name in MEMORY if known.get(name)}  # TB/s
+    gpu, measured_here = run.gpu, run.calibration
+    ceilings = {"fp32_tflops": measured_here.fp32_tflops, "fp32_peak_tflops": gpu.fp32_peak_tflops}
+    memory = {"l2_gbs": measured_here.l2_gbs / 1e3, "copy_gbs": measured_here.copy_gbs / 1e3}  # TB/s
+    memory["memory_peak_gbs"] = gpu.memory_peak_gbs / 1e3
     kernels = [m for m in rows(run, shape) if measured(m)]
     points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
     if not points:

@@ -47,13 +47,13 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     where the run has no samples of it, BadShape.
     """
     shape = shape_to_draw(run, size)
-    m = next((m for m in run.select(kernel, shape) if measured(m) and m.samples.get("us")), None)
+    m = next((m for m in run.select(kernel, shape) if measured(m) and m.n), None)
     if m is None:
         raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
     us, counts = map(np.array, sample_times(run, m))
     places = np.arange(1, len(us) + 1)
-    placed = np.array(m.samples.get("placement") or [0] * len(us))
-    steps = closing(us[counts].tolist(), placed[counts].tolist(), m.us_process or 0.0)
+    placed = np.array(m.samples.sides[0].placement or [0] * len(us))
+    steps = closing(us[counts].tolist(), placed[counts].tolist(), (m.time and m.time.process) or 0.0)
     last, half, noise = steps[-1], [100 * s.median.relative_half_width for s in steps], [100 * s.noise for s in steps]
     precision = 100 * float(run.harness.get("precision", 0.005))
     finding = (
@@ -105,7 +105,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
 
 def _clock(axes: Axes, m: Measurement) -> None:
     """The SM clock of each sample, and what NVML stated as the reason for a lower one."""
-    mhz = np.array(m.samples.get("sm_mhz") or [None], dtype=float)  # None is NaN
+    mhz = np.array(m.samples.sides[0].sm_mhz or [None], dtype=float)  # None is NaN
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("MHz")
     if np.isnan(mhz).all():

@@ -54,7 +54,7 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     facts: dict[str, Any] = {"height": 330, "gremlins": gremlins, "visible": False, "naive": ""}
     for together in _effects(run, "article"):
         if (together.kernel, together.shape) == (m.kernel, m.shape):
-            half, ceiling = together.noise, run.calibration.get("fp32_tflops")
+            half, ceiling = together.noise, run.calibration.fp32_tflops
             over = about(together.biased / ceiling, half, "{:.3g}".format) if ceiling else ""
             facts["height"] = 404
             facts["naive"] = _unbroken(about(m.problem.flops / together.biased / 1e6, half, duration))
@@ -74,7 +74,10 @@ def headline(run: Run) -> Facts:
     """The README's first picture: two mistakes that mostly cancel in a kernel's time, not in its share of cuBLAS."""
     timed = cancels(run)
     times = {"kernel": [m.us or 0.0 for m in timed], "cublas": [(m.us or 0.0) * (m.ratio or 0.0) for m in timed]}
-    halves = {"kernel": [0.0] * 3, "cublas": [m.relative_half_width("ratio") for m in timed]}  # from the ratio
+    halves = {
+        "kernel": [0.0] * 3,
+        "cublas": [(m.first.relative_half_width if m.first else 0.0) for m in timed],
+    }  # from the ratio
     longest = max(*times["kernel"], *times["cublas"])
     facts = common(run, timed[0])
     facts["both_ratio"] = about(100 * (timed[-1].ratio or 0.0), halves["cublas"][-1], "{:.1f}".format)
@@ -90,9 +93,7 @@ def headline(run: Run) -> Facts:
 
 def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     """Diagram 2: sizes and bandwidths of this machine's memories, and A, B and C of each size next to the L2."""
-    l2 = run.device.get("l2_bytes")
-    if not l2:
-        raise NothingToDraw("the run does not have the size of the L2: measure again with `worklog run`")
+    l2 = run.gpu.l2_bytes
     matrix = {shape: FLOAT_BYTES * shape.m * shape.k for shape in run.shapes() if shape.square}
     if not matrix:
         raise NothingToDraw("the run has no square size to compare with the L2: `worklog run --size 4096`")
@@ -110,10 +111,10 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
         sizes.append(row | {"letters": "A, B, C" if share > 0.1 else ""})
     made_of, height = run.kernels.get(m.kernel, {}), max(316, 50 + 53 * len(sizes))
     facts = {"height": height, "below": height - 32, "sizes": sizes, "registers": made_of.get("registers", "")}
-    facts |= {"l2": _binary(l2), "hbm": _binary(run.device.get("memory_bytes") or 0), "edge": _percent(l2 / widest)}
-    facts |= {"shared": _binary(made_of.get("shared_bytes") or 0), "processors": run.device.get("multiprocessors", "")}
+    facts |= {"l2": _binary(l2), "hbm": _binary(run.gpu.memory_bytes), "edge": _percent(l2 / widest)}
+    facts |= {"shared": _binary(made_of.get("shared_bytes") or 0), "processors": run.gpu.multiprocessors}
     for name in ("l2", "copy"):
-        facts[f"{name}_rate"] = f"{_calibrated(run, f'{name}_gbs', f'measured {name} bandwidth') / 1e3:.2f}"
+        facts[f"{name}_rate"] = f"{getattr(run.calibration, f'{name}_gbs') / 1e3:.2f}"
     facts |= {
         "last": str(shapes[-1]),
         "last_bytes": _binary(matrix[shapes[-1]]),
@@ -150,7 +151,7 @@ def full_loop(run: Run, m: Measurement) -> Facts:
                 f"the run was measured with {pitfall.setting}={value}, which this diagram does not show: "
                 f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
-    if not m.samples.get("us") or not m.samples.get("counts"):
+    if not m.n:
         raise NothingToDraw(f"the run kept no samples of {m.kernel}: measure again with `worklog run`")
     us, counts = sample_times(run, m)
     middle = m.us or 0.0
@@ -167,18 +168,18 @@ def full_loop(run: Run, m: Measurement) -> Facts:
     facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
     facts |= {"deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)), "high_y": down(high), "low_y": down(low)}
     facts |= {"high": duration(high), "low": duration(low) if low < high else ""}
-    facts["checked"] = any(stage["name"] == EVERY_LAUNCH for stage in stages_of(m))
-    removed = run.harness.get("offset", "removed") == "removed" and "offset_us" in run.calibration
-    facts["overhead"] = f"{run.calibration['offset_us']:.2f}" if removed else ""
+    facts["checked"] = any(stage.name == EVERY_LAUNCH for stage in stages_of(m))
+    removed = run.harness.get("offset", "removed") == "removed"
+    facts["overhead"] = f"{run.calibration.offset_us:.2f}" if removed else ""
     precision = run.harness.get("precision")
     facts["within"] = f"±{100 * precision:g} %" if precision else ""
-    return facts | {"l2": _binary(run.device.get("l2_bytes") or 0)}
+    return facts | {"l2": _binary(run.gpu.l2_bytes)}
 
 
 def conversion(run: Run, m: Measurement) -> Facts:
     """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
     shape, tflops = m.problem, m.tflops or 0.0
-    ceiling = _calibrated(run, "fp32_tflops", "measured FP32 ceiling")
+    ceiling = run.calibration.fp32_tflops
     roofs = {"cuBLAS, FP32, same loop": cublas_tflops(rows(run, shape)), "FP32 ceiling, measured": ceiling}
     if m.of_roof:
         roofs["FP32 peak at this clock"] = tflops / m.of_roof
@@ -218,19 +219,20 @@ def one_formula(run: Run, m: Measurement) -> Facts:
 def gate(run: Run, m: Measurement) -> Facts:
     """Diagram 7: the stages that the kernel passed, in order, and how loose the article's rule is."""
     stages = stages_of(m)
-    precision = next((stage for stage in stages if stage["name"] == PRECISION), None)
-    if precision is None:
+    precision = next((stage for stage in stages if stage.name == PRECISION), None)
+    if precision is None or not precision.limit:
         raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
-    limit, before, after = float(precision["limit"]), list[Facts](), list[Facts]()
+    limit, before, after = precision.limit, list[Facts](), list[Facts]()
     for number, stage in enumerate(stages, start=1):
-        part = after if stage["name"] in AFTER else before
-        part.append(stage | {stage["name"]: True, "number": number, "what": stage["detail"].partition(":")[0]})
+        part = after if stage.name in AFTER else before
+        words = {"number": number, "what": stage.detail.partition(":")[0]}
+        part.append(asdict(stage) | {stage.name: True} | words)
     before_end, after_end = 16 + 36 * len(before), 70 + 36 * len(after)
     rule = max(before_end, after_end) + 26
     facts = {"before": before, "before_end": before_end, "after": after, "after_end": after_end}
     facts |= {"rule": rule, "height": rule + 44, "many": len(before), "more": len(after)}
     facts |= {
-        "share": _share(float(precision["measured"]) / limit, 0),
+        "share": _share((precision.measured or 0.0) / limit, 0),
         "elements": _thousands(m.problem.m * m.problem.n),
     }
     return facts | {"times": _thousands(float(f"{article_tolerance(m.problem.k) / limit:.2g}"))}
@@ -283,13 +285,6 @@ def _value(run: Run, pitfall: Pitfall) -> Value:
     """The value of a pitfall's setting in the run; the unbiased one where the run does not have it."""
     value: Value = run.harness.get(pitfall.setting, pitfall.unbiased)
     return value
-
-
-def _calibrated(run: Run, name: str, what: str) -> float:
-    """A number of the calibration. Raises NothingToDraw where it is missing."""
-    if not run.calibration.get(name):
-        raise NothingToDraw(f"the run has no {what}: measure again with `worklog run`")
-    return float(run.calibration[name])
 
 
 def _effects(run: Run, setting: str) -> list[Effect]:
