@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +31,7 @@ MODEL: dict[str, dict[str, Any]] = {
 @lru_cache
 def loaded(record: str) -> Subject:
     name, _, tile = record.strip(">").partition("<")
-    few = replace(split(*map(int, tile.split(",") if tile else [])), grid="2")  # blocks
+    few = split(*map(int, tile.split(",") if tile else [])).with_launch(grid="2")  # blocks
     return (few if name == "split" else rung(name)).load(EmulatedDevice())
 
 
@@ -72,4 +71,4 @@ def test_the_tile_of_split_follows_the_shape() -> None:
     shapes = [*map(Shape.of, (256, 1024, 4096, 8192)), Shape(64, 40, 13512), Shape(157, 479, 1667)]
     chosen = [tuple(rung("split").at(shape).template[name] for name in ("BN", "PARTS")) for shape in shapes]
     assert chosen == [(64, 1), (64, 1), (128, 1), (192, 1), (64, 96), (64, 8)]
-    assert all(split(bn).shared <= 227 * 1024 for bn in (64, 128, 192))
+    assert all(split(bn).program.shared <= 227 * 1024 for bn in (64, 128, 192))

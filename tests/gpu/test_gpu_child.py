@@ -21,7 +21,8 @@ from tests.lab.waiting import gone
 from worklog.errors import GpuBusy, Interrupted, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, Program
+from worklog.kernel.signature import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.child import environment
@@ -40,7 +41,7 @@ PRINTS = PLAIN.replace("float acc", 'if (M == 1 && row + col == 0) printf("row %
 
 
 def kernel(source: str, name: str = "mine") -> Kernel:
-    return Kernel(name, f"{name}.cu", "mine", grid="(N + 31) / 32, (M + 7) / 8", block="32, 8", text=source)
+    return Kernel(name, Program(f"{name}.cu", source, ""), (Launch("mine", "(N + 31) / 32, (M + 7) / 8", "32, 8"),))
 
 
 def reason(checked: Checked) -> str:

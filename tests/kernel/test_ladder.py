@@ -17,7 +17,7 @@ from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir, occupancy
 from worklog.kernel import source as sources
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.rungs import split
+from worklog.kernel.rungs import equal_shares, ragged, split
 from worklog.kernel.source import evaluate
 from worklog.problem.gemm import Domain, Shape
 
@@ -126,6 +126,27 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
         assert (out.spill_store_bytes, out.spill_load_bytes, out.stack_bytes) == (0, 0, 0)
         fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.program.shared).blocks
         assert fitting >= one.template.get("MIN_BLOCKS", 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "launches", "workspace"),
+    [
+        (equal_shares(7), ["sgemm_equal_shares", "add_parts"], 14 * 128 * 256 * 4),
+        (ragged(), ["sgemm_ragged", "add_parts"], 4 * (4 + 264 * 128 * 256)),
+        (ragged(whole=True), ["sgemm_ragged"], 0),
+        (ragged(blocks=1), ["sgemm_ragged"], 4 * (4 + 2 * 128 * 256)),
+        (ragged(True, True, whole=True), ["copy_rows", "sgemm_ragged"], 4 * (4 + 256 * 512 + 512 * 512)),
+        (split(), ["split_lines", "sgemm_split"], (256 + 512) * (16 * 128 + 16)),
+        (split(64, 2), ["split_lines", "sgemm_split", "add_parts"], 8 * 256 * 512 + (256 + 512) * (16 * 128 + 32)),
+    ],
+    ids=lambda value: value.name if isinstance(value, Kernel) else "",
+)
+def test_a_rung_of_several_launches_names_them_and_its_workspace(
+    record: Kernel, launches: list[str], workspace: int
+) -> None:
+    assert [part.function for part in record.passes] == launches
+    assert record.function == f"sgemm_{record.name}" and record.passes[record.main].entry == record.entry
+    assert record.workspace_bytes(Shape(256, 512, 512)) == workspace
 
 
 ROOT = Path(__file__).parents[2]

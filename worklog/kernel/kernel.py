@@ -127,9 +127,10 @@ class Kernel:
         header = signature.header(source)
         plain, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
         plain, instance = plain.strip(), instance.rpartition(">")[0]
-        if template is None:
-            template = {} if instantiated else header.tile
         defined = definition(source, plain)
+        if template is None:
+            of_header = not instantiated and defined is not None and {*header.tile} <= {*defined.template}
+            template = header.tile if of_header else {}
         unclear = ""
         try:
             arguments = signature.given(args, file, defined) if args else signature.order(file, plain, defined)
@@ -138,14 +139,14 @@ class Kernel:
                 raise
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
         stated = signature.Stated()
-        if header.grid and (template or not header.tile):
-            stated = signature.Stated(header.grid, header.block, "a comment")
+        if header.launch.grid and (template or not header.tile):
+            stated = signature.Stated(header.launch.grid, header.launch.block, "a comment")
         elif not ((grid and block) or unclear):
             of_template = instance or ", ".join(map(str, template.values()))
             stated = signature.launch(source, plain, defined, arguments, of_template)
         instance = instance or ", ".join(template)
         function = plain + (f"<{instance}>" if instance else stated.template)
-        launch = Launch(function, grid or stated.grid, block or stated.block, shared or header.shared)
+        launch = Launch(function, grid or stated.grid, block or stated.block, shared or header.launch.shared)
         kernel = cls(
             name or plain,
             code,

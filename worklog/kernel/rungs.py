@@ -23,7 +23,7 @@ def numbered(number: int, name: str, idea: str) -> Kernel:
     file = f"{number:02}_{name}.cu"
     source = read_source(kernels_dir() / file)
     header = signature.header(source)
-    launch = Launch(f"sgemm_{name}<{', '.join(header.tile)}>", header.grid, header.block, header.shared)
+    launch = replace(header.launch, function=f"sgemm_{name}<{', '.join(header.tile)}>")
     return Kernel(
         name,
         Program(file, source, ""),

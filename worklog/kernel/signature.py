@@ -30,7 +30,7 @@ from worklog.kernel.source import (
     reduced,
     sizes,
 )
-from worklog.problem import SGEMM, Domain, Parameter
+from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
@@ -189,24 +189,30 @@ def _is_m_n_k(body: str, names: Mapping[str, str]) -> bool:
 @dataclass(frozen=True)
 class Header:
     """What a file's comments state, as in the rungs. tile: values of the template's parameters. claims: the precision
-    class. grid, block, shared: as of a Launch.
+    class. launch: without a function.
     """
 
     tile: Mapping[str, int]
     claims: str
-    grid: str
-    block: str
-    shared: int
+    launch: Launch
 
 
 def header(source: str) -> Header:
-    """Read "// Tile: BM=128 BN=64", "// Launch: grid N / BN, M   block 256   shared 4096" and "// Claims: tf32"."""
+    """Read "// Tile: BM=128 BN=64", "// Launch: grid N / BN, M   block 256   shared 4096" and "// Claims: tf32". What
+    can't be read is a comment like any other.
+    """
     joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
     lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
     tile = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", lines.get("Tile", ""))}
-    launch = re.fullmatch(r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", ""))
-    grid, block, shared = launch.groups(default="0") if launch else ("", "", "0")
-    return Header(tile, lines.get("Claims", "fp32"), grid, block, evaluate(shared, tile))
+    claims = lines.get("Claims", "")
+    launch = Launch("")
+    with suppress(BadSetting):
+        if stated := re.fullmatch(r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", "")):
+            read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
+            read.blocks({**dict.fromkeys(SIZES, 1), **tile})
+            read.threads(tile)
+            launch = read
+    return Header(tile, claims if claims in CLASSES else "fp32", launch)
 
 
 @dataclass(frozen=True)
