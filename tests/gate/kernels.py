@@ -279,6 +279,16 @@ WRONG: dict[str, tuple[str, Function, str]] = {
         product(without_a_term(np.s_[100:101], np.s_[:], 0), on_real_data),
         "row 100 off by more than rounding",
     ),
+    "one_element_is_short_when_big": (
+        BENCHMARK,
+        then(lambda p: p.c.put(5, p.c.flat[5] * F32(1 + 2.0**-14)), is_big),
+        "row 0; column 5",
+    ),
+    "first_term_dropped_at_a_large_shape": (
+        EDGE,
+        product(lambda p: summed(p.a[:, 1:], p.b[1:]), lambda p: max(p.m, p.n) > 192),
+        "",
+    ),
     # values
     "adds_to_c": (EDGE, scalars(lambda alpha, beta: (alpha, beta or 1)), "The old C is added although beta is 0"),
     "alpha_ignored": (

@@ -10,9 +10,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.gate.kernels import RIGHT, WRONG, in_double, product, sequential, split_k, strassen, summed, tf32, wrong
+from tests.gate.kernels import (
+    RIGHT,
+    WRONG,
+    epilogue,
+    in_double,
+    product,
+    sequential,
+    split_k,
+    strassen,
+    summed,
+    tf32,
+    wrong,
+)
 from tests.gate.numpy_device import Function, NumpyBuffer, NumpyDevice, NumpySubject, Problem
-from worklog.gate import SgemmChecker
+from worklog.gate import Memory, SgemmChecker
 from worklog.gate.hard_data import NORMS
 from worklog.gate.precision import NAME, SHORT
 from worklog.kernel.device import Buffer
@@ -225,3 +237,19 @@ def test_the_sentinel_is_finite_in_every_format_and_changes() -> None:
         assert len(set(values)) == 1 and values[0] < -1e30
         seen.add(float(values[0]))
     assert len(seen) == 5
+
+
+def test_without_nan_in_shared_memory_a_slot_that_was_never_written_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds zero, until another kernel has run in between."""
+    device = NumpyDevice(source="live")
+
+    def inherits(p: Problem) -> None:
+        epilogue(p, summed(p.a, p.b) + device.inherited[0])
+
+    def accepted() -> bool:
+        device.inherited.fill(0)
+        return SgemmChecker(device, Shape(40, 24, 16), 0).check(NumpySubject(device, inherits)).accepted
+
+    assert not accepted()
+    monkeypatch.setattr(Memory, "foul", lambda self: None)
+    assert accepted()

@@ -13,8 +13,6 @@ from worklog.gate.hard_data import MIXED, SHAPE, SPECIAL, any_data, check_hard_d
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
-from worklog.runner.check import check
-from worklog.runs.verdict import Stage
 
 
 def hard_data(kernel: Kernel) -> Stage:
@@ -52,13 +50,6 @@ def test_an_error_that_grows_with_k_shows_at_a_long_k() -> None:
     assert not dropped.passed and "128x128x1024: class wrong" in dropped.detail
 
 
-UNSCALED = (
-    ("__uint_as_float((268 - exponent(largest)) << 23)", "1.0f"),
-    (
-        "__uint_as_float((exponent(largest) - 14) << 23)",
-        "1.0f",
-    ),
-)
 OF_A_TILE = (
     ("largest_b[i] = 0;", "largest_b[i] = 0;\n  if (threadIdx.x == 0) largest_a[0] = 0;\n  __syncthreads();"),
     ("largest_a[r] = most;", "atomicMax(&largest_a[0], most);"),
@@ -70,19 +61,6 @@ OF_A_TILE = (
 def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
     stage = hard_data(edited("promoted", *OF_A_TILE))
     assert not stage.passed and "scale each row of A and each column of B by itself" in stage.detail
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        edited("tf32x3", ("          multiply(acc[i][j], a_hi[i], b_lo[j]);\n", "")),
-        edited("promoted", *UNSCALED),
-    ],
-    ids=["two products of three", "halves without scales"],
-)
-def test_a_wrong_split_fails(kernel: Kernel, few_shapes: None) -> None:
-    verdict = check(kernel, on="emulated", seed=1).verdict
-    assert not verdict.accepted and str(verdict.reason).startswith("exact on edge shapes")
 
 
 def flushed(x: Float32) -> Float32:

@@ -216,10 +216,9 @@ class SgemmChecker:
     """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
 
     seed: for the problems, the same for every kernel, the baseline included; drawn after a kernel's source is fixed, so
-    that no result can be prepared. a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N: precision is checked on
-    what is timed. buffers: A, B and C on the device, holding them: the harness times on what the gate checked. The
-    second C is for a loop in which kernel and baseline swap outputs; `buffers.memory` lends workspaces, whose guards
-    `check_timed_launches` compares.
+    that no result can be prepared. a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N. buffers: A, B and C on
+    the device, holding them: the harness times on what the gate checked. The second C is for a loop in which kernel and
+    baseline swap outputs; `buffers.memory` lends workspaces.
     """
 
     def __init__(self, device: Device, shape: Shape, seed: int) -> None:

@@ -62,8 +62,8 @@ def family(
 def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
     """Integers of either sign below 2^bits without 0, which would hide a stale factor: 1 replaces it."""
     drawn = rng.integers(0, 2 << bits, size, dtype=np.int16)
-    integers: Float32 = (np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))).astype(np.float32)
-    return integers
+    sized: Float32 = (np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))).astype(np.float32)
+    return sized
 
 
 def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:

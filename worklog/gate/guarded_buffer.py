@@ -1,9 +1,9 @@
 """Device memory for the gate: the arrays of a case between guard bands, outputs filled with a sentinel before a launch.
 
 The guards around inputs hold NaN, so an element read outside an input and used shows in the result. The guards around
-outputs hold the sentinel and are compared after each launch. The sentinel is drawn anew each time, so neither an
-element that was not written nor the result of the launch before passes for a result. It is finite: BLAS forbids reading
-C when beta is 0, but alpha * acc + 0 * C is right for every finite C, and NaN would fail such a kernel.
+outputs hold the sentinel. All are compared after each launch. The sentinel is drawn anew each time, so neither an
+element that was not written nor the result of the launch before passes for a result. It is finite: alpha * acc + 0 * C
+is right for every finite C, and NaN would fail such a kernel.
 
 Guards catch what was left in them or used from them. A read that is discarded, a write that is undone and an access
 beyond the guard leave no trace: the emulator (`worklog check --emulate`) and compute-sanitizer report those.
@@ -81,10 +81,8 @@ class Memory:
     """A device, sentinels for its memory, and a kernel that fouls what a launch would inherit.
 
     On a live device, shared memory, local memory and registers keep what the launch before left in them. A kernel that
-    reads a slot it never wrote (a tail that is not zeroed, a copy one element short, an uninitialised sum) can be right
-    by that alone. So a kernel that fills them with NaN runs in between. Registers are the weakest part: the compiler
-    may itself put a zero into a value that was never written. The emulator has nothing to inherit, and reports shared
-    memory that is read before it is written. Raises CompileFailed.
+    reads a slot it never wrote (a tail that is not zeroed, a copy one element short) can be right by that alone. So a
+    kernel that fills them with NaN runs in between. The emulator has nothing to inherit. Raises CompileFailed.
     """
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:

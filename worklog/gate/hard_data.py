@@ -1,19 +1,16 @@
 """Stage: data that FP32 takes, and that FP32 made of shorter numbers may not.
 
-A number that is split into two halves or two TF32 numbers is scaled first, and the scale must fit it. So each row of A
-and each column of B gets a power of two of its own, from 2^-60 to 2^60, and the result on integers must be exact. One
-scale for a tile or a matrix loses the small rows beside large ones. So does Strassen's algorithm, and no comparison of
-results can tell the two apart. So this fails a kernel whose code uses tensor cores, and one that keeps its products to
-24 bits, which Strassen's doesn't; others get a note.
+A number that is split into two halves or two TF32 numbers is scaled first. One scale for a tile or a matrix loses the
+small rows beside large ones, so each row of A and each column of B gets a power of two of its own, and the result on
+integers must be exact. Strassen's algorithm loses them too, and no comparison of results can tell the two apart: this
+fails a kernel whose code uses tensor cores, and one that keeps its products to 24 bits; others get a note.
 
-Then come numbers of very different size in one row, rows with a common offset and rows that cancel, the largest and the
-subnormal numbers, infinities and NaN. The limit is the largest error of FP32 in any order, twice, for sums that
-truncate. Libraries disagree about some of these: fast math flushes subnormals, and compensated sums turn an infinity
-into NaN. So what isn't as in FP32 is a note. It fails a kernel whose domain states "any data". Numbers of different
-size in a row fail an exact one without tensor cores, too.
+Then come numbers of very different size in one row, rows that cancel, the largest and the subnormal numbers, infinities
+and NaN. The limit is the largest error of FP32 in any order, twice, for sums that truncate. Libraries disagree about
+some of these, so what isn't as in FP32 is a note. It fails a kernel whose domain states "any data".
 
 Last comes a long K, for a kernel with tensor cores or shortened products: sums that stay in the tensor cores'
-accumulator are truncated, so their error grows with K, and the timed problem's may be too short to show it.
+accumulator are truncated, so their error grows with K.
 """
 
 from __future__ import annotations

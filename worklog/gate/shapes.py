@@ -276,14 +276,11 @@ def exact_problems(
         with_beta = index == 2 and beta
         a, b = exact.family(name, shape, rng, claimed, int(with_beta))
         of_a, of_b = exact.stretch(a, b, (exact.exponents(rng), exact.exponents(rng)), claimed)
-        scalars, before = [float(rng.choice(POWERS)) if index and alpha else 1.0, 0.0], None
-        if with_beta:
-            scalars[1] = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1))
+        power = float(rng.choice(POWERS)) if index and alpha else 1.0
+        factor = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
         odd = float(2 * rng.integers(512, 1024) + 1)
-        if with_beta:
-            before = odd * abs(scalars[0]) * of_a * of_b
-        alpha_of, beta_of = scalars
-        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), alpha_of, beta_of, before), rng))
+        before = odd * abs(power) * of_a * of_b if with_beta else None
+        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), power, factor, before), rng))
     return projections
 
 

@@ -155,7 +155,8 @@ def check(
     before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
     BadShape, BadSetting, BadProblem, OutOfMemory.
     """
-    live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
+    live = wants_gpu(on) or what.host is not None
+    seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if live and on == "emulated":
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
@@ -235,11 +236,6 @@ def _on_seeds(
     return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
 
 
-def drawn(seed: int | None) -> int:
-    """The seed, or a new one."""
-    return secrets.randbits(SEED_BITS) if seed is None else seed
-
-
 def _report_launches(subject: Subject, device: Device, progress: Progress) -> None:
     """Call progress before each launch of the subject, and again and again during one on the emulator."""
     enqueue, launches = subject.enqueue, 0
@@ -283,7 +279,7 @@ def check_in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    seed = drawn(seed)
+    seed = secrets.randbits(SEED_BITS) if seed is None else seed
     order = {"do": "check", "what": what, "how": {"at": at, "dtype": dtype, "on": on, "seed": seed, **how}}
     limited = what.host is not None or wants_gpu(on)
     try:

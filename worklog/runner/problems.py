@@ -23,16 +23,16 @@ def find_problem(what: str, dtype: str = "") -> Problem:
         known = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
         raise BadProblem(f"there is no problem {what!r}{meant(what, PROBLEMS)}: {known}")
     module = HostFunction.of(f"{where}:{name or 'Problem'}").module()
-    own = {key: one for key, one in vars(module).items() if _is_problem(one) and one.__module__ == module.__name__}
+    own = [key for key, value in vars(module).items() if _is_problem(value) and value.__module__ == module.__name__]
     if not name and len(own) == 1:
         (name,) = own
-    found = getattr(module, name, None) if name else None
-    if not _is_problem(found):
+    kind = getattr(module, name, None) if name else None
+    if not _is_problem(kind):
         named = shlex.quote(where)
         has = f"{where} has {', '.join(own) or 'no problem: derive a class from worklog.Problem'}"
         raise BadProblem(f"{what} names no problem: {has}" + (f"; name one, as {named}:Class" if own else ""))
     try:
-        made: Problem = found()  # type: ignore[misc]
+        made: Problem = kind()  # type: ignore[misc]
     except Exception as error:
         raise BadProblem(f"{what}() raised {type(error).__name__}: {error}: correct its __init__") from error
     if not getattr(made, "name", ""):
@@ -40,8 +40,8 @@ def find_problem(what: str, dtype: str = "") -> Problem:
     return made.under(dtype)
 
 
-def _is_problem(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, Problem)
+def _is_problem(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Problem)
 
 
 def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
@@ -55,7 +55,7 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
         small = (flops or 0) <= EMULATED_FLOPS
         if small:  # only then are its inputs made
             inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=words["name"]))
-            small = sum(nbytes(one) for one in inputs if is_array(one)) <= EMULATED_BYTES
+            small = sum(nbytes(value) for value in inputs if is_array(value)) <= EMULATED_BYTES
         if small:
             kept.append(words)
         else:
