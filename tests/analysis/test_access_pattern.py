@@ -59,8 +59,12 @@ def test_one_access_by_hand() -> None:
     naive = access_pattern(rung("naive"))
     a, b, c = naive.first("A"), naive.first("B"), naive.first("C", store=True)
     assert a is not None and b is not None and c is not None
-    assert (a.sectors, b.sectors, c.sectors, a.width) == (32, 1, 32, 4)
+    assert (a.sectors, b.sectors, c.sectors, a.width, a.wavefronts, a.conflicts) == (32, 1, 32, 4, 0, 0)
     assert a.floats[:, 0].tolist() == [lane * naive.shape.k for lane in range(32)]
     assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
     wide = access_pattern(rung("vectorized")).first("Bs")
-    assert wide is not None and wide.in_shared and (wide.width, wide.wavefronts, wide.conflicts) == (16, 8, 4)
+    assert (
+        wide is not None
+        and wide.in_shared
+        and (wide.width, wide.wavefronts, wide.conflicts, wide.sectors) == (16, 8, 4, 0)
+    )

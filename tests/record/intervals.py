@@ -32,8 +32,8 @@ PROCESSES, PAIRS = 25, 8  # of each process: 200 pairs in total
 Point = dict[str, Any]  # of one work, all processes: "work", "of", "intervals_us", "sm_mhz", "wall_s", "kernels"
 
 
-def readings(work: str, size: int, count: int) -> Point:
-    """Read one work `count` times in this process."""
+def readings(count: int) -> list[Point]:
+    """Read each work `count` times in this process."""
     from worklog.gpu.cuda import Cublas, CudaDevice
     from worklog.harness.calibration import read_known_lengths
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -41,44 +41,46 @@ def readings(work: str, size: int, count: int) -> Point:
     device = CudaDevice()
     timeline = CudaTimeline(device)
     overhead = read_known_lengths(timeline).offset_us
-    ours = compare.OurHarness(timeline, device.stream, overhead)
-    timed = works.product(size, None if work == CUBLAS else rung(work))
-    reads = [ours.read(timed) for _ in range(count)]
-    times = [read.interval.shifted(-overhead) for read in reads]
-    return {
-        "intervals_us": [[us.low, us.value, us.high] for us in times],
-        "sm_mhz": [read.sm_mhz for read in reads],
-        "wall_s": [read.wall_s for read in reads],
-        "kernels": Cublas(device).kernels(Shape(size, size, size)) if work == CUBLAS else 1,
-    }
-
-
-def in_a_process(work: str, size: int, count: int) -> Point:
-    """The same in a process of its own."""
-    words = [sys.executable, "-P", "-m", "tests.record.intervals", work, str(size), str(count)]
-    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout
-    point: Point = json.loads(said.splitlines()[-1])
-    return point
-
-
-def recorded(
-    processes: int = PROCESSES, pairs: int = PAIRS, read: Callable[[str, int, int], Point] = in_a_process
-) -> list[Point]:
-    """The readings of each work in each process."""
-    points = []
-    for work, size in WORKS:
-        children = [read(work, size, 2 * pairs) for _ in range(processes)]
+    ours, points = compare.OurHarness(timeline, device.stream, overhead), []
+    for name, size in WORKS:
+        timed = works.product(size, None if name == CUBLAS else rung(name))
+        reads = [ours.read(timed) for _ in range(count)]
+        times = [read.interval.shifted(-overhead) for read in reads]
         points.append(
             {
-                "work": work,
-                "of": size,
-                "intervals_us": [child["intervals_us"] for child in children],
-                "sm_mhz": [child["sm_mhz"] for child in children],
-                "wall_s": median([seconds for child in children for seconds in child["wall_s"]]).value,
-                "kernels": children[0]["kernels"],
+                "intervals_us": [[us.low, us.value, us.high] for us in times],
+                "sm_mhz": [read.sm_mhz for read in reads],
+                "wall_s": [read.wall_s for read in reads],
+                "kernels": Cublas(device).kernels(Shape(size, size, size)) if name == CUBLAS else 1,
             }
         )
     return points
+
+
+def in_a_process(count: int) -> list[Point]:
+    """The same in a process of its own."""
+    words = [sys.executable, "-m", "tests.record.intervals", "--child", str(count)]
+    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout
+    points: list[Point] = json.loads(said.splitlines()[-1])  # below what a library prints
+    return points
+
+
+def recorded(
+    processes: int = PROCESSES, pairs: int = PAIRS, read: Callable[[int], list[Point]] = in_a_process
+) -> list[Point]:
+    """The readings of each work in each process."""
+    children = [read(2 * pairs) for _ in range(processes)]
+    return [
+        {
+            "work": name,
+            "of": size,
+            "intervals_us": [child["intervals_us"] for child in of_work],
+            "sm_mhz": [child["sm_mhz"] for child in of_work],
+            "wall_s": median([seconds for child in of_work for seconds in child["wall_s"]]).value,
+            "kernels": of_work[0]["kernels"],
+        }
+        for (name, size), of_work in zip(WORKS, zip(*children, strict=True), strict=True)
+    ]
 
 
 def coverage(point: Point) -> tuple[float, float]:
@@ -133,7 +135,7 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        main(sys.argv[1])
+    if sys.argv[1] == "--child":
+        print(json.dumps(readings(int(sys.argv[2]))))
     else:
-        print(json.dumps(readings(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+        main(sys.argv[1])

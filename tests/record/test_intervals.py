@@ -117,8 +117,9 @@ def test_the_dependence_on_the_clock_is_fitted_within_processes(slope: float, fi
 
 
 def test_each_work_is_read_in_each_process() -> None:
-    def read(work: str, size: int, count: int) -> dict[str, Any]:
-        return {"intervals_us": [[9.0, 10.0, 11.0]] * count, "sm_mhz": [1980.0] * count, "wall_s": [0.5], "kernels": 2}
+    def read(count: int) -> list[dict[str, Any]]:
+        times = {"intervals_us": [[9.0, 10.0, 11.0]] * count, "sm_mhz": [1980.0] * count}
+        return [{**times, "wall_s": [0.5], "kernels": 2}] * len(WORKS)
 
     points = recorded(3, 2, read)
     assert tuple((point["work"], point["of"]) for point in points) == WORKS
