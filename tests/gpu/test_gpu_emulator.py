@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -35,45 +33,15 @@ def test_what_outlives_a_launch_gives_the_same_verdict(right: int, stage: str) -
 
 
 WAIT = [
-    *(name for name in KERNELS if name.startswith(("converging/", "barriers/")) and name != "barriers/lanes_apart"),
+    *(name for name in KERNELS if name.startswith(("converging/", "barriers/"))),
     *("mbarriers", "bulk_copies", "grid_barrier"),
 ]
 
 
 @pytest.mark.parametrize("name", WAIT)
 def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
-    one = KERNELS[name]
-    one.check(same_ptx.launched(cuda(name), one.arguments, one.grid, (one.block,)))
-
-
-APART = """
-import sys
-import numpy as np
-from tests.emulator.helpers import cuda
-from tests.gpu import same_ptx
-first, second = sys.argv[1:]
-source = cuda("barriers/lanes_apart").replace("barrier.sync 0", first).replace("barrier.cta.sync 0", second)
-print(*same_ptx.launched(source, [np.arange(128, dtype="i4"), np.zeros(256, "i4")], block=(128,))[1][:128])
-"""
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "right"),
-    [
-        ("barrier.sync 0", "barrier.cta.sync 0", True),
-        ("barrier.sync 0, 128", "barrier.cta.sync 0, 128", True),
-        ("barrier.sync 0", "barrier.cta.sync 0, 128", False),
-    ],
-)
-def test_lanes_of_a_warp_wait_at_two_instructions(first: str, second: str, right: bool) -> None:
-    """In a process of its own: an illegal instruction ends its context."""
-    command = (sys.executable, "-c", APART, first, second)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    wanted = [127 - t if t % 3 == 0 else t - 127 for t in range(128)]
-    if right:
-        assert done.stdout.split() == [str(value) for value in wanted], done.stderr[-500:]
-    else:
-        assert "illegal instruction" in done.stderr, done.stdout
+    given = KERNELS[name]
+    given.check(same_ptx.launched(cuda(name), given.arguments, given.grid, (given.block,)))
 
 
 def test_a_warp_specialised_kernel_passes_the_gate() -> None:
@@ -113,34 +81,11 @@ def driver_map(array: Any, case: Box) -> np.void:
     return struct
 
 
-def run_box(case: Box, bug: str = "NONE") -> None:
-    middle, out = arguments(case, bug)
+@pytest.mark.parametrize("case", BOXES, ids=str)
+def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case: Box) -> None:
+    """A store of a box that begins before its tensor is an illegal instruction there, and a finding on the emulator."""
+    middle, out = arguments(case, "NO_STORE" if begins_before(case) else "NONE")
     here, there = cupy.asarray(tensor(case)), cupy.zeros_like(cupy.asarray(tensor(case)))
     maps = [driver_map(array, case) for array in (here, there)]
-    found = same_ptx.launched(SOURCE, [*maps, *map(np.int32, middle), out], block=(64,), shared=out.nbytes)
-    check(case, found[-1], cupy.asnumpy(there))
-
-
-EACH_BOX = """
-import sys
-from tests.gpu.test_gpu_emulator import BOXES, begins_before, run_box
-for number in map(int, sys.argv[1:]):
-    if begins_before(BOXES[number]):
-        run_box(BOXES[number], "NO_STORE")
-    run_box(BOXES[number])
-    print(number, flush=True)
-"""
-
-
-def test_tensor_maps_move_the_same_bytes_on_the_gpu() -> None:
-    """In other processes: an illegal instruction ends the context of its own one, and the next takes the boxes left."""
-    left, wrong = [*range(len(BOXES))], {}
-    while left:
-        command = (sys.executable, "-c", EACH_BOX, *map(str, left))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        left = left[len(done.stdout.split()) :]
-        if left:
-            wrong[BOXES[left.pop(0)]] = (done.stderr.strip().splitlines() or [""])[-1]
-    expected = {case for case in BOXES if begins_before(case)}
-    found = {case for case, error in wrong.items() if "illegal instruction" in error}
-    assert found == expected == {*wrong}, "\n".join(f"{case}: {error}" for case, error in wrong.items())
+    after = same_ptx.launched(SOURCE, [*maps, *map(np.int32, middle), out], block=(64,), shared=out.nbytes)
+    check(case, after[-1], cupy.asnumpy(there))

@@ -171,17 +171,6 @@ def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
     assert 0.9 * input_us < rotated.us < 1.1 * flushed.us
 
 
-def test_a_torch_product_agrees_with_cublas(measured: Measured) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this PyTorch has no CUDA")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    a, b = torch.randn(2, 2048, 2048, device="cuda").unbind()
-    found = worklog.time(torch.matmul, a, b, against=torch.matmul, flops=2 * 2048.0**3, harness=QUICK)
-    assert found.ratio == approx(1.0, abs=0.01)
-    assert found.us == approx(measured(BASELINE, Shape.of(2048)).us, rel=0.1)
-
-
 def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Session) -> None:
     def launch(watch: Any) -> None:
         spin_on_the_current_stream(session, 200.0)

@@ -60,12 +60,6 @@ def test_split_is_as_accurate_as_fp32(library: Any) -> None:
     assert float(abs(worklog.sgemm(a, b, mode="split") - exact).max()) <= float(abs(a @ b - exact).max()) * 1.5
 
 
-def test_a_view_that_is_not_aligned_is_read_by_single_floats(library: Any) -> None:
-    memory = integers(library, 1, 64 * 64 + 1)[0]
-    a, b = memory[1:].reshape(64, 64), integers(library, 64, 64, 1)
-    assert same(worklog.sgemm(a, b), a @ b)
-
-
 def test_it_is_enqueued_on_the_current_stream_of_cupy() -> None:
     cupy = pytest.importorskip("cupy")
     stream = cupy.cuda.Stream(non_blocking=True)
