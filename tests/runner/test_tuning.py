@@ -47,7 +47,6 @@ def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair: Variants) -
     [
         (Axis("TN", (1,)), "more than 1024 threads"),
         (Axis("TM", (512,)), "no whole warps: 4 threads for 32768 outputs"),
-        (Axis("TM", (2**20,)), "no whole warps: 0 threads for 32768 outputs"),
         (Axis("TN", (8,)), "the kernel requires that every thread copies the same number of float4"),
         (Axis("BK", (32,)), "more static shared memory than a block may have"),
         (Axis("BM", (96,)), "4096 is not a multiple of the tile"),

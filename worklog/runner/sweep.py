@@ -202,7 +202,7 @@ def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant |
     template = {**record.template, **{name: int(value) for name, value in point.values.items()}}
     own = replace(record, name=str(point), template=template, number=None, idea="")
     threads = own.thread_count
-    if threads < WARP or threads % WARP:
+    if threads % WARP:
         return f"no whole warps: {threads} threads for {template['BM'] * template['BN']} outputs"
     if threads > MAX_THREADS:
         return f"more than {MAX_THREADS} threads per block"
