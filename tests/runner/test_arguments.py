@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from worklog.runner.arguments import rotation
 class OnGpu(np.ndarray):
     """An array that says it is on a GPU."""
 
-    __cuda_array_interface__: Any = {}
+    __cuda_array_interface__: ClassVar[Any] = {}
 
 
 def test_copies_are_made_until_they_evict_each_other_and_what_is_no_array_is_shared() -> None:
