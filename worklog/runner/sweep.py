@@ -152,12 +152,13 @@ def recorded(chosen: Variants) -> Run:
     for run in runs:
         times, kernels = list[Measurement](), dict[str, Any]()
         for m in run.select(shape=chosen.shape):
-            about = run.kernels.get(m.kernel, {})
-            name, since = (BASELINE, "") if m.kernel == BASELINE else _same(chosen, about)
+            name, since = (BASELINE, "") if m.kernel == BASELINE else _same(chosen, run.kernels.get(m.kernel, {}))
             if name:
                 times.append(replace(m, kernel=name, context=replace(run.context, remark=since)))
-                kernels[name] = about
-        absent = [variant.name for variant in chosen.kept if variant.name not in kernels]
+            if name and m.kernel in run.kernels:
+                kernels[name] = run.kernels[m.kernel]
+        timed = {m.kernel for m in times}
+        absent = [variant.name for variant in chosen.kept if variant.name not in timed]
         if len(absent) < len(chosen.kept):
             missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []
             return replace(run, measurements=times, kernels=kernels, notes=[*run.notes, *missing])
@@ -201,7 +202,7 @@ def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant |
     template = {**record.template, **{name: int(value) for name, value in point.values.items()}}
     own = replace(record, name=str(point), template=template, number=None, idea="")
     threads = own.thread_count
-    if threads < WARP or threads % WARP:
+    if threads % WARP:
         return f"no whole warps: {threads} threads for {template['BM'] * template['BN']} outputs"
     if threads > MAX_THREADS:
         return f"more than {MAX_THREADS} threads per block"
