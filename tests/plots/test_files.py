@@ -23,10 +23,11 @@ from tests.plots.conftest import ablate, ladder_run, of
 from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
 from worklog.plots.figure import DARK, LIGHT, Drawing
+from worklog.plots.registry import FIGURES
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import Run, recordings
 
-NAMES = "headline", "ladder", "sizes", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS
+NAMES = *FIGURES, "ablation_warptiled"
 # These come with the package, from other sources than this run.
 SOURCES = dict.fromkeys(NAMES, "<GPU & Co>") | {"traffic": charts.EMULATED}
 SOURCES |= {
@@ -88,7 +89,7 @@ def test_a_picture_alone_is_for_savefig(tmp_path: Path) -> None:
 def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
     drawn = draw_all(of(calibration={}), tmp_path)
     assert set(drawn.charts) == {"headline", "traffic", "peers"}
-    assert set(drawn.missing) == {"ladder", "sizes", "roofline", "ablation", "calibration", *DIAGRAMS}
+    assert set(drawn.missing) == FIGURES.keys() - drawn.charts.keys() | {"ablation"}
     assert "worklog ablate" in drawn.missing["ablation"]
     assert f"Not drawn: `roofline`, {drawn.missing['roofline']}" in (tmp_path / "README.md").read_text()
 

@@ -25,7 +25,7 @@ from worklog.plots.selection import (
     rate,
     rows,
     shape_to_draw,
-)
+)  # fmt: skip
 from worklog.runs import Measurement, Run
 
 HEIGHT, LEFT, BELOW, ABOVE = 2.95, 0.69, 0.45, 0.2  # inches
