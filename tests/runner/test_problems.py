@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
-from tests.kernel.test_cuda_sources import needs_nvcc
 
 from tests.helpers import typed
 from worklog import Problem
@@ -191,15 +189,6 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words: 
     assert f"--problem {' '.join(words)}\n" in python
     again = typed("new", what, "my folder")
     assert "solution.cu exists already" in refused(again)
-
-
-@needs_nvcc
-def test_nvcc_makes_a_library_whose_launches_go_to_the_harness_stream(tmp_path: Path) -> None:
-    Path("mine.cu").write_text(SOFTMAX)
-    solution = Solution.of("mine.cu")
-    assert on_the_stream(SOFTMAX).count(", 0, worklog_stream>>>") == 2
-    library = ctypes.CDLL(str(compiled_library(solution, tmp_path / "out", "sm_90")))
-    assert library.solution and ctypes.c_void_p.in_dll(library, "worklog_stream").value is None
 
 
 @pytest.mark.parametrize(
