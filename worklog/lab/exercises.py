@@ -120,7 +120,7 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
         return _not_yet("with the warm-up there is no cold start to see", "begin with warmup = none")
     without = {name: value for name, value in settings.items() if name != "warmup"}
     cold, warm = (PanelChoice(grid_runs(), "vectorized", 1024, **each).answer() for each in (settings, without))
-    added, label = round(cold.whole.off - warm.whole.off, 3) + 0.0, cold.reading.measurement.label
+    added, label = round(cold.whole.difference.off - warm.whole.difference.off, 3) + 0.0, cold.reading.measurement.label
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
     found = f"with {chosen}, the cold start changes the time by {added:+.1%}"
     if abs(added) > 0.05:
