@@ -227,7 +227,12 @@ def axe_findings(page: Page, part: str | None = None) -> list[str]:
 
 def reading(panel: Locator) -> Locator:
     """The words of the panel's answer."""
-    return panel.get_by_role("status").filter(has_text="→")
+    return panel.locator(".head")
+
+
+def box(panel: Locator | Page, setting: str) -> Locator:
+    """The check box of one setting, after its number in the article."""
+    return panel.get_by_role("checkbox", name=re.compile(rf"^(\d )?{setting}$"))
 
 
 def rgb(colour: str) -> str:

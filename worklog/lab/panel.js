@@ -15,8 +15,8 @@ function make(tag, attributes = {}, ...inside) {
     return element;
 }
 
-function button(name, act) {
-    const made = make("button", { type: "button" }, name);
+function button(inside, act) {
+    const made = make("button", { type: "button" }, ...[inside].flat());
     made.addEventListener("click", act);
     return made;
 }
@@ -216,10 +216,9 @@ function ladder(model, page) {
         const inside = [make("span", {}, name), track, make("span", {}, unbroken(words))];
         const place = table.rungs.indexOf(name);
         if (place < 0) return make("div", { class: "row" }, ...inside);
-        const bar = button("", () => take({ rung: place }));
+        const bar = button(inside, () => take({ rung: place }));
         bar.className = "row";
         bar.setAttribute("aria-pressed", String(place === model.get("chosen").rung));
-        bar.append(...inside);
         return bar;
     }
 }

@@ -273,6 +273,8 @@ class PanelChoice:
         steps, so_far, last, waiting = list[Step](), dict(held.unbiased), unbiased, list[Pitfall]()
         for pitfall in changes(self.settings, held.run):
             so_far[pitfall.setting] = self.settings[pitfall.setting]
+            if pitfall.setting in SPOKEN:
+                continue
             waiting.append(pitfall)
             if held.has(*where, so_far):
                 after = held.read(*where, so_far)
