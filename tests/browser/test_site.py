@@ -168,8 +168,9 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page: Page, width: i
     assert axe_findings(page) == []
     palette = DARK if scheme == "dark" else LIGHT
     expect(page.locator("body")).to_have_css("color", rgb(palette["ink"]))
-    expect(page.locator("#peers svg path").first).to_have_css("fill", rgb(palette["paper"]))
-    expect(page.locator("#sizes svg")).to_be_visible()
+    sources = page.locator("#peers picture > *").evaluate_all("all => all.map(part => part.srcset || part.src)")
+    shown = page.locator("#peers img").evaluate("image => image.currentSrc")
+    assert shown == sources[scheme == "light"] and sources[0] != sources[1]
     page.emulate_media(color_scheme="light")
 
 

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worklog.lab.choice import Size, grid_run, grid_runs, ladder_runs
+from worklog.lab.choice import Size, grid_runs, ladder_runs
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Climb, Ladder
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel
-from worklog.lab.readings import contents
-from worklog.runs import Run, Table
+from worklog.runs import Run
 from worklog.settings import Value
 
-__all__ = ["check_answer", "ladder", "panel", "recorded"]
+__all__ = ["check_answer", "ladder", "panel"]
 
 
 def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:
     """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
 
     kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
-    (default: the recording that recorded() describes). With a GPU, a button measures what is chosen in a child process.
+    (default: the recorded grid). With a GPU, a button measures what is chosen in a child process.
     Raises BadRunFile without a recording, and BadSetting or BadShape.
     """
     return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
-
-
-def recorded(run: Run | Path | None = None) -> Table:
-    """The rungs, sizes and settings that the panel shows without a GPU. Raises BadRunFile."""
-    return contents(grid_run(run))
 
 
 def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ladder:

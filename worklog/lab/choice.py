@@ -49,8 +49,3 @@ def new_file() -> Path:
     """Where the panel's next run is saved: in a folder of its own, so that no command opens it by default."""
     path = new_path("panel", datetime.now(UTC).isoformat(), secrets.token_hex(2))
     return path.parent / "panel" / path.name
-
-
-def by_work(shape: Shape) -> tuple[int, Shape]:
-    """Sorts shapes, smallest first."""
-    return shape.flops, shape

@@ -12,7 +12,7 @@ from typing import Any
 from worklog.analysis.memory_counts import memory_counts
 from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
-from worklog.lab.choice import Size, by_work
+from worklog.lab.choice import Size
 from worklog.lab.page import Page
 from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
@@ -87,10 +87,10 @@ class Climb:
         self.names = [record.name for record in LADDER]
         self.kernel = self.names[-1] if kernel is None else rung(kernel).name
         held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
-        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=by_work)
+        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
         article = Shape.of(4096) if Shape.of(4096) in known else known[-1]
         self.shape = article if size is None else Shape.of(size)
-        self.shapes = sorted({*known, self.shape}, key=by_work)
+        self.shapes = sorted({*known, self.shape}, key=lambda shape: shape.flops)
 
     @property
     def rungs(self) -> Sequence[Kernel]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
 from worklog.errors import BadSetting
 from worklog.kernel import rung
-from worklog.lab.choice import Size, by_work
+from worklog.lab.choice import Size
 from worklog.lab.readings import Held, NotRecorded, Reading, changes, in_words, unbiased_settings
 from worklog.problem import Shape, tflops
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
@@ -218,9 +218,11 @@ class PanelChoice:
         if kernel is not None and kernel not in self.kernels:
             self.kernels.append(rung(kernel).name)
         self.kernel = kernel or self.kernels[-1]
-        known = sorted({m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}, key=by_work)
+        known = sorted(
+            {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}, key=lambda shape: shape.flops
+        )
         self.shape = known[len(known) // 2] if size is None else Shape.of(size)
-        self.shapes = sorted({*known, self.shape}, key=by_work)
+        self.shapes = sorted({*known, self.shape}, key=lambda shape: shape.flops)
         self.settings = self.unbiased
         for setting, value in biased.items():
             self.choose(setting, value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from worklog.errors import WorklogError
 from worklog.problem import Shape, tflops
-from worklog.runs import Difference, Estimate, Measurement, Run, Table, Timed, compare, event_overhead_us, summarize
+from worklog.runs import Difference, Estimate, Measurement, Run, Timed, compare, event_overhead_us, summarize
 from worklog.runs import Reading as Samples
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
@@ -154,24 +154,3 @@ def _summarized(run: Run, m: Measurement, settings: Settings) -> Reading:
     counted = tuple(us - overhead for us in samples.counted("subject"))
     timed = Timed(summary.time, samples, overhead, settings["timer"] == "host")
     return Reading(run, m, summary.time, summary.ratio, peak, counted, timed)
-
-
-def contents(run: Run) -> Table:
-    """What a run holds for the panel: rungs, sizes, and which values have a time at each of these, changed alone."""
-    held = Held(run)
-    places = dict.fromkeys((m.kernel, m.problem) for m in run.measurements)
-    recorded, missing = [], []
-    for g in LAUNCHES:
-        for value in g.values:
-            settings = {**held.unbiased, g.setting: value}
-            if value not in (g.unbiased, held.unbiased[g.setting]):
-                there = all(held.has(*place, settings) for place in places)
-                (recorded if there else missing).append(in_words(settings, [g]))
-    rows = [
-        ("rungs", ", ".join(dict.fromkeys(kernel for kernel, _ in places))),
-        ("sizes", ", ".join(str(shape) for shape in dict.fromkeys(shape for _, shape in places))),
-        ("one setting changed", ", ".join(recorded) or "none"),
-        ("any value of", f"{', '.join(g.setting for g in COMPUTED)}: these need no other launches"),
-        ("not recorded", ", ".join(missing) or "none"),
-    ]
-    return Table("recorded for the panel", (), rows, left=2, notes=[f"{len(run.measurements)} measurements", run.label])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +29,6 @@ from worklog.plots import DARK, LIGHT, Chart, ablated
 from worklog.runs import Run, in_steps
 from worklog.settings import PITFALLS
 
-ROLES = {colour: f"var(--worklog-{role})" for role, colour in LIGHT.items()}
 QUEUE = next(g for g in PITFALLS if g.setting == "queue")  # with a host clock, any of its values gives one answer
 
 
@@ -63,23 +61,17 @@ def _file(name: str) -> str:
 
 
 def _chart(draw: Callable[[], Chart], folded: str | None = None) -> str:
-    """A chart in a box that scrolls where the page is narrower, in colours that follow the page, and its alt text; or
-    why there is none. folded: its name, if the page folds it. Ids are made unique on the page,
-    and one that nothing refers to is left out.
+    """A chart for light and dark pages, in a box that scrolls where the page is narrower; or why there is none. folded:
+    its name, if the page folds it.
     """
     try:
         chart = draw()
     except NothingToDraw as nothing:
         return f"<p>{escape(str(nothing))}</p>"
-    svg = re.sub(r"<metadata>.*?</metadata>", "", chart.svg(), flags=re.DOTALL)
-    opening, end, drawing = svg[svg.index("<svg ") :].partition(">")
-    opening = re.sub(r' (xmlns(:xlink)?|version|width|height|aria-labelledby)="[^"]*"', "", opening)
-    svg = re.sub("#[0-9a-f]{6}\\b", lambda colour: ROLES.get(colour[0], colour[0]), opening + end + drawing)
-    used, own = set(re.findall(r'(?:href="|url\()#([^")]+)', svg)), f"{chart.name}-{folded or ''}"
-    svg = re.sub(r' id="([^"]+)"', lambda at: f' id="{own}-{at[1]}"' if at[1] in used else "", svg)
-    svg = re.sub(r'(href="|url\()#', rf"\1#{own}-", svg)
-    words = f"<details class=words><summary>in words</summary><p>{escape(chart.alt)}</p></details>"
-    box = f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{svg}</div>{words}'
+    light, dark = (f"data:image/png;base64,{b64encode(chart.png(dark=dark)).decode()}" for dark in (False, True))
+    picture = f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+    picture += f'<img src="{light}" alt="{escape(chart.alt)}"></picture>'
+    box = f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{picture}</div>'
     return f'<details name="{chart.name}"><summary>{folded}</summary>{box}</details>' if folded else box
 
 
