@@ -147,7 +147,7 @@ def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page: Page, grid: Ru
     for g in PITFALLS:
         options = page.get_by_label(f"value of {g.setting}").locator("option")
         disabled = options.evaluate_all("all => all.map(option => option.disabled)")
-        assert disabled == [not choice.available(**{g.setting: value}) for value in g.values], g.setting
+        assert disabled == [not choice.available({g.setting: value}) for value in g.values], g.setting
     expect(box(page, "inputs")).to_be_disabled()
     page.get_by_role("combobox", name="rung").select_option(choice.kernels[0])
     absent = (

@@ -65,7 +65,7 @@ class Page(anywidget.AnyWidget):
             super().set_state(sync_data)
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
-        data, *metadata = super()._repr_mimebundle_(**how)
         lines = self.text()
-        html = "".join(f"<p>{escape(line)}</p>" for line in lines)
-        return {**data, "text/plain": "\n".join(lines), "text/html": html}, *metadata
+        words = {"text/plain": "\n".join(lines), "text/html": "".join(f"<p>{escape(line)}</p>" for line in lines)}
+        data, metadata = super()._repr_mimebundle_(**how) or ({}, {})
+        return data | words, metadata

@@ -12,7 +12,7 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 from worklog.errors import BadSetting
 from worklog.kernel import rung
 from worklog.lab.choice import Size
-from worklog.lab.readings import Held, NotRecorded, Reading, changes, in_words, unbiased_settings
+from worklog.lab.readings import Held, NotRecorded, Reading, Settings, changes, in_words, unbiased_settings
 from worklog.problem import Shape, tflops
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.runs import CLOCK_OFF, Difference, Run, about, duration
@@ -258,9 +258,9 @@ class PanelChoice:
         chosen = [{}, biased] if biased else [{}]
         return [Task(self.kernel, self.shape, tuple(changed.items()) + ABLATION_SAMPLING) for changed in chosen]
 
-    def available(self, kernel: str | None = None, shape: Shape | None = None, **changed: Value) -> bool:
+    def available(self, changed: Settings, kernel: str | None = None, shape: Shape | None = None) -> bool:
         """Whether there is a time for what is chosen with these changes."""
-        where, settings = (kernel or self.kernel, shape or self.shape), self.settings | changed
+        where, settings = (kernel or self.kernel, shape or self.shape), {**self.settings, **changed}
         return any(held.has(*where, settings) for held in self.held)
 
     def answer(self) -> Answer:

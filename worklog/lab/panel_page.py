@@ -79,10 +79,10 @@ class Panel(Page):
             answer = {"missing": str(error) if self.reason else f"{error}; press measure"}
         if self.reason:
             answer["absent"] = {
-                "kernels": [i for i, kernel in enumerate(choice.kernels) if not choice.available(kernel)],
-                "sizes": [i for i, shape in enumerate(choice.shapes) if not choice.available(shape=shape)],
+                "kernels": [i for i, kernel in enumerate(choice.kernels) if not choice.available({}, kernel)],
+                "sizes": [i for i, shape in enumerate(choice.shapes) if not choice.available({}, shape=shape)],
                 "values": [
-                    [i for i, value in enumerate(g.values) if not choice.available(**{g.setting: value})]
+                    [i for i, value in enumerate(g.values) if not choice.available({g.setting: value})]
                     for g in PITFALLS
                 ],
             }

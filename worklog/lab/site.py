@@ -105,7 +105,7 @@ def panel_data(run: Run) -> dict[str, Any]:
     # At first the largest size, with the article's four pitfalls.
     choice = PanelChoice([run], size=max(choice.shapes))
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
-    if choice.available(**four):
+    if choice.available(four):
         choice.settings |= four
     return {
         "table": panel_table(choice),
@@ -123,7 +123,7 @@ def ladder_data(runs: list[Run]) -> dict[str, Any]:
     climb = Climb(runs)
     names, shapes = climb.names, climb.shapes
     start = {"rung": len(names) - 1, "size": shapes.index(climb.shape), "comments": False}
-    steps, code, bars = {}, [], []
+    steps, code, bars = {}, list[list[str]](), []
     for rung, name in enumerate(names):
         climb.kernel = name
         for size, climb.shape in enumerate(shapes):
