@@ -167,10 +167,8 @@ def try_kernel(
         return Trial(kernel, checked, shapes[0], None, _in_recording(kernel, checked, shapes, rungs, why), why)
     place = label, tuple(shapes), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
-    if known is not None:
-        rungs = []
-    elif rungs is None:
-        rungs = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
+    if rungs is None:
+        rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in shapes)]
     run = bench.measure([kernel, *rungs, BASELINE], shapes, harness=harness, progress=progress)
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "refused"), mine[0])
@@ -178,10 +176,14 @@ def try_kernel(
     if first.verdict is not None:
         verdict = Verdict.from_dict(first.verdict)
     checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
-    if beside is None and known is None and run.complete:
+    shown = _in_order(run, run.measurements)
+    if known:
+        rows = [m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels] + run.measurements
+        notes = [*run.notes, f"the rungs are from an earlier run: {known.created}"]
+        shown = _in_order(run, rows, kernels={**known.kernels, **run.kernels}, notes=notes)
+    elif beside is None and run.complete:
         _ladders[place] = run
-    shown = _with_rungs_of(known, run) if known else run
-    return Trial(kernel, checked, shapes[0], run, _in_order(shown))
+    return Trial(kernel, checked, shapes[0], run, shown)
 
 
 def launch(grid: Any, block: Any) -> tuple[str, str]:
@@ -198,18 +200,10 @@ def launch(grid: Any, block: Any) -> tuple[str, str]:
     return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}", words
 
 
-def _with_rungs_of(earlier: Run, run: Run) -> Run:
-    """The run, with the rungs that were measured for an earlier cell."""
-    rungs = [m for m in earlier.measurements if m.kernel in NAMES and m.kernel not in run.kernels]
-    notes = [*run.notes, f"the rungs are from an earlier run: {earlier.created}"]
-    kernels = {**earlier.kernels, **run.kernels}
-    return replace(run, measurements=[*rungs, *run.measurements], kernels=kernels, notes=notes)
-
-
-def _in_order(run: Run) -> Run:
-    """The rungs, then the user's kernel, then the baseline."""
-    names = in_order(m.kernel for m in run.measurements)
-    return replace(run, measurements=sorted(run.measurements, key=lambda m: names.index(m.kernel)))
+def _in_order(run: Run, rows: Sequence[Measurement], **changed: Any) -> Run:
+    """The run with these measurements: the rungs, then the user's kernel, then the baseline."""
+    names = in_order(m.kernel for m in rows)
+    return replace(run, measurements=sorted(rows, key=lambda m: names.index(m.kernel)), **changed)
 
 
 def _in_recording(
@@ -225,14 +219,14 @@ def _in_recording(
     status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
         status, reason = "refused", f"failed at {verdict.stages[-1].name} ({checked.label})"
-    rows: list[Measurement] = []
+    rows = list[Measurement]()
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
         sides = (shape.m, shape.n, shape.k)
         rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
     record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
     record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
-    return _in_order(replace(run, measurements=rows, kernels={**run.kernels, kernel.name: record}))
+    return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})
 
 
 class MagicFailed(WorklogError):
@@ -246,6 +240,10 @@ class MagicFailed(WorklogError):
 def _unquoted(words: str) -> str:
     """IPython leaves the quotes on."""
     return words.strip("'\"")
+
+
+def _listed(words: str) -> list[str]:
+    return [word.strip() for word in _unquoted(words).split(",")]
 
 
 def _kernel_options(magic: Any) -> Any:
@@ -269,9 +267,9 @@ class RungMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", default="", help="Name in tables and charts (default: the kernel's).")
     @_kernel_options
-    @argument("--size", default="", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded to the domain).")
-    @argument("--beside", type=_unquoted, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
-    @argument("--check-only", action="store_true", help="Check without timing.")
+    @argument("--size", dest="sizes", type=_listed, metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
+    @argument("--beside", type=_listed, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
+    @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
     @argument("--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds on the emulator, at most.")
     @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
@@ -281,19 +279,10 @@ class RungMagics(Magics):
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
         source = "\n" * self._above(cell) + cell
         options = vars(parse_argstring(self.rung, line))  # all others are parameters of try_kernel
-        sizes, beside, settings = (options.pop(name) for name in ("size", "beside", "settings"))
-        only_checked = options.pop("check_only") or options["on"] == "emulated"
+        settings = options.pop("settings")
         try:
-            return try_kernel(
-                source,
-                sizes=sizes.split(",") if sizes else None,
-                time=not only_checked,
-                beside=None if beside is None else [name.strip() for name in beside.split(",")],
-                file=FILE,
-                harness=Harness().but(**parse_settings(settings)),
-                progress=one_line(),
-                **options,
-            )
+            harness = Harness().but(**parse_settings(settings))
+            return try_kernel(source, file=FILE, harness=harness, progress=one_line(), **options)
         except WorklogError as error:
             raise MagicFailed(f"%%rung: {compile_errors(error, source)}") from None
         except KeyboardInterrupt:
