@@ -83,7 +83,7 @@ def test_at_a_missing_size_only_the_time_is_missing() -> None:
     missing = climbed(size=512)
     assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
     assert len(missing.sentences) == 3 and missing.bars == [], "no gain"
-    assert facts(missing)["time"] == ("not measured", "not measured")
+    assert facts(missing)["time"] == ("–", "–")
     assert facts(missing)["registers per thread"] == ("94", "39")
 
 
@@ -91,7 +91,7 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() ->
     run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "refused", reason="exact: 3 rows differ"))
     run.kernels["tiles_2d"]["sha256"] = "another"
     page = lab.ladder("tiles_2d", run=run)
-    assert facts(page.climb)["time"][0] == "failed"
+    assert facts(page.climb)["time"][0] == "–"
     text = " ".join(page.answer["sentences"])
     assert "exact: 3 rows differ" in text and "tiles_2d was timed with different code" in text
 

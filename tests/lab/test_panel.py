@@ -99,6 +99,9 @@ def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
     locked = replace(GRID, harness=GRID.harness | {"clocks": "locked:1395"})
     assert unbiased_settings(locked)["clocks"] == "locked:1395"
     assert reading(locked).time.value == reading(locked, clocks="locked").time.value == approx(140.0)
+    panel = lab.panel("warptiled", 1024, run=locked)
+    choose(panel, l2="warm")
+    assert panel.choice.settings["clocks"] == "locked:1395", "the page knows only locked"
     uncalibrated = replace(GRID, calibration={})
     assert reading(uncalibrated, offset="kept").time.value == approx(140.0 + OFFSET)
     failed = replace(reading().measurement, status="refused", reason="precision: wrong")

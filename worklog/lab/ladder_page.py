@@ -187,10 +187,8 @@ class Climb:
     def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
         m, record = self._measurement(of), self.run.kernels.get(of.name, {})
-        row = dict.fromkeys(TIMES, "not measured") if m is None else cells(self.run, m)
-        if m is not None and m.status != "measured":
-            row = dict.fromkeys(TIMES, row["gate"])
-        facts = {name.replace("of ceiling", "of the measured FP32 ceiling"): row[name] or NONE for name in TIMES}
+        row = {} if m is None else cells(self.run, m)
+        facts = {name.replace("of ceiling", "of the measured FP32 ceiling"): row.get(name) or NONE for name in TIMES}
         registers, shared = record.get("registers"), record.get("shared_bytes")
         resident = limited = NONE
         arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))

@@ -1,16 +1,13 @@
 // Draws the panel and the ladder: in a notebook as an anywidget, and on the page of `worklog site`. Python computes
-// every number (panel_answer.py, ladder_page.py) and this file shows it. What is chosen goes to the model and its answer
-// comes from there: from a notebook's kernel, or on the page from site.js, which looks it up.
+// every number (panel_answer.py, ladder_page.py). What is chosen goes to the model, and its answer comes from there:
+// from a notebook's kernel, or from site.js, which looks it up.
 
 // A percent sign stays with its number.
 const unbroken = (words) => words.replaceAll(" %", "\u00a0%");
 
 function make(tag, attributes = {}, ...inside) {
     const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-        if (value === true) element.setAttribute(name, "");
-        else if (value !== false) element.setAttribute(name, value);
-    }
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     element.append(...inside);
     return element;
 }
@@ -34,15 +31,14 @@ function dropDown(name, words, choose) {
     return [list, show];
 }
 
+const small = (words) => make("p", { class: "source" }, words);
 const line = (name, control) => make("label", { class: "line" }, make("span", {}, name), control);
 
 // Changes a part of what is chosen.
-function taking(model) {
-    return (change) => {
-        model.set("chosen", { ...model.get("chosen"), ...change });
-        model.save_changes();
-    };
-}
+const taking = (model) => (change) => {
+    model.set("chosen", { ...model.get("chosen"), ...change });
+    model.save_changes();
+};
 
 // ---------------------------------------------------------------------------------------------------------- the panel
 
@@ -78,14 +74,13 @@ function panel(model, page) {
         const label = make("label", {}, box, article ? `${article} ${setting}` : setting);
         const element = make("div", { class: "pitfall", title: what }, label, list, words);
         const showRow = (absent) => {
-            const isBiased = biased.includes(now());
-            box.checked = !isBiased;
+            box.checked = !biased.includes(now());
             box.disabled = absent.includes(toggled());
             showValue(now(), absent);
-            element.classList.toggle("biased", isBiased);
-            words.textContent = (isBiased ? "← " : "") + title + (box.disabled ? " · not recorded" : "");
+            element.classList.toggle("biased", !box.checked);
+            words.textContent = (box.checked ? "" : "← ") + title + (box.disabled ? " · not recorded" : "");
         };
-        return { element, show: showRow };
+        return { element, box, show: showRow };
     }
 
     function show() {
@@ -93,7 +88,7 @@ function panel(model, page) {
         showKernel(chosen.kernel, answer.absent?.kernels);
         showSize(chosen.size, answer.absent?.sizes);
         rows.forEach((row, index) => row.show(answer.absent?.values[index] ?? []));
-        if (others.some((row) => row.element.classList.contains("biased"))) more.open = true;
+        if (others.some((row) => !row.box.checked)) more.open = true;
         body.hidden = "missing" in answer;
         if (answer.missing) {
             head.replaceChildren(make("p", { class: "notice" }, answer.missing));
@@ -105,23 +100,25 @@ function panel(model, page) {
         head.replaceChildren(
             make("div", { class: "cards" }, card("unbiased", answer.unbiased), card("this reading", answer.reading)),
             make("p", { class: "comparison" }, unbroken(answer.comparison)),
-            make("p", { class: "source" }, answer.label),
+            small(answer.label),
         );
         body.replaceChildren(
             make("ul", {}, ...notes.map((note) => make("li", {}, unbroken(note)))),
-            make("p", { class: "source" }, "samples in launch order" + (answer.samples[1] ? ", unbiased ones in grey" : "")),
+            small("samples in launch order" + (answer.samples[1] ? ", unbiased ones in grey" : "")),
             samples(answer.samples, answer.axis),
         );
         if (answer.steps.length) {
-            body.append(make("p", { class: "source" },
-                "what each setting adds to the time: orange inflates the result, blue deflates it, grey is noise"));
-            body.append(...answer.steps.map((step) => stepRow(step, answer.steps_axis)));
+            body.append(
+                small("what each setting adds to the time: orange inflates the result, blue deflates it, grey is noise"),
+                ...answer.steps.map((step) => stepRow(step, answer.steps_axis)),
+            );
         }
     }
 
     function measuring() {
-        const status = make("p", { role: "status", class: "source" }), bar = make("progress", { "aria-label": "measured" });
-        const measure = button("measure", () => model.send("measure")), cancel = button("cancel", () => model.send("cancel"));
+        const status = make("p", { role: "status", class: "source" });
+        const bar = make("progress", { "aria-label": "measured" });
+        const [measure, cancel] = ["measure", "cancel"].map((name) => button(name, () => model.send(name)));
         buttons.append(measure, cancel);
         const showProgress = () => {
             const { running, share, words } = model.get("progress");
@@ -162,7 +159,9 @@ function samples(series, axis) {
     const strip = make("div", { class: "strip" });
     strip.innerHTML = `<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">
         ${axis.ticks.map(([us]) => level(us)).join("")}${drawn.join("")}</svg>`;
-    strip.append(...axis.ticks.map(([us, words]) => make("span", { class: "tick", style: `top:${y(us) / 10}%` }, words)));
+    for (const [us, words] of axis.ticks) {
+        strip.append(make("span", { class: "tick", style: `top:${y(us) / 10}%` }, words));
+    }
     return strip;
 }
 
@@ -183,12 +182,12 @@ function ladder(model, page) {
     const down = button("← rung before", () => climb(-1)), up = button("next rung →", () => climb(1));
     const comments = make("input", { type: "checkbox" });
     comments.addEventListener("change", () => take({ comments: comments.checked }));
-    const bars = make("div", { class: "bars" }), source = make("p", { class: "source" });
+    const bars = make("div", { class: "bars" }), source = small("");
     const step = make("div", { class: "step", role: "status" });
     const costs = make("div", { class: "costs" }), code = make("div", { class: "code" });
     page.append(
         make("div", { class: "columns even" },
-            make("div", {}, line("size", size), make("p", { class: "source units" }, "TFLOP/s · share of cuBLAS"), bars, source),
+            make("div", {}, line("size", size), small("TFLOP/s · share of cuBLAS"), bars, source),
             make("div", {}, make("p", { class: "buttons" }, down, up), step, costs)),
         make("label", { class: "line" }, comments, "whole file, with comments"),
         code,
