@@ -54,7 +54,7 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a GPU, whatever machine this is, and an empty folder."""
-    for module in ("gpu.device", "lab.choice", "lab.magic", "peers.exploits", "runner.check", "runner.measure"):
+    for module in ("gpu.device", "peers.exploits", "runner.check", "runner.measure"):
         monkeypatch.setattr(f"worklog.{module}.gpu_reason", lambda: WHY)
     monkeypatch.chdir(tmp_path)
 

@@ -213,15 +213,9 @@ plots.ablation(ablation, "vectorized")
 # %% [markdown]
 # ## The panel
 #
-# Switch the fixes off and on yourself. Without a GPU, the panel shows what was recorded:
-
-# %%
-lab.recorded()
-
-# %% [markdown]
-# This is not the recording of the cells above, so its unbiased time can differ by 1 or 2 %. Choices that lead to a
-# combination that was not recorded are marked. With a GPU, the button *measure* measures any combination in a child
-# process. For a page without a running notebook kernel, a picture follows the panel.
+# Switch the fixes off and on yourself. Without a GPU, the panel shows what was recorded. This is not the recording of
+# the cells above, so its unbiased time can differ by 1 or 2 %. Choices that lead to a combination that was not recorded
+# are disabled. With a GPU, every choice is open, and the button *measure* measures it in a child process.
 
 # %%
 lab.panel("vectorized", 1024, l2="warm", queue=False)

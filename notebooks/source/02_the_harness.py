@@ -410,13 +410,16 @@ show("order", "turns", "baseline", "roof")
 #
 # ## 10. Every pitfall alone
 #
-# Each row shows the effect on the result that the pitfall changes, next to the noise of the two measurements. Change
-# the rung and the size, and see which effects grow.
+# Each row shows the effect on the result that the pitfall changes, by size. Change the rung, and see which effects grow.
 
 # %%
 from worklog import lab
+from worklog.runs.ablation import effects_text
 
-lab.ablation("warptiled", 1024)
+print(effects_text(ablation, "warptiled"))
+
+# %%
+plots.ablation(ablation, "warptiled", 1024)
 
 # %% [markdown]
 # ## Graded exercise

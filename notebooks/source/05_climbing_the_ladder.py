@@ -447,8 +447,7 @@ plots.ladder(run, 4096)
 # %% [markdown]
 # ## Any rung, any size
 #
-# Choose a rung and a size to see the source diff, the memory counts and the time. For readers without a running
-# notebook kernel, a picture follows the page.
+# Choose a rung and a size to see the source diff, the memory counts and the time.
 
 # %%
 from worklog import lab

@@ -58,12 +58,6 @@ SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false"},  # no pop-up in the corner
     "notebook-extension/tracker": {"windowingMode": "none"},  # what is scrolled out of sight stays on the page
 }
-# Every visible control without a name for a screen reader.
-UNNAMED = """places => places.flatMap(place =>
-    [...place.querySelectorAll('input, select, button, [role=slider], [tabindex="0"]')])
-    .filter(control => control.checkVisibility() && !(control.ariaLabel || control.labels?.[0]?.textContent.trim()
-        || control.textContent.trim()))
-    .map(control => control.outerHTML)"""
 OTHERS = "pitfalls that the article doesn't name"
 
 Opened = Callable[..., AbstractContextManager[Page]]
@@ -84,15 +78,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A test that failed leaves a picture of every open page."""
     report = yield
     if report.when == "call" and report.failed:
+        SHOTS.mkdir(exist_ok=True)
         for number, page in enumerate(PAGES):
-            shot(page, f"{re.sub(r'[^a-zA-Z0-9]+', '-', item.name).strip('-')}-{number}")
+            page.screenshot(path=SHOTS / f"{re.sub(r'[^a-zA-Z0-9]+', '-', item.name)}-{number}.png", full_page=True)
     return report
-
-
-def shot(page: Page, name: str) -> None:
-    """A picture of the whole page."""
-    SHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
 @pytest.fixture(scope="session")
@@ -189,9 +178,6 @@ def open_and_run(browser: Browser, lab: Lab, name: str, notebook: nbformat.Noteb
     PAGES.append(page)
     try:
         yield page
-    except BaseException:
-        shot(page, name)
-        raise
     finally:
         PAGES.remove(page)
         page.evaluate(SHUT_DOWN)
@@ -226,7 +212,12 @@ def axe_findings(page: Page, part: str | None = None) -> list[str]:
 
 def reading(panel: Locator) -> Locator:
     """The words of the panel's answer."""
-    return panel.get_by_role("status").filter(has_text="→")
+    return panel.locator(".head")
+
+
+def box(panel: Locator | Page, setting: str) -> Locator:
+    """The check box of one setting, after its number in the article."""
+    return panel.get_by_role("checkbox", name=re.compile(rf"^(\d )?{setting}$"))
 
 
 def rgb(colour: str) -> str:

@@ -73,7 +73,7 @@ def test_each_gremlin_shows_where_01_says() -> None:
 
 def test_the_panel_gives_the_answers_of_01() -> None:
     def off(kernel: str, size: int, **settings: Any) -> float:
-        return PanelChoice(grid_runs(), kernel, size, **settings).answer().whole.off
+        return PanelChoice(grid_runs(), kernel, size, **settings).answer().whole.difference.off
 
     assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
     first = off("vectorized", 1024, warmup="none", statistic="first")

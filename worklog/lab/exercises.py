@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import count
 from numbers import Integral, Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,15 +40,15 @@ SMALL, SEED = Shape(144, 72, 37), 4
 
 @dataclass(frozen=True, repr=False)
 class Graded:
-    """Whether an answer is right, and what the grader found. label: the source of its numbers."""
+    """Whether an answer is right, and what the grader facts. label: the source of its numbers."""
 
     right: bool
     feedback: str
     label: str = ""
 
     def __repr__(self) -> str:
-        found = f"{'right' if self.right else 'not yet'}: {self.feedback}"
-        return f"{found}\n{self.label}" if self.label else found
+        words = f"{'right' if self.right else 'not yet'}: {self.feedback}"
+        return f"{words}\n{self.label}" if self.label else words
 
     def _repr_html_(self) -> str:
         return f'<pre role="status" style="white-space:pre-wrap">{escape(repr(self))}</pre>'
@@ -83,8 +84,8 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
         return Graded(False, str(error))
 
 
-def _not_yet(found: str, hint: str, label: str = "") -> Graded:
-    return Graded(False, f"{found}. Hint: {hint}", label)
+def _not_yet(facts: str, hint: str, label: str = "") -> Graded:
+    return Graded(False, f"{facts}. Hint: {hint}", label)
 
 
 def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str) -> Graded:
@@ -100,48 +101,49 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
 def _fastest_at_256(name: str) -> Graded:
     if name == BASELINE:
         return Graded(False, f"{name} is the baseline: name a rung")
-    blocks, most = (max(math.prod(one.blocks(Shape.of(256))) for one in rungs) for rungs in ([rung(name)], LADDER))
+    blocks = math.prod(rung(name).blocks(Shape.of(256)))
+    most = max(math.prod(record.blocks(Shape.of(256))) for record in LADDER)
     run = results(shapes=[256])
     times = {m.kernel: m for m in run.measurements if m.us and m.kernel != BASELINE}
     if name not in times:
         return Graded(False, f"{name} has no time at 256 in this run: name another rung", run.label)
-    found = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks} blocks on {run.device['multiprocessors']} SMs"
+    facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks} blocks on {run.device['multiprocessors']} SMs"
     fastest = min(times.values(), key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
-        return Graded(True, found, run.label)
+        return Graded(True, facts, run.label)
     hint = "which rung with as many blocks reads less memory per multiply-add?"
     if blocks < most:
         hint = "which rungs have more blocks at this size?"
-    return _not_yet(f"{found}, and another rung is faster", hint, run.label)
+    return _not_yet(f"{facts}, and another rung is faster", hint, run.label)
 
 
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
         return _not_yet("with the warm-up there is no cold start to see", "begin with warmup = none")
-    without = {name: value for name, value in settings.items() if name != "warmup"}
-    cold, warm = (PanelChoice(grid_runs(), "vectorized", 1024, **each).answer() for each in (settings, without))
-    added, label = round(cold.whole.off - warm.whole.off, 3) + 0.0, cold.reading.measurement.label
+    choice = PanelChoice(grid_runs(), "vectorized", 1024, **settings)
+    cold = choice.answer()
+    choice.settings["warmup"] = choice.unbiased["warmup"]
+    added = round(cold.whole.difference.off - choice.answer().whole.difference.off, 3) + 0.0
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
-    found = f"with {chosen}, the cold start changes the time by {added:+.1%}"
+    facts, label = f"with {chosen}, the cold start changes the time by {added:+.1%}", cold.reading.measurement.label
     if abs(added) > 0.05:
-        return Graded(True, found, label)
-    return _not_yet(found, "which setting makes one number of all samples, and which sample is slow?", label)
+        return Graded(True, facts, label)
+    return _not_yet(facts, "which setting makes one number of all samples, and which sample is slow?", label)
 
 
-def _leaves_out_the_ends(count: int) -> Graded:
-    def leaves_out(n: int) -> bool:
-        return median(list(range(n))).low >= 1
-
-    if count < LEAST_SAMPLES:
-        return Graded(False, f"{count} samples don't give a 95 % interval at all: even their whole range is too narrow")
-    if not leaves_out(count):
-        hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
-        return _not_yet(
-            f"of {count} samples, the interval begins before the second one", f"{hint}below it, or at most one above it"
+def _leaves_out_the_ends(answer: int) -> Graded:
+    right = next(n for n in count(LEAST_SAMPLES) if median(list(range(n))).low >= 1)
+    if answer < LEAST_SAMPLES:
+        return Graded(
+            False, f"{answer} samples don't give a 95 % interval at all: even their whole range is too narrow"
         )
-    if leaves_out(count - 1):
-        return Graded(False, f"{count} samples are enough, but fewer are, too")
-    return Graded(True, f"the interval of {count} samples leaves out the smallest and the largest one")
+    if answer < right:
+        hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
+        hint += "below it, or at most one above it"
+        return _not_yet(f"of {answer} samples, the interval begins before the second one", hint)
+    if answer > right:
+        return Graded(False, f"{answer} samples are enough, but fewer are, too")
+    return Graded(True, f"the interval of {answer} samples leaves out the smallest and the largest one")
 
 
 def _rate(answer: float) -> Graded:
@@ -173,10 +175,10 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
         return _not_yet("the gate passes it, so it is right", hint, checked.label)
     rule = SgemmChecker(device, SMALL, SEED).check_by_article(kernel.load(device))
     if rule.accepted:
-        found = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
+        facts = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
         if any(finding.is_error for finding in checked.findings):
-            found += ". The emulator finds this from the addresses. The results are right: comparing them can't find it"
-        return Graded(True, found, checked.label)
+            facts += ". The emulator finds this from the addresses. The results are right: comparing them can't find it"
+        return Graded(True, facts, checked.label)
     hint = "a wrong factor near 1, or one missing term of many, gives a small error"
     return _not_yet(f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
 
@@ -212,30 +214,27 @@ def _splitting(us: float) -> Graded:
 
 def _right_of_the_ridge(side: int) -> Graded:
     run = open_run()
-    ridge = 1e3 * run.calibration["fp32_tflops"] / run.calibration["l2_gbs"]
-
-    def intensity(side: int) -> float:  # 2 side² FLOP for the 4 bytes of each of 2 side floats
-        return side / 4
-
+    ridge, intensity = 1e3 * run.calibration["fp32_tflops"] / run.calibration["l2_gbs"], side / 4
+    # 2 side² FLOP per 2 side floats of 4 bytes; the tile before has 8 rows and columns less.
     if side <= 0 or side % 8:
         return Graded(False, f"{side} is not a multiple of 8")
-    found = f"tiles of {side} x {side} make {intensity(side):.2f} FLOP per byte; the ridge is at {ridge:.2f}"
-    if intensity(side) <= ridge:
-        return _not_yet(f"{found}, so L2 is the lower roof", "a larger tile uses each float more often", run.label)
-    if intensity(side - 8) > ridge:
-        return Graded(False, f"{found}, but a smaller tile is right of it, too", run.label)
-    return Graded(True, found, run.label)
+    facts = f"tiles of {side} x {side} make {intensity:.2f} FLOP per byte; the ridge is at {ridge:.2f}"
+    if intensity <= ridge:
+        return _not_yet(f"{facts}, so L2 is the lower roof", "a larger tile uses each float more often", run.label)
+    if (side - 8) / 4 > ridge:
+        return Graded(False, f"{facts}, but a smaller tile is right of it, too", run.label)
+    return Graded(True, facts, run.label)
 
 
 def _another_tile(tile: dict[str, int]) -> Graded:
     own = rung("autotuned")
     if {**own.template, **tile} == own.template:
         return Graded(False, "this is the rung's own tile: change at least one side")
-    found = sweep.variants(own, [Axis(name, (value,)) for name, value in tile.items()])
-    if not found.kept:
-        return Graded(False, f"it can't be built: {found.skipped[0].skipped}")
-    [variant], label = found.kept, f"compiled for {found.arch}"
-    moved, allowed = (block_traffic_bytes(t, found.shape) / 1e9 for t in (variant.kernel.template, own.template))
+    built = sweep.variants(own, [Axis(name, (value,)) for name, value in tile.items()])
+    if not built.kept:
+        return Graded(False, f"it can't be built: {built.skipped[0].skipped}")
+    [variant], label = built.kept, f"compiled for {built.arch}"
+    moved, allowed = (block_traffic_bytes(t, built.shape) / 1e9 for t in (variant.kernel.template, own.template))
     facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved:.2f} GB from L2"
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
@@ -252,21 +251,21 @@ def _eight_elements(source: str) -> Graded:
         return _not_yet(f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label)
     counts = inspect(kernel).counts
     waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"]
-    found = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
+    facts = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
     if waves > most:
-        return _not_yet(f"{found}, more than {most}", "read each element of `Bs` once per k", checked.label)
-    return Graded(True, found, checked.label)
+        return _not_yet(f"{facts}, more than {most}", "read each element of `Bs` once per k", checked.label)
+    return Graded(True, facts, checked.label)
 
 
 def _read_speedup(answer: float) -> Graded:
     compared = open_comparison()
-    one, two = (compared.us(KNOWN, length)["do_bench"] for length in (1, 2))
+    short, long = (compared.us(KNOWN, length)["do_bench"] for length in (1, 2))
     mistakes = {
         "this is the true speedup: use what do_bench measures for both": 2.0,
-        "a speedup is the longer time over the shorter one": one / two,
+        "a speedup is the longer time over the shorter one": short / long,
     }
     hint = "`compared.us(KNOWN, 1)` has what each harness measures for the kernel of 1 µs"
-    return _number(answer, two / one, "times", hint, mistakes, compared.label)
+    return _number(answer, long / short, "times", hint, mistakes, compared.label)
 
 
 def _softmax_of_large_numbers(source: str) -> Graded:
@@ -282,13 +281,13 @@ def _softmax_of_large_numbers(source: str) -> Graded:
 def _without_a_race(source: str) -> Graded:
     out, _ = build(Program("answer", source, "k"))
     rng, n = np.random.default_rng(SEED), 1000
-    x, found = rng.integers(-8, 9, n).astype(np.float32), np.zeros(2, np.float32)
-    result = launch(load(out.ptx, out.symbol), (1,), 256, [x, found, n], source=source, count=False)
+    x, y = rng.integers(-8, 9, n).astype(np.float32), np.zeros(2, np.float32)
+    result = launch(load(out.ptx, out.symbol), (1,), 256, [x, y, n], source=source, count=False)
     if wrong := next((finding for finding in result.findings if finding.is_error), None):
         hint = "which threads may be behind, and what do they still read?"
         return Graded(False, f"{wrong.at('answer')} Hint: {hint}", result.label)
-    facts = f"mean {found[0]:.4f}, variance {found[1]:.4f}, no race"
-    if not np.allclose(found, (x.mean(), x.var()), rtol=1e-4):
+    facts = f"mean {y[0]:.4f}, variance {y[1]:.4f}, no race"
+    if not np.allclose(y, (x.mean(), x.var()), rtol=1e-4):
         return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
     return Graded(True, facts, result.label)
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
-
-import ipywidgets as widgets
+from typing import Any
 
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import NothingToDraw
 from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
-from worklog.lab.choice import Choice, Shown, Size
-from worklog.lab.controls import Page, button
-from worklog.plots import Chart, ladder
+from worklog.lab.choice import Size
+from worklog.lab.page import Page
+from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
 from worklog.runner.job import ARTICLE_SIZES
-from worklog.runs import Measurement, Run, Table, cells
+from worklog.runs import Measurement, Run, Table, cells, percent
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
@@ -80,33 +77,20 @@ NONE = "–"
 TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of cells()
 
 
-class Climb(Choice):
+class Climb:
     """The chosen rung and shape on the ladder, compared with the rung before. comments: whether the changed lines are
-    those of the whole file, with comments.
+    those of the whole file, with comments. runs: the most trusted one first. Raises BadSetting or BadShape.
     """
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:
-        self.counted, self.comments = memory_counts(), False
-        super().__init__(runs, kernel, size)
-
-    def known_kernels(self) -> list[str]:
-        """All rungs."""
-        return [each.name for each in LADDER]
-
-    def known_shapes(self) -> set[Shape]:
-        """The shapes at which the runs hold a rung."""
-        names = self.known_kernels()
-        found = {m.problem for run in self.runs for m in run.select() if m.kernel in names}
-        return found or {Shape.of(n) for n in ARTICLE_SIZES}
-
-    def first_shape(self, known: list[Shape]) -> Shape:
-        """The article's size, else the largest."""
-        return Shape.of(4096) if Shape.of(4096) in known else known[-1]
-
-    def climb(self, by: int) -> None:
-        """Go up by this many rungs, or down where it is negative, and stop at the ladder's end."""
-        place = RUNGS.index(rung(self.kernel)) + by
-        self.kernel = LADDER[min(max(place, 0), len(LADDER) - 1)].name
+        self.runs, self.counted, self.comments = runs, memory_counts(), False
+        self.names = [record.name for record in LADDER]
+        self.kernel = self.names[-1] if kernel is None else rung(kernel).name
+        held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
+        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
+        article = Shape.of(4096) if Shape.of(4096) in known else known[-1]
+        self.shape = article if size is None else Shape.of(size)
+        self.shapes = sorted({*known, self.shape}, key=lambda shape: shape.flops)
 
     @property
     def rungs(self) -> Sequence[Kernel]:
@@ -124,33 +108,32 @@ class Climb(Choice):
         much faster it is, and what belongs to other code than the source that is shown.
         """
         chosen, *before = self.rungs
-        if before:
-            [other] = before
-            changed, gain = f"{diff(other.name, chosen.name).counts} against {other.name}", self._gain(chosen, other)
-        else:
-            changed, gain = f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"
+        changed, gain = f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"
+        for earlier in before:
+            changed = f"{diff(earlier.name, chosen.name).counts} against {earlier.name}"
+            gain = self._gain(chosen, earlier)
         notes = []
-        for each in self.rungs:
-            counted = self.counted.rungs.get(each.name)
-            if source_changed(each.name, self.run.kernels):
-                notes.append(f"{each.name} was timed with different code than the source shown here")
-            if counted is not None and counted.sha256 != each.program.sha256:
-                notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
+        for record in self.rungs:
+            counts = self.counted.rungs.get(record.name)
+            if source_changed(record.name, self.run.kernels):
+                notes.append(f"{record.name} was timed with different code than the source shown here")
+            if counts is not None and counts.sha256 != record.program.sha256:
+                notes.append(f"the memory counts of {record.name} belong to different code than the source shown here")
         return [text for text in (self._headline(), chosen.idea, changed, gain, *notes) if text]
 
     def _headline(self) -> str:
         run, place, m = self.run, f"{self.kernel} at {self.shape}", self._measurement(self.rungs[0])
         if m is None:
-            held = ", ".join(str(one.problem) for one in run.select(self.kernel)) or "no size"
+            held = ", ".join(str(m.problem) for m in run.select(self.kernel)) or "no size"
             return f"{place} is not in this {run.origin} run, which holds it at {held}"
         if m.status != "measured":
             return f"{place}: {m.outcome}: {m.reason}"
         row = cells(run, m)
         return f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
 
-    def _gain(self, chosen: Kernel, other: Kernel) -> str:
+    def _gain(self, chosen: Kernel, earlier: Kernel) -> str:
         """The rung's time against the time of the one before, at one clock; "" without a time."""
-        name, now, before = other.name, self._measurement(chosen), self._measurement(other)
+        name, now, before = earlier.name, self._measurement(chosen), self._measurement(earlier)
         if now is None or not now.us:
             return ""
         if before is None or not before.us:
@@ -166,36 +149,37 @@ class Climb(Choice):
         """What this rung and the one before cost: from the run, then from the emulator."""
         label, tables = f"{self.counted.label} · {self.counted.shape}, per warp", []
         for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
-            columns = [facts(each) for each in self.rungs]
-            rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
-            tables.append(Table(title, ("", *(each.name for each in self.rungs)), rows))
+            columns = [facts(record) for record in self.rungs]
+            lines = [(name, *(column[name] for column in columns)) for name in columns[0]]
+            tables.append(Table(title, ("", *(record.name for record in self.rungs)), lines))
         return tables
 
     def changed_lines(self) -> str:
         """The diff against the rung before in a box that the keyboard can scroll."""
-        files = escape(" against ".join(each.file for each in self.rungs))
+        files = escape(" against ".join(record.file for record in self.rungs))
         earlier = self.rungs[1].name if self.rungs[1:] else None
         code = diff(earlier, self.kernel, comments=self.comments, around=2)
         lines = f'<span style="display:inline-block;min-width:100%">{code.html()}</span>'  # as wide as its longest line
-        return (
-            f'<div style="font-weight:600;line-height:1.4">{files}</div>'
-            f'<pre tabindex="0" role="region" aria-label="{files}" style="{CODE}">{lines}</pre>'
-        )
+        return f'<p>{files}</p><pre tabindex="0" role="region" aria-label="{files}">{lines}</pre>'
 
-    def result(self) -> Shown:
-        """The step in words, its costs in tables, the ladder as a chart, and the changed lines."""
-        picture = None
-        with suppress(NothingToDraw):
-            picture = self.chart()
-        return Shown(self.sentences, self.tables, picture, self.changed_lines())
+    @property
+    def bars(self) -> list[tuple[str, float, str]]:
+        """Everything that was measured at the shape: name, share of the fastest in percent, and words."""
+        shown = rows(self.run, self.shape)
+        fastest = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0
+        bars = []
+        for m in shown:
+            words = "not measured"
+            if measured(m):
+                words = f"{m.tflops:.2f}" + ("" if m.kernel == CUBLAS else f" · {percent(m.ratio)}")
+            bars.append((m.kernel, round(100 * (m.tflops or 0.0) / fastest, 2), words))
+        return bars
 
-    def chart(self) -> Chart:
-        """The ladder at the chosen size with the rung in the accent colour; a notebook shows its costs in tables below.
-        Raises NothingToDraw where nothing was timed at the size.
-        """
-        drawn = ladder(self.run, self.shape, rung=self.kernel)
-        drawn.alt, drawn.tables = ". ".join([*self.sentences, drawn.alt]), self.tables
-        return drawn
+    def as_json(self) -> dict[str, Any]:
+        """For panel.js, which shows sentences, bars, and costs and code as HTML."""
+        costs = "".join(table.html() for table in self.tables)
+        return {"sentences": self.sentences, "costs": costs, "code": self.changed_lines(), "bars": self.bars,
+                "source": self.run.full_label}  # fmt: skip
 
     def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
@@ -203,10 +187,8 @@ class Climb(Choice):
     def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
         m, record = self._measurement(of), self.run.kernels.get(of.name, {})
-        row = dict.fromkeys(TIMES, "not measured") if m is None else cells(self.run, m)
-        if m is not None and m.status != "measured":
-            row = dict.fromkeys(TIMES, row["gate"])
-        found = {name.replace("of ceiling", "of the measured FP32 ceiling"): row[name] or NONE for name in TIMES}
+        row = {} if m is None else cells(self.run, m)
+        facts = {name.replace("of ceiling", "of the measured FP32 ceiling"): row.get(name) or NONE for name in TIMES}
         registers, shared = record.get("registers"), record.get("shared_bytes")
         resident = limited = NONE
         arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
@@ -214,7 +196,7 @@ class Climb(Choice):
             fits = occupancy(arch, record.get("block", of.thread_count), registers, shared)
             resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
             limited = " and ".join(fits.limited_by)
-        return found | {
+        return facts | {
             "registers per thread": NONE if registers is None else str(registers),
             "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
             "resident on an SM": resident,
@@ -232,24 +214,23 @@ class Climb(Choice):
         }
 
 
-FONT = "0.9em/1.35 var(--jp-code-font-family,monospace)"
-CODE = f"max-height:32em;overflow:auto;white-space:pre;font:{FONT};margin:0.3em 2px"
-
-
-class Ladder(Page[Climb]):
+class Ladder(Page):
     """The page as a notebook shows it."""
 
     def __init__(self, climb: Climb) -> None:
-        super().__init__(climb)
-        self.down = button("rung before", lambda: self.take(lambda: climb.climb(-1)), icon="arrow-left")
-        self.up = button("next rung", lambda: self.take(lambda: climb.climb(1)), icon="arrow-right")
-        self.comments = widgets.Checkbox(description="whole file, with comments", indent=False)
-        self.on(self.comments, "value", lambda chosen: setattr(climb, "comments", chosen))
-        left = [self.kernel, self.size, widgets.HBox([self.down, self.up]), self.words, self.table]
-        # Long sentences are wrapped, so that the picture fits beside them.
-        self.fill(left, self.picture, self.comments, self.details, flex="0 1 33em")
+        self.climb = climb
+        if climb.kernel not in climb.names:  # a rung beside the ladder
+            climb.names.append(climb.kernel)
+        chosen = {"rung": climb.names.index(climb.kernel), "size": climb.shapes.index(climb.shape), "comments": False}
+        super().__init__("ladder", {"rungs": climb.names, "sizes": list(map(str, climb.shapes))}, chosen)
 
-    def set_controls(self) -> None:
-        """Set every control to what is chosen; at an end of the ladder, one button is disabled."""
-        super().set_controls()
-        self.down.disabled, self.up.disabled = (self.choice.kernel == LADDER[end].name for end in (0, -1))
+    def answered(self) -> dict[str, Any]:
+        """The rung at the size."""
+        climb, chosen = self.climb, self.chosen
+        climb.kernel, climb.shape = climb.names[chosen["rung"]], climb.shapes[chosen["size"]]
+        climb.comments = chosen["comments"]
+        return climb.as_json()
+
+    def text(self) -> list[str]:
+        """The sentences and the tables."""
+        return [*self.climb.sentences, *(table.text() for table in self.climb.tables)]

@@ -1,6 +1,7 @@
-"""`%%rung`: compile a user's kernel, check it, time it where there is a GPU, and show it on the ladder.
+"""`%%rung`: compile a user's kernel, check it, time it where there is a GPU, and show it on the ladder. `%time_gpu`:
+worklog.time for an expression or a cell.
 
-Everything that launches a kernel runs in a child process.
+Everything of a cell with a kernel that launches it runs in a child process.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import inspect
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,19 +18,21 @@ from html import escape
 from typing import Any
 
 from IPython import get_ipython
-from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
-from worklog.gpu import Gpu, gpu_reason, require_gpu
+from worklog.gpu import Gpu, device, require_gpu
+from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.kernel.signature import launch_text
-from worklog.lab.time_magic import MagicFailed, TimeMagics
+from worklog.kernel.kernel import launch_text
 from worklog.plots import Chart, ladder, tile_map
+from worklog.plots.selection import in_order
 from worklog.problem import Shape
-from worklog.runner import check
+from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
@@ -40,7 +43,13 @@ from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
 BLOCK = "32,32"
-TAKEN = (*(record.name for record in RUNGS), BASELINE)
+NAMES = [*(record.name for record in RUNGS), BASELINE]
+FILE = "cell"
+PAUSE_S = 0.2
+MOST_ERRORS = 5
+WORK = ("flops", "reads", "writes", "elements")
+TEXTS = (*WORK, "against", "l2", "name", "cross-check", "datapath")
+TITLE = 40  # characters of the code that name a measurement
 
 # The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
 _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
@@ -83,12 +92,9 @@ class Trial:
             raise NothingToDraw(f"there is no error map of {self.kernel.name}")
         return tile_map(where, self.checked.label)
 
-    def __str__(self) -> str:
-        if not self.passed:
-            return str(self.checked)
-        return f"{self.checked}\n\n{self.prediction}\n\n{self.shown}".rstrip()
-
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        parts = [self.checked, self.prediction, self.shown] if self.passed else [self.checked]
+        return "\n\n".join(map(str, parts)).rstrip()
 
     def _repr_html_(self) -> str:
         words = escape(f"{self.kernel.name}: {self.checked}")
@@ -126,8 +132,7 @@ def try_kernel(
     in blocks of 32 x 32. sizes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
     rungs to measure with it (default: all that take the sizes, once per session). on: "gpu" or "emulated" (default: the
     GPU where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
-    for the times (default: the unbiased one). words: entry, args, domain (the shapes that the kernel takes), claimed
-    (the precision class that it must reach), include, define, shared, constant, as for Kernel.from_source.
+    for the times (default: the unbiased one). words: as for Kernel.from_source.
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
@@ -146,43 +151,46 @@ def try_kernel(
         said = f"launch: grid {grid}; block {block}; the default, as the source states none"
         kernel = replace(kernel.with_launch(grid=grid, block=block), adapted=(*kernel.adapted, said))
     kernel.require_launch()
-    if kernel.name in TAKEN:
+    if kernel.name in NAMES:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     default = kernel.domain.padded(Shape.of(SIZE))
     shapes = [Shape.of(size) for size in listed("sizes", default if sizes is None else sizes)]
-    rungs = None if beside is None else [rung(one).name for one in listed("beside", beside)]
+    rungs = None if beside is None else [rung(named).name for named in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
     live = bench.live_wanted() if on is None else on == "gpu"
     compiled, label = check.compile_for(kernel, live)  # first, so that a syntax error is reported at once
     if not (live and time):
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
-        no_gpu = ", and there is no GPU here" if gpu_reason() else ""
+        no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
-        return Trial(kernel, checked, shapes[0], None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
+        return Trial(kernel, checked, shapes[0], None, _in_recording(kernel, checked, shapes, rungs, why), why)
     place = label, tuple(shapes), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
-    that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
-    names = [] if known else that_take if rungs is None else rungs
-    run = bench.measure([kernel, *names, BASELINE], shapes, harness=harness, progress=progress)
-    if rungs is None and known is None and run.complete:
-        _ladders[place] = run
+    if rungs is None:
+        rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in shapes)]
+    run = bench.measure([kernel, *rungs, BASELINE], shapes, harness=harness, progress=progress)
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "refused"), mine[0])
     verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
     if first.verdict is not None:
         verdict = Verdict.from_dict(first.verdict)
     checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
-    return Trial(kernel, checked, shapes[0], run, _in_order(run if known is None else _with_rungs_of(known, run)))
+    shown = _in_order(run, run.measurements)
+    if known:
+        rows = [m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels] + run.measurements
+        notes = [*run.notes, f"the rungs are from an earlier run: {known.created}"]
+        shown = _in_order(run, rows, kernels={**known.kernels, **run.kernels}, notes=notes)
+    elif beside is None and run.complete:
+        _ladders[place] = run
+    return Trial(kernel, checked, shapes[0], run, shown)
 
 
 def launch(grid: Any, block: Any) -> tuple[str, str]:
     """Grid and block as expressions; by default one thread per element of C. Raises BadSetting."""
-    if block is None:
-        if grid is not None:
-            raise BadSetting(f"a grid needs a block: give the threads along x and y too, such as {BLOCK}")
-        block = BLOCK
-    words = launch_text("block", block)
+    if grid is not None and block is None:
+        raise BadSetting(f"a grid needs a block: give the threads along x and y too, such as {BLOCK}")
+    words = launch_text("block", BLOCK if block is None else block)
     if grid is not None:
         return launch_text("grid", grid), words
     sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", words)
@@ -192,21 +200,13 @@ def launch(grid: Any, block: Any) -> tuple[str, str]:
     return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}", words
 
 
-def _with_rungs_of(earlier: Run, run: Run) -> Run:
-    """The run, with the rungs that were measured for an earlier cell."""
-    rungs = [m for m in earlier.measurements if m.kernel in TAKEN[:-1] and m.kernel not in run.kernels]
-    notes = [*run.notes, f"the rungs are from an earlier run: {earlier.created}"]
-    kernels = {**earlier.kernels, **run.kernels}
-    return replace(run, measurements=[*rungs, *run.measurements], kernels=kernels, notes=notes)
+def _in_order(run: Run, rows: Sequence[Measurement], **changed: Any) -> Run:
+    """The run with these measurements: the rungs, then the user's kernel, then the baseline."""
+    names = in_order(m.kernel for m in rows)
+    return replace(run, measurements=sorted(rows, key=lambda m: names.index(m.kernel)), **changed)
 
 
-def _in_order(run: Run) -> Run:
-    """The rungs, then the user's kernel, then the baseline."""
-    place = {**{record.name: number for number, record in enumerate(RUNGS)}, BASELINE: len(RUNGS) + 1}
-    return replace(run, measurements=sorted(run.measurements, key=lambda m: place.get(m.kernel, len(RUNGS))))
-
-
-def _beside_recorded(
+def _in_recording(
     kernel: Kernel, checked: Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
 ) -> Run:
     """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
@@ -219,25 +219,31 @@ def _beside_recorded(
     status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
         status, reason = "refused", f"failed at {verdict.stages[-1].name} ({checked.label})"
-    rows: list[Measurement] = []
+    rows = list[Measurement]()
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
-        rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in (*rungs, BASELINE)]
+        rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
         sides = (shape.m, shape.n, shape.k)
         rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
     record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
     record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
-    return _in_order(replace(run, measurements=rows, kernels={**run.kernels, kernel.name: record}))
+    return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})
 
 
-FILE = "cell"
-PAUSE_S = 0.2
-MOST_ERRORS = 5
-SET = "Change one harness setting, e.g. clocks=locked (see `worklog settings`)."
+class MagicFailed(WorklogError):
+    """What is wrong with a line or a cell of a magic, shown without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints."""
+        return [str(self)]
 
 
 def _unquoted(words: str) -> str:
     """IPython leaves the quotes on."""
     return words.strip("'\"")
+
+
+def _listed(words: str) -> list[str]:
+    return [word.strip() for word in _unquoted(words).split(",")]
 
 
 def _kernel_options(magic: Any) -> Any:
@@ -261,38 +267,26 @@ class RungMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", default="", help="Name in tables and charts (default: the kernel's).")
     @_kernel_options
-    @argument(
-        "--size", action="append", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded to the domain)."
-    )
-    @argument("--beside", type=_unquoted, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
-    @argument("--check-only", action="store_true", help="Check without timing.")
+    @argument("--size", dest="sizes", type=_listed, metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
+    @argument("--beside", type=_listed, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
+    @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
-    @argument(
-        "--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds of a check on the emulator, at most."
-    )
-    @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE", help=SET)
+    @argument("--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds on the emulator, at most.")
+    @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
+              help="Change one harness setting, e.g. clocks=locked (see `worklog settings`).")  # fmt: skip
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
         source = "\n" * self._above(cell) + cell
         options = vars(parse_argstring(self.rung, line))  # all others are parameters of try_kernel
-        sizes, beside, settings = (options.pop(name) for name in ("size", "beside", "settings"))
-        only_checked = options.pop("check_only") or options["on"] == "emulated"
+        settings = options.pop("settings")
         try:
-            return try_kernel(
-                source,
-                sizes=None if sizes is None else [one for listed in sizes for one in listed.split(",")],
-                time=not only_checked,
-                beside=None if beside is None else [name.strip() for name in beside.split(",")],
-                file=FILE,
-                harness=Harness().but(**parse_settings(settings)),
-                progress=one_line(),
-                **options,
-            )
+            harness = Harness().but(**parse_settings(settings))
+            return try_kernel(source, file=FILE, harness=harness, progress=one_line(), **options)
         except WorklogError as error:
-            raise MagicFailed("%%rung", compile_errors(error, FILE, source)) from None
+            raise MagicFailed(f"%%rung: {compile_errors(error, source)}") from None
         except KeyboardInterrupt:
-            raise MagicFailed("%%rung", "interrupted: nothing is running any more") from None
+            raise MagicFailed("%%rung: interrupted: nothing is running any more") from None
         finally:
             clear_output(wait=True)
 
@@ -303,6 +297,72 @@ class RungMagics(Magics):
         whole = history.input_hist_raw[-1] if history is not None and history.input_hist_raw else ""
         first = next((n for n, line in enumerate(whole.splitlines(), 1) if line.strip().startswith("%%rung")), 1)
         return first if whole.split()[-len(cell.split()) :] == cell.split() else 1  # IPython changes white space
+
+    @no_var_expand
+    @line_cell_magic
+    def time_gpu(self, line: str, cell: str | None = None) -> Measurement:
+        """Time what an expression, or a cell, enqueues on the GPU, by worklog.time.
+
+        Usage: %time_gpu [options] expression, or %%time_gpu [options] above the lines of a cell.
+
+          --flops N, --reads N, --writes N, --elements N
+                            work of one call, numbers or expressions without blanks: 2*n**3 (reads, writes: bytes)
+          --against CODE    an expression to alternate with; quote it if it has blanks: 'a @ b'
+          --l2 flush|warm   L2 before each launch (default: flush)
+          --set SETTING=VALUE
+                            another harness setting, repeatable (see `worklog settings`)
+          --sync            the code waits for the GPU
+          --cross-check wall\u00a0clock|all|none
+          --datapath NAME   the TFLOP/s are shown as a share of its peak: fp32, tf32, bf16, … (default: none)
+          --name NAME       in the result
+
+        Example: %time_gpu --flops 2*4096**3 torch.mm(a, b)
+        """
+        texts = [f"{name}=" for name in (*TEXTS, "set")]
+        options, code = self.parse_options(
+            line, "", *texts, "sync", posix=False, strict=False, list_all=True, preserve_non_opts=True
+        )
+        given = {name: _unquoted(values[-1]) for name, values in options.items() if name in TEXTS}
+        if cell is not None and code.strip():
+            raise UsageError(f"%%time_gpu takes options only on its line, and the code below: {code.strip()!r}")
+        source = (code if cell is None else cell).strip()
+        if not source:
+            raise UsageError("%time_gpu needs an expression, such as %time_gpu torch.mm(a, b)")
+        title = source.splitlines()[0][:TITLE]
+        try:
+            settings = parse_settings(map(_unquoted, options.get("set", [])))
+            if "l2" in given:
+                settings["l2"] = given["l2"]
+            return timing.time(
+                self._function(source),
+                against=self._function(given["against"]) if "against" in given else None,
+                harness=Harness().but(**settings),
+                sync="sync" in options,
+                cross_check=given.get("cross-check", WALL_CLOCK),
+                datapath=given.get("datapath"),
+                name=given.get("name") or (title if title == source else f"{title} …"),
+                **{name: self._number(name, given[name]) for name in WORK if name in given},
+            )
+        except WorklogError as error:
+            raise MagicFailed(f"%time_gpu: {error}") from None
+
+    def _function(self, source: str) -> Callable[[], None]:
+        """Runs the code in the user's namespace."""
+        shell: Any = self.shell
+        code, names = compile(shell.transform_cell(source), "<time_gpu>", "exec"), shell.user_ns
+
+        def run() -> None:
+            exec(code, names)
+
+        run.__name__ = source.splitlines()[0][:TITLE]
+        return run
+
+    def _number(self, name: str, expression: str) -> Any:
+        assert self.shell is not None
+        try:
+            return eval(expression, self.shell.user_ns)
+        except Exception as error:
+            raise BadSetting(f"--{name} {expression}: {type(error).__name__}: {error}") from None
 
 
 def one_line() -> Progress:
@@ -321,21 +381,20 @@ def one_line() -> Progress:
     return show
 
 
-def compile_errors(error: Exception, file: str, source: str) -> str:
-    """The compiler's errors, each with its line and that line's text; for any other error, its message, without the
-    compiler's log where the entry is unknown.
+def compile_errors(error: Exception, source: str) -> str:
+    """The compiler's errors in a cell, each with its line and that line's text; for any other error, its message,
+    without the compiler's log where the entry is unknown.
     """
-    found = re.findall(
-        rf"^{re.escape(file)}\((\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(.+)$", str(error), re.MULTILINE
-    )
-    if not found:
+    errors = re.findall(rf"^{FILE}\((\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(.+)$", str(error), re.MULTILINE)
+    if not errors:
         return str(error).splitlines()[0] if isinstance(error, UnknownEntry) else str(error)
     lines = source.splitlines()
-    errors = [f"{file}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in found]
-    more = len(errors) - MOST_ERRORS
-    return "\n".join(errors[:MOST_ERRORS] + [f"… and {more} more"] * (more > 0))
+    shown = [f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors[:MOST_ERRORS]]
+    if len(errors) > MOST_ERRORS:
+        shown.append(f"… and {len(errors) - MOST_ERRORS} more")
+    return "\n".join(shown)
 
 
 def load(shell: Any) -> None:
     """Register `%%rung`, `%time_gpu` and `%%time_gpu` with a shell."""
-    shell.register_magics(RungMagics, TimeMagics)
+    shell.register_magics(RungMagics)

@@ -1,19 +1,18 @@
-"""What the panel shows, without widgets: the reading, its picture, and its distance from the unbiased one."""
+"""What the panel shows, without a page: the reading for the chosen settings, and its distance from the unbiased one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
+from typing import Any
 
-from worklog.errors import BadSetting, WorklogError
-from worklog.lab.choice import Choice, Shown, Size
-from worklog.lab.panel_picture import Row, picture
-from worklog.lab.readings import Held, Nearest, NotRecorded, Reading, Settings, changes, in_words, unbiased_settings
-from worklog.plots import Chart
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator
+
+from worklog.errors import BadSetting
+from worklog.kernel import rung
+from worklog.lab.choice import Size
+from worklog.lab.readings import Held, NotRecorded, Reading, Settings, changes, in_words, unbiased_settings
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Job
 from worklog.runs import CLOCK_OFF, Difference, Run, about, duration
@@ -21,10 +20,13 @@ from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
 MOVED = 0.005  # smaller relative changes of a share are not worth a line
-GATES = {
+WIDE = 3.0  # from this ratio between times on, an axis is logarithmic
+SPOKEN = {g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")}  # each changes one sentence and no time
+GATES: dict[Value, str] = {
     False: "the gate is off: the result was not checked",
     "article": "the gate checked only the article's rule, which passes TF32, FP16, BF16 and missing terms",
 }
+Row = tuple[str, str, float, float, str]  # name, colour by role, microseconds before and after, words
 
 
 @dataclass(frozen=True)
@@ -37,36 +39,30 @@ class Step:
 
     @cached_property
     def difference(self) -> Difference:
-        """Of the times, at the clock of the reading before."""
+        """Of the times, at the clock of the reading before; negative inflates the result."""
         return self.after.difference(self.before)
 
     @property
     def us(self) -> float:
         """Microseconds that the step adds; negative where it makes the time shorter."""
-        return self.before.time.value * self.off
-
-    @property
-    def off(self) -> float:
-        """Relative difference of the times; negative inflates the result."""
-        return self.difference.off
-
-    @property
-    def visible(self) -> bool:
-        """Whether that is more than the noise of the two readings."""
-        return self.difference.visible
+        return self.before.time.value * self.difference.off
 
     @property
     def role(self) -> str:
-        """Its colour by role: orange inflates the result, blue deflates it."""
-        return ("alert" if self.us < 0 else "accent") if self.visible else "grey"
+        """Its colour by role: orange inflates the result, blue deflates it, grey is noise."""
+        if not self.difference.visible:
+            return "grey"
+        return "alert" if self.us < 0 else "accent"
 
     @property
     def row(self) -> Row:
-        """The settings that change the time, with the article's number before them, and the change."""
+        """Named by the settings that change the time, with the article's number before them."""
         number = next((f"{g.article} " for g in self.pitfalls if g.article), "")
         name = number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
-        change = f"{'+' if self.us > 0 else '−'}{duration(abs(self.us))}" if self.visible else "within noise"
-        return name, self.role, self.before.time.value, self.after.time.value, change
+        words = "within noise"
+        if self.difference.visible:
+            words = f"{'+' if self.us > 0 else '−'}{duration(abs(self.us))}"
+        return name, self.role, self.before.time.value, self.after.time.value, words
 
 
 @dataclass(frozen=True)
@@ -81,80 +77,114 @@ class Answer:
     steps: tuple[Step, ...]
 
     @cached_property
-    def changed(self) -> list[Pitfall]:
-        """The pitfalls whose setting is not the unbiased one."""
-        return changes(self.settings, self.reading.run)
-
-    @cached_property
     def whole(self) -> Step:
         """From the unbiased reading to this one at once."""
-        return Step(tuple(self.changed), self.unbiased, self.reading)
+        return Step(tuple(changes(self.settings, self.reading.run)), self.unbiased, self.reading)
 
     @property
-    def shown(self) -> list[tuple[str, Reading]]:
-        """The readings whose samples the picture shows, each with its colour by role."""
-        own = ("alert" if self.whole.role == "alert" else "accent", self.reading)
-        return [("grey", self.unbiased), own] if self.changed else [own]
-
-    @property
-    def rows(self) -> list[Row]:
-        """The picture's rows from the unbiased time over each step to this one; none where nothing changes the time."""
-        if not self.steps:
-            return []
-        ends = {"unbiased": self.unbiased.time, "this reading": self.reading.time}
-        first, last = (
-            (name, "dot", time.value, time.value, about(time.value, time.relative_half_width, duration))
-            for name, time in ends.items()
-        )
-        return [first, *(step.row for step in self.steps), last]
-
-    @property
-    def headline(self) -> str:
-        """The number that one would publish: time, rate, share of cuBLAS."""
-        time, ratio, half = self.reading.time, self.reading.ratio, self.reading.time.relative_half_width
-        rate = tflops(self.reading.measurement.problem, time.value)
-        speed = about(rate, half, lambda rate: f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}")
-        share = about(ratio.value, ratio.relative_half_width, _percent)
-        return f"{about(time.value, half, duration)} → {speed} TFLOP/s → {share} of cuBLAS"
+    def same(self) -> bool:
+        """Whether this is the unbiased time."""
+        spoken_only = all(g.setting in SPOKEN for g in self.whole.pitfalls)
+        return spoken_only and self.reading.measurement is self.unbiased.measurement
 
     @property
     def comparison(self) -> str:
-        """The unbiased time, how far off this one is, and its interval."""
+        """How far off this time is, and its interval."""
         statistic, count = self.settings["statistic"], len(self.reading.samples)
-        half = f"±{100 * self.reading.time.relative_half_width:.2g} % (95 %) from {count} samples"
-        if not self.changed:
-            return f"this is the unbiased reading · {half}"
-        noise = half if statistic == "median" else f"{statistic} of {count} samples"  # only a median has an interval
-        within = "the difference is within the noise"
-        off = f"this reading is {amount(self.whole.off, self.whole.difference.noise)}" if self.whole.visible else within
-        return f"unbiased {duration(self.unbiased.time.value)} · {off} · {noise}"
+        noise = f"±{100 * self.reading.time.relative_half_width:.2g} % (95 %) from {count} samples"
+        if statistic != "median":  # only a median has an interval
+            noise = f"{statistic} of {count} samples"
+        if self.same:
+            return f"this is the unbiased time · {noise}"
+        if not self.whole.difference.visible:
+            return f"the difference is within the noise · {noise}"
+        return f"this reading is {amount(self.whole.difference.off, self.whole.difference.noise)} · {noise}"
 
     @property
-    def others(self) -> list[str]:
-        """What changed besides the time: the shares of cuBLAS and of the roof, whether the result was checked, and the
-        degradations that are not settings.
-        """
+    def notes(self) -> list[str]:
+        """What changed besides the time: the share of cuBLAS, the clock, and the degradations that are not settings."""
         here, unbiased = self.reading, self.unbiased
-        shares = [("cuBLAS", here.ratio.value, unbiased.ratio.value), ("the roof", here.of_roof, unbiased.of_roof)]
-        lines = [
-            f"share of {name}: {_percent(share)} here, {_percent(true)} unbiased"
-            for name, share, true in shares
-            if share and true and abs(share / true - 1) > MOVED
-        ]
+        lines = [_share("cuBLAS", here.ratio.value, unbiased.ratio.value)]
         if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
-            clocks = (f"{one.measurement.sm_mhz:.0f} MHz" for one in (here, unbiased))
+            clocks = (f"{reading.measurement.sm_mhz:.0f} MHz" for reading in (here, unbiased))
             lines.append("SM clock: {} here, {} unbiased; the difference is at one clock".format(*clocks))
-        lines += [words for value, words in GATES.items() if self.settings["gate"] == value]
         known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
-        degraded = [d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")]
-        return lines + degraded
+        lines += [d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")]
+        return [line for line in lines if line]
 
     @property
-    def sentences(self) -> list[str]:
-        """All of it, for a reader without the controls and the picture."""
-        m, steps = self.reading.measurement, "; ".join(f"{name}: {change}" for name, *_, change in self.rows[1:-1])
-        first = f"{m.kernel} at {m.problem}, {in_words(self.settings)}: {self.headline}"
-        return [first, self.comparison, *([f"Step by step: {steps}"] if steps else []), *self.others, m.label]
+    def spoken(self) -> dict[str, list[str]]:
+        """What each value of gate and roof adds to the notes, by setting. They change nothing else."""
+        roofs = [
+            _share("the roof", self.reading.of_roof(v), self.unbiased.of_roof("fp32")) for v in SPOKEN["roof"].values
+        ]
+        return {"gate": [GATES.get(value, "") for value in SPOKEN["gate"].values], "roof": roofs}
+
+    @property
+    def text(self) -> list[str]:
+        """All of it but the pictures in sentences, for a reader without the page."""
+        m, chosen = self.reading.measurement, in_words(self.settings, self.whole.pitfalls)
+        spoken = [self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()]
+        return [
+            f"{m.kernel} at {m.problem}, {chosen}: {' → '.join(numbers(self.reading))}",
+            f"unbiased: {' → '.join(numbers(self.unbiased))}",
+            *filter(None, [self.comparison, *self.notes, *spoken, m.label]),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """For panel.js."""
+        role = "alert" if self.whole.role == "alert" else "accent"
+        shown = {role: self.reading} if self.same else {"grey": self.unbiased, role: self.reading}
+        times = [us for reading in shown.values() for us in (*reading.samples, reading.time.value)]
+        rows = self._rows()
+        return {
+            "unbiased": numbers(self.unbiased),
+            "reading": numbers(self.reading),
+            "comparison": self.comparison,
+            "notes": self.notes,
+            "spoken": self.spoken,
+            "label": self.reading.measurement.label,
+            "role": self.whole.role,
+            "samples": [[role, reading.samples, reading.time.value] for role, reading in shown.items()],
+            "axis": axis(times, 1.25),
+            "steps": rows,
+            "steps_axis": axis([after for _, _, _, after, _ in rows], 1.15) if rows else None,
+        }
+
+    def _rows(self) -> list[Row]:
+        """From the unbiased time over each step to this one; none where nothing changes the time."""
+        if not self.steps:
+            return []
+        ends: list[Row] = []
+        for name, reading in (("unbiased", self.unbiased), ("this reading", self.reading)):
+            ends.append((name, "dot", reading.time.value, reading.time.value, numbers(reading)[0]))
+        return [ends[0], *(step.row for step in self.steps), ends[1]]
+
+
+def numbers(reading: Reading) -> tuple[str, str, str]:
+    """What one would publish: time, rate, share of cuBLAS."""
+    time, ratio, half = reading.time, reading.ratio, reading.time.relative_half_width
+    rate = tflops(reading.measurement.problem, time.value)
+    speed = about(rate, half, lambda rate: f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}")
+    share = about(ratio.value, ratio.relative_half_width, _percent)
+    return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} of cuBLAS"
+
+
+def axis(values: Sequence[float], air: float) -> dict[str, Any]:
+    """An axis of microseconds around the values, logarithmic where they differ much, with ticks and their words. air:
+    the factor of margin if logarithmic; else it is at least 2 %, so that noise isn't drawn as a cliff.
+    """
+    low, high = min(values), max(values)
+    logarithmic = low > 0 and high > WIDE * low
+    locator: Locator = LogLocator(subs=(1, 3), numticks=5)
+    if logarithmic:
+        low, high = low / air, high * air
+    else:
+        room = max((high - low) * 0.12, 0.02 * abs(high))
+        low, high = low - room, high + room
+        locator = MaxNLocator(4, steps=[1, 2, 5, 10])
+    ticks = [(float(us), duration(us)) for us in locator.tick_values(low, high) if low <= us <= high]
+    return {"low": low, "high": high, "log": logarithmic, "ticks": ticks}
 
 
 def amount(off: float, noise: float = 0.0) -> str:
@@ -166,35 +196,40 @@ def amount(off: float, noise: float = 0.0) -> str:
     return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
 
 
+def _share(name: str, here: float | None, unbiased: float | None) -> str:
+    if not here or not unbiased or abs(here / unbiased - 1) <= MOVED:
+        return ""
+    return f"share of {name}: {_percent(here)} here, {_percent(unbiased)} unbiased"
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:.0f} %"
 
 
-class PanelChoice(Choice):
-    """The chosen kernel, shape and settings. Without any run, the kernels and shapes that the panel measures can be
-    chosen. Raises BadSetting or BadShape.
+class PanelChoice:
+    """The chosen kernel, shape and settings, and the runs that answer, the most trusted one first. Without any run, the
+    kernels and shapes that the panel measures can be chosen. Raises BadSetting or BadShape.
     """
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None, **biased: Value) -> None:
         self.held = [Held(run) for run in runs]
-        self.last: Shown | None = None  # what was shown last for a combination that there is a reading for
-        super().__init__(runs, kernel, size)
-        self.all_unbiased()
+        measured = [m for run in runs for m in run.measurements]
+        self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
+        if kernel is not None and kernel not in self.kernels:
+            self.kernels.append(rung(kernel).name)
+        self.kernel = kernel or self.kernels[-1]
+        known = sorted(
+            {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}, key=lambda shape: shape.flops
+        )
+        self.shape = known[len(known) // 2] if size is None else Shape.of(size)
+        self.shapes = sorted({*known, self.shape}, key=lambda shape: shape.flops)
+        self.settings = self.unbiased
         for setting, value in biased.items():
             self.choose(setting, value)
 
     def add(self, run: Run) -> None:
         """Answer from this run first."""
-        self.runs.insert(0, run)
         self.held.insert(0, Held(run))
-
-    def known_kernels(self) -> list[str]:
-        """The kernels that the runs hold, in their order."""
-        return list(dict.fromkeys(m.kernel for run in self.runs for m in run.measurements)) or list(ABLATION_RUNGS)
-
-    def known_shapes(self) -> set[Shape]:
-        """The shapes that the runs hold."""
-        return {m.problem for run in self.runs for m in run.measurements} or {Shape.of(n) for n in GRID_SIZES}
 
     def choose(self, setting: str, value: Value) -> None:
         """Choose the value of one setting; whether it goes with the others is checked by answer(). Raises BadSetting,
@@ -206,17 +241,16 @@ class PanelChoice(Choice):
         pitfall.check(value)
         self.settings[setting] = value
 
-    def toggled(self, pitfall: Pitfall) -> Value:
-        """The value that avoids a pitfall where the chosen one doesn't, else its first biased one."""
-        return pitfall.unbiased if pitfall.is_biased(self.settings[pitfall.setting]) else pitfall.biased[0]
+    @property
+    def unbiased(self) -> dict[str, Value]:
+        """The settings that avoid every pitfall."""
+        return unbiased_settings(self.held[-1].run if self.held else None)
 
-    def all_unbiased(self) -> None:
-        """Avoid every pitfall."""
-        self.settings = unbiased_settings(self.runs[-1] if self.runs else None)
-
-    def all_naive(self) -> None:
-        """Avoid none."""
-        self.settings = Harness.naive().biased()
+    @property
+    def naive(self) -> dict[str, Value]:
+        """The settings that avoid none, of the pitfalls that the recording knows."""
+        unknown = self.held[-1].run.unknown if self.held else []
+        return self.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown}
 
     def tasks(self) -> list[Job]:
         """What to measure for an answer: the unbiased reading, and this one if its launches differ."""
@@ -224,81 +258,29 @@ class PanelChoice(Choice):
         chosen = [{}, biased] if biased else [{}]
         return [Job(self.kernel, self.shape, tuple(changed.items()) + ABLATION_SAMPLING) for changed in chosen]
 
+    def available(self, changed: Settings, kernel: str | None = None, shape: Shape | None = None) -> bool:
+        """Whether there is a time for what is chosen with these changes."""
+        where, settings = (kernel or self.kernel, shape or self.shape), {**self.settings, **changed}
+        return any(held.has(*where, settings) for held in self.held)
+
     def answer(self) -> Answer:
         """The reading in the first run that holds the combination. Raises NotRecorded or BadSetting with the reason."""
         Harness().but(**self.settings)
-        if not self.runs:
+        if not self.held:
             raise NotRecorded("nothing has been measured here yet")
-        held = next((h for h in self.held if h.find(self.kernel, self.shape, self.settings)), self.held[-1])
-        reading = held.read(self.kernel, self.shape, self.settings)
-        unbiased = held.read(self.kernel, self.shape, held.unbiased)
-        return Answer(dict(self.settings), reading, unbiased, self._steps(held, unbiased))
-
-    def result(self) -> Shown:
-        """The reading, its picture and its source; the comparison is orange where the result is inflated and blue where
-        it is deflated.
-        """
-        answer = self.answer()
-        return Shown(
-            [answer.headline, answer.comparison, *answer.others],
-            picture=picture(answer),
-            details=f"<small>{escape(answer.reading.measurement.label)}</small>",
-            stored=answer.sentences,
-            colour=f"var(--worklog-{answer.whole.role})" if answer.whole.visible else "inherit",
-        )
-
-    def shown(self) -> Shown:
-        """The result; or why there is none, and dimmed the last one, at first the nearest."""
-        try:
-            self.last = self.result()
-            return self.last
-        except WorklogError as error:
-            nearest, last, why = self.nearest(), self.last, str(error)
-        if last is None and nearest is not None:
-            other = copy(self)
-            other.take(nearest)
-            with suppress(WorklogError):
-                last = other.result()
-        if last is None:
-            return Shown([why])
-        sentences = [why, f"dimmed below: {last.stored[0]}"]
-        return replace(last, sentences=sentences, stored=(), colour="var(--worklog-muted)", dimmed=True)
-
-    def available(self, kernel: str | None = None, shape: Shape | None = None, changed: Settings | None = None) -> bool:
-        """Whether there is a time for what is chosen with these changes."""
-        where, settings = (kernel or self.kernel, shape or self.shape), {**self.settings, **(changed or {})}
-        return any(held.has(*where, settings) for held in self.held)
-
-    def nearest(self) -> Nearest | None:
-        """The measured combination that is nearest to what is chosen (see Held.nearest), or None."""
-        found = [held.nearest(self.kernel, self.shape, self.settings) for held in self.held]
-        return min(filter(None, found), key=lambda one: one.distance, default=None)
-
-    def take(self, nearest: Nearest) -> None:
-        """Choose this combination."""
-        self.kernel, self.shape, self.settings = nearest.kernel, nearest.shape, dict(nearest.settings)
-
-    def chart(self) -> Chart:
-        """The answer's picture with title and source. Raises like answer()."""
-        answer = self.answer()
-        words = f"{in_words(self.settings)}: {answer.comparison}" if answer.changed else answer.comparison
-        return picture(answer, f"{self.kernel} at {self.shape}: {answer.headline}", words)
-
-    def _steps(self, held: Held, unbiased: Reading) -> tuple[Step, ...]:
-        """One biased setting after the other, in the table's order; a combination that was not measured is joined with
-        the next one.
-        """
-        so_far, last = dict(held.unbiased), unbiased
-        steps: list[Step] = []
-        waiting: list[Pitfall] = []
+        where = self.kernel, self.shape
+        held = next((held for held in self.held if held.find(*where, self.settings)), self.held[-1])
+        reading, unbiased = held.read(*where, self.settings), held.read(*where, held.unbiased)
+        # One biased setting after the other; a combination that was not measured is joined with the next one.
+        steps, so_far, last, waiting = list[Step](), dict(held.unbiased), unbiased, list[Pitfall]()
         for pitfall in changes(self.settings, held.run):
             so_far[pitfall.setting] = self.settings[pitfall.setting]
-            waiting.append(pitfall)
-            if held.find(self.kernel, self.shape, so_far) is None:
+            if pitfall.setting in SPOKEN:
                 continue
-            with suppress(NotRecorded):
-                after = held.read(self.kernel, self.shape, so_far)
+            waiting.append(pitfall)
+            if held.has(*where, so_far):
+                after = held.read(*where, so_far)
                 if any(g.corrupts == TIME for g in waiting):
                     steps.append(Step(tuple(waiting), last, after))
                 last, waiting = after, []
-        return tuple(steps)
+        return Answer(dict(self.settings), reading, unbiased, tuple(steps))

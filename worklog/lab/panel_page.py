@@ -1,156 +1,124 @@
-"""The panel: a row for each pitfall, generated from the table in worklog/settings.py, beside the reading that the
-choices lead to. With a GPU, a button measures what is chosen in a child process.
+"""The panel in a notebook: a row for each pitfall, beside the reading that the choices lead to. With a GPU, a button
+measures what is chosen in a child process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from html import escape
 from pathlib import Path
+from typing import Any
 
-import ipywidgets as widgets
+import traitlets
 
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live
-from worklog.lab.controls import ONE_AT_A_TIME, Page, Status, button, offer, one_at_a_time
+from worklog.lab.page import ONE_AT_A_TIME, Page
 from worklog.lab.panel_answer import PanelChoice
-from worklog.lab.readings import word
-from worklog.runner.job import Job
+from worklog.lab.readings import Settings, word
 from worklog.runner.measure import carry_out
 from worklog.runs import Run
-from worklog.settings import PITFALLS, Harness, Pitfall
+from worklog.settings import PITFALLS, Harness, rule
 
 
-class Row:
-    """One pitfall: a box that is ticked while it is avoided, the setting's value, and what goes wrong otherwise."""
-
-    def __init__(self, pitfall: Pitfall, panel: Panel) -> None:
-        self.pitfall, self.choice = pitfall, panel.choice
-        self.box = widgets.Checkbox(
-            tooltip=f"{pitfall.title}: {pitfall.what}",
-            indent=False,
-            layout=widgets.Layout(width="8.5em", flex="0 0 auto"),
-        )
-        self.value = widgets.Dropdown(
-            description=f"value of {pitfall.setting}",
-            style={"description_width": "0px"},  # invisible, but read out: a tooltip is not a name
-            layout=widgets.Layout(min_width="0", max_width="12.5em", flex="1 1 10.5em"),
-        )
-        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 9em"))
-        self.widget = widgets.HBox([self.box, self.value, self.what])
-        panel.on(self.box, "value", self.fix)
-        panel.on(self.value, "value", lambda value: panel.choice.choose(pitfall.setting, value))
-
-    def fix(self, fixed: bool) -> None:
-        """Avoid the pitfall or not; a value that already does so stays."""
-        if fixed == self.pitfall.is_biased(self.choice.settings[self.pitfall.setting]):
-            self.choice.choose(self.pitfall.setting, self.choice.toggled(self.pitfall))
-
-    def show(self) -> bool:
-        """Show the chosen value, and in words as well as in colour whether it is biased. Mark the box and the values
-        that lead to no reading. Returns whether the box leads to one.
-        """
-        pitfall, value = self.pitfall, self.choice.settings[self.pitfall.setting]
-        biased = pitfall.is_biased(value)
-        there = {other: self.choice.available(changed={pitfall.setting: other}) for other in pitfall.values}
-        offer(self.value, [(word(other), other, there[other]) for other in pitfall.values], value)
-        leads_on = there[self.choice.toggled(pitfall)]
-        self.box.value, name = not biased, f"{pitfall.article or ''} {pitfall.setting}".strip()
-        self.box.description = name if leads_on else f"{name} *"
-        (self.box.remove_class if leads_on else self.box.add_class)("worklog-unavailable")
-        words, role = (f"← {pitfall.title}", "alert") if biased else (pitfall.title, "muted")
-        style = "display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle"
-        self.what.value = f'<span style="{style};color:var(--worklog-{role})">{words}</span>'
-        return leads_on
+def places(settings: Settings) -> list[int]:
+    """The place of each setting's value among the values of its pitfall, in the table's order."""
+    return [g.values.index(rule(settings[g.setting])) for g in PITFALLS]
 
 
-class Panel(Page[PanelChoice]):
-    """The panel as a notebook shows it. job: the command that measures (default: worklog.runner.job)."""
+def panel_table(choice: PanelChoice) -> dict[str, Any]:
+    """What can be chosen, for panel.js."""
+    pitfalls = []
+    for g in PITFALLS:
+        values = {
+            "values": [word(value) for value in g.values],
+            "biased": [g.values.index(value) for value in g.biased],
+        }
+        pitfalls.append({"setting": g.setting, "title": g.title, "what": g.what, "article": g.article, **values})
+    return {
+        "kernels": choice.kernels,
+        "sizes": [str(shape) for shape in choice.shapes],
+        "pitfalls": pitfalls,
+        "unbiased": places(choice.unbiased),
+        "naive": places(choice.naive),
+    }
+
+
+def chosen_places(choice: PanelChoice) -> dict[str, Any]:
+    """What is chosen, for panel.js: places in the lists of the table."""
+    kernel, size = choice.kernels.index(choice.kernel), choice.shapes.index(choice.shape)
+    return {"kernel": kernel, "size": size, "values": places(choice.settings)}
+
+
+class Panel(Page):
+    """The panel as a notebook shows it. progress: whether it is measuring, the share done, and words. job: the command
+    that measures (default: worklog.runner.job).
+    """
+
+    progress = traitlets.Dict().tag(sync=True)
 
     def __init__(self, choice: PanelChoice, job: Sequence[str] | None = None) -> None:
-        super().__init__(choice)
-        self._job = job
+        self.choice, self._job, self.reason = choice, job, why_not_live()
         self._stop: threading.Event | None = None  # of the measurement that is running
-        self._loop: asyncio.AbstractEventLoop | None = None
-        with suppress(RuntimeError):  # outside a notebook there is no loop
-            self._loop = asyncio.get_running_loop()
-        self.rows = [Row(pitfall, self) for pitfall in PITFALLS]
-        four = [row.widget for row in self.rows if row.pitfall.article]
-        self.rest = widgets.VBox([row.widget for row in self.rows if not row.pitfall.article])
-        self.more = widgets.ToggleButton(
-            description=f"pitfalls that the article doesn't name ({len(self.rest.children)})",
-            tooltip="show or hide the other settings",
-            layout=widgets.Layout(width="auto"),
-        )
-        one_at_a_time(self.more).observe(lambda change: self.unfold(change["new"]), "value")
-        self.unfold(False)
-        self.legend = widgets.HTML("<small>* a change that leads to no recorded reading</small>")
-        self.unbiased = button("all unbiased", lambda: self.take(choice.all_unbiased), "avoid every pitfall")
-        self.naive = button("all naive", lambda: self.take(choice.all_naive), "bias every setting")
-        self.nearest = button("take the nearest", self.take_nearest, "choose the nearest combination with a reading")
-        reason = why_not_live()
-        self.measure_button = button("measure", self.measure, reason or "measure what is chosen, in a child process")
-        self.cancel_button = button("cancel", self.cancel, "stop measuring")
-        self.bar = widgets.IntProgress(max=1, layout=widgets.Layout(width="25em"))
-        self.status = Status()
-        self._idle("" if reason is None else f"measure: {reason}")
-        buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
-        left = [self.kernel, self.size, *four, self.more, self.rest, self.legend, buttons, self.bar, self.status]
-        words = widgets.VBox([self.words, self.nearest])
-        words.add_class("worklog-words")
-        right = widgets.VBox([words, self.picture, self.details])
-        right.add_class("worklog-reading")
-        self.fill(left, right, width="min(34em, 100%)", flex="0 0 auto")
+        super().__init__("panel", panel_table(choice) | {"live": self.reason is None}, chosen_places(choice))
+        self._say(f"measure: {self.reason}" if self.reason else "")
+        self.on_msg(lambda _, message, __: self.measure() if message == "measure" else self.cancel())
 
-    def unfold(self, shown: bool) -> None:
-        """Show or hide the pitfalls that the article doesn't name. ipywidgets' accordion needs a mouse."""
-        self.rest.layout.display = "" if shown else "none"
-        self.more.icon = "caret-down" if shown else "caret-right"
+    def answered(self) -> dict[str, Any]:
+        """The answer, or why there is none. Without a GPU, also the places of what has none if chosen next."""
+        choice, chosen = self.choice, self.chosen
+        choice.kernel, choice.shape = choice.kernels[chosen["kernel"]], choice.shapes[chosen["size"]]
+        for g, place, before in zip(PITFALLS, chosen["values"], places(choice.settings), strict=True):
+            if place != before:  # "locked:1395" stays
+                choice.settings[g.setting] = g.values[place]
+        try:
+            answer = choice.answer().as_json()
+        except WorklogError as error:
+            answer = {"missing": str(error) if self.reason else f"{error}; press measure"}
+        if self.reason:
+            answer["absent"] = {
+                "kernels": [i for i, kernel in enumerate(choice.kernels) if not choice.available({}, kernel)],
+                "sizes": [i for i, shape in enumerate(choice.shapes) if not choice.available({}, shape=shape)],
+                "values": [
+                    [i for i, value in enumerate(g.values) if not choice.available({g.setting: value})]
+                    for g in PITFALLS
+                ],
+            }
+        return answer
 
-    def set_controls(self) -> None:
-        """Set every control to what is chosen; a biased setting is never folded away."""
-        super().set_controls()
-        there = [row.show() for row in self.rows]
-        self.legend.layout.display = "none" if all(there) else ""
-        if not all(row.box.value for row in self.rows if not row.pitfall.article):
-            self.more.value = True
-        no_other = self.choice.available() or self.choice.nearest() is None
-        self.nearest.layout.display = "none" if no_other else ""
-
-    def take_nearest(self) -> None:
-        """Choose the nearest combination with a reading."""
-        nearest = self.choice.nearest()
-        if nearest is not None:
-            self.take(lambda: self.choice.take(nearest))
+    def text(self) -> list[str]:
+        """The answer in sentences, or why there is none."""
+        try:
+            return self.choice.answer().text
+        except WorklogError as error:
+            return [str(error)]
 
     def measure(self) -> None:
         """Measure the unbiased and the chosen reading in a child process."""
         with ONE_AT_A_TIME:
-            if self._stop is not None:
-                return
-            self._stop = threading.Event()
-        self.measure_button.disabled, self.cancel_button.disabled = True, False
-        self.bar.layout.display = ""
-        threading.Thread(target=self._work, args=(self.choice.tasks(), new_file(), self._stop), daemon=True).start()
+            if self._stop is None and self.reason is None:
+                self._stop = threading.Event()
+                self._say("starting", running=True)
+                work = self.choice.tasks(), new_file(), self._stop
+                threading.Thread(target=self._work, args=work, daemon=True).start()
 
     def cancel(self) -> None:
         """Stop measuring and keep what is finished."""
         if self._stop is not None:
             self._stop.set()
 
+    def _say(self, words: str, share: float = 0.0, *, running: bool = False) -> None:
+        self.progress = {"running": running, "share": share, "words": words}
+
     def _work(self, tasks: Sequence[Job], out: Path, stop: threading.Event) -> None:
-        """Runs on its own thread, which may set widgets' traits but must not draw with pyplot."""
+        """Runs on its own thread. Then the new run, complete or not, answers first."""
         started, how = time.monotonic(), "failed"
 
         def progress(done: int, total: int, doing: str) -> None:
             elapsed_s = time.monotonic() - started
             left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
-            self.bar.max, self.bar.value = total, done
-            self.status.value = escape(f"{doing} · {elapsed_s:.0f} s{left}")
+            self._say(f"{doing} · {elapsed_s:.0f} s{left}", done / total if total else 0.0, running=True)
 
         try:
             carry_out(tasks, Harness(), progress=progress, out=out, stop=stop, command=self._job)
@@ -160,23 +128,11 @@ class Panel(Page[PanelChoice]):
         except WorklogError as error:
             how = f"failed: {error}"
         finally:
-            if self._loop is None:
-                self._ended(how, out)
-            else:
-                self._loop.call_soon_threadsafe(self._ended, how, out)
-
-    def _ended(self, how: str, out: Path) -> None:
-        """Answer from the new run first, complete or not, and say what happened."""
-        with ONE_AT_A_TIME:
-            self._stop = None
-            kept = "nothing was finished"
-            if out.exists():
-                self.choice.add(Run.load(out))
-                kept = f"finished measurements are in {out}"
-            self.show()
-            self._idle(f"{how}; {kept}")  # last: it says that the answer is shown
-
-    def _idle(self, text: str) -> None:
-        self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
-        self.bar.layout.display = "none"
-        self.status.value = escape(text)
+            with ONE_AT_A_TIME:
+                kept = "nothing was finished"
+                if out.exists():
+                    self.choice.add(Run.load(out))
+                    kept = f"finished measurements are in {out}"
+                self._stop = None
+                self.show()
+                self._say(f"{how}; {kept}")  # last: it says that the answer is shown

@@ -1,0 +1,153 @@
+"""The ladder page without a browser: what changed, what it costs, and what is said where there is nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+
+import pytest
+
+from tests.plots.conftest import full_run, ladder_run
+from worklog import lab
+from worklog.analysis.memory_counts import memory_counts
+from worklog.errors import BadSetting, BadShape
+from worklog.kernel.ladder import LADDER, rung
+from worklog.lab.ladder_page import Climb, diff, source
+from worklog.problem.gemm import Shape
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
+
+
+def recorded(**changed: Measurement) -> Run:
+    """The ladder by hand at 4096 and 1024, with the compiler's facts about two rungs. changed: instead of a rung's."""
+    run = ladder_run()
+    run.measurements = [changed.get(m.kernel, m) for m in run.measurements] + ladder_run(1024).measurements
+    run.device["compute_capability"] = [9, 0]
+    for name, registers in (("tiles_1d", 39), ("tiles_2d", 94)):
+        program = rung(name).program
+        run.kernels[name] |= {"registers": registers, "shared_bytes": 8192, "sha256": program.code_sha256}
+    return run
+
+
+def climbed(name: str | None = "tiles_2d", size: int | None = 4096, run: Run | None = None) -> Climb:
+    return Climb([run or recorded()], name, size)
+
+
+def facts(of: Climb) -> dict[str, tuple[str, ...]]:
+    return {str(row[0]): tuple(map(str, row[1:])) for table in of.tables for row in table.rows}
+
+
+def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
+    climb = climbed(None, None)
+    assert (climb.kernel, climb.shape) == (LADDER[-1].name, Shape.of(4096))
+    assert [str(shape) for shape in climb.shapes] == ["1024", "4096"]
+    past = climbed("lane_map")
+    assert [record.name for record in past.rungs] == ["lane_map", "warptiled"] and "not in this" in past.sentences[0]
+    for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadShape)):
+        with pytest.raises(error):
+            lab.ladder(kernel, size, run=full_run())
+
+
+def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_sources() -> None:
+    headline, idea, changed, gain = climbed().sentences
+    assert headline.startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ") and idea == rung("tiles_2d").idea
+    assert changed.endswith("lines against tiles_1d") and gain == "1.34 times as fast as tiles_1d"
+    timed, counted = climbed().tables
+    assert recorded().label in timed.title and memory_counts().label in counted.title
+    shown, counts = facts(climbed()), memory_counts().rungs["tiles_2d"]
+    for name, cell in {
+        "time": ("5.610 ms", "7.510 ms"),
+        "registers per thread": ("94", "39"),
+        "resident on an SM": ("2 × 256 threads, 25 %", "3 × 512 threads, 75 %"),
+        "resident blocks limited by": ("registers", "registers"),
+    }.items():
+        assert shown[name] == cell
+    assert shown["sectors per global load"][0] == f"{counts.sectors_per_request:.1f}"
+    assert shown["of which bank conflicts"][0] == f"{100 * counts.conflict_share:.0f} %"
+    first = climbed("naive")
+    assert "first rung" in first.sentences[-1] and not any("−" in words for words in first.sentences)
+    assert all(len(values) == 1 for values in facts(first).values())
+
+
+def test_bars_are_as_long_as_their_share_of_the_fastest() -> None:
+    bars = {name: (width, words) for name, width, words in climbed().bars}
+    fastest = max(recorded().select(shape=Shape.of(4096)), key=lambda m: m.tflops or 0.0)
+    assert bars[fastest.kernel][0] == 100.0 and bars["cuBLAS"][1].count("·") == 0
+    assert bars["tiles_2d"] == (round(100 * 24.5 / fastest.tflops, 2), "24.50 · 47.5 %")
+    missing = climbed(run=recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "skipped")))
+    assert ("tiles_2d", 0.0, "not measured") in missing.bars
+
+
+def test_at_a_missing_size_only_the_time_is_missing() -> None:
+    missing = climbed(size=512)
+    assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
+    assert len(missing.sentences) == 3 and missing.bars == [], "no gain"
+    assert facts(missing)["time"] == ("–", "–")
+    assert facts(missing)["registers per thread"] == ("94", "39")
+
+
+def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() -> None:
+    run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "refused", reason="exact: 3 rows differ"))
+    run.kernels["tiles_2d"]["sha256"] = "another"
+    page = lab.ladder("tiles_2d", run=run)
+    assert facts(page.climb)["time"][0] == "–"
+    text = " ".join(page.answer["sentences"])
+    assert "exact: 3 rows differ" in text and "tiles_2d was timed with different code" in text
+
+
+@pytest.mark.parametrize(
+    ("us", "gain"), [(3890.0, "1.44 times as fast"), (5600.0, "within the noise"), (11220.0, "2 times as slow")]
+)
+def test_a_gain_is_larger_than_the_noise(us: float, gain: str) -> None:
+    [own] = ladder_run().select("vectorized")
+    assert gain in climbed("vectorized", run=recorded(vectorized=replace(own, us=us))).sentences[-1]
+
+
+def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() -> None:
+    changed = diff("naive", "coalesced")
+    assert [line[0] for line in repr(changed).splitlines()] == ["-", "-", "+", "+"] and changed.counts == "+2 −2 lines"
+    assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"
+    with pytest.raises(BadSetting, match="nave"):
+        diff("nave", "coalesced")
+    for record in LADDER:
+        text = repr(source(record.name))
+        assert "//" not in text and "__global__" not in text and f"sgemm_{record.name}" not in text and "acc" in text
+        assert text.count("{") == text.count("}")
+    for (before, after), comments in product(pairwise(record.name for record in LADDER), (False, True)):
+        earlier, later = (list(source(name, comments=comments).lines) for name in (before, after))
+        lines = diff(before, after, comments=comments, around=2).lines
+        removed, added = ([line[1:] for line in lines if line.startswith(mark)] for mark in "-+")
+        assert set(earlier) - set(later) <= set(removed) and set(later) - set(earlier) <= set(added)
+        assert len(earlier) - len(removed) == len(later) - len(added)
+        assert comments or len(diff(before, after).lines) <= 70, "short enough to read"
+
+
+def test_the_page_steps_through_rungs_and_sizes_and_can_be_read_without_a_kernel() -> None:
+    page = lab.ladder("tiles_2d", 512, run=recorded())
+    assert "is not in this recorded run" in page.answer["sentences"][0]
+    assert page.table["sizes"] == ["512", "1024", "4096"]
+    page.chosen = page.chosen | {"size": 2, "rung": page.chosen["rung"] + 1}
+    assert "vectorized at 4096: 3.890 ms" in page.answer["sentences"][0] and "3.890 ms" in page.answer["costs"]
+    html = page.answer["code"]
+    assert html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html and "//" not in html
+    assert 'tabindex="0"' in html and 'aria-label="06_vectorized.cu against 05_tiles_2d.cu"' in html
+    page.chosen = page.chosen | {"comments": True}
+    assert "//" in page.answer["code"]
+    text = page._repr_mimebundle_()[0]["text/plain"]
+    assert (
+        text.startswith("vectorized at 4096: 3.890 ms") and recorded().label in text and memory_counts().label in text
+    )
+
+
+def test_by_default_the_latest_run_answers_and_the_recording_after_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = full_run()
+    mine.origin = "live"
+    mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
+    mine.save(tmp_path / "runs" / "mine.json")
+    assert lab.ladder("naive", 4096).climb.run.origin == "live"
+    assert lab.ladder("warptiled", 4096).climb.run.origin == "recorded"
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert "is not in this live run" in lab.ladder("warptiled", 4096).answer["sentences"][0]

@@ -1,0 +1,428 @@
+"""The panel without a browser: what a run has for the chosen settings, how far that is from the unbiased reading, what
+a page is sent, and a button that measures.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.conftest import WHY
+from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
+from tests.lab.waiting import until
+from worklog import lab
+from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
+from worklog.gpu import device
+from worklog.lab import choice
+from worklog.lab.panel_answer import Answer, PanelChoice, amount, axis, numbers
+from worklog.lab.panel_page import Panel, places
+from worklog.lab.readings import LAUNCHES, Held, NotRecorded, Reading, unbiased_settings
+from worklog.problem.gemm import Shape, tflops
+from worklog.runner.job import grid_jobs
+from worklog.runs.estimates import Estimate
+from worklog.runs.run import Run, recordings
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
+
+GRID = small_grid()
+SHIPPED = choice.grid_run()
+SIZE = Shape.of(1024)
+
+
+def reading(run: Run = GRID, kernel: str = "warptiled", **biased: Any) -> Reading:
+    return Held(run).read(kernel, SIZE, unbiased_settings() | biased)
+
+
+def answer(run: Run = GRID, **biased: Any) -> Answer:
+    return PanelChoice([run], "warptiled", 1024, **biased).answer()
+
+
+# ------------------------------------------------------------------------------------------------- what a run holds
+
+
+def test_every_combination_of_the_grid_is_read_as_it_was_made() -> None:
+    for task in grid_jobs():
+        if (task.kernel, task.shape) == ("warptiled", SIZE):
+            made, us = reading(**task.pitfalls), true_us("warptiled", 1024, task.pitfalls)
+            assert made.measurement.changed == task.pitfalls, str(task)
+            assert made.time.value == approx(us, rel=1e-3), str(task)
+
+
+@pytest.mark.parametrize(
+    ("biased", "us", "first"),
+    [
+        ({}, 140.0, 140.0),
+        ({"offset": "kept"}, 140.0 + OFFSET, 140.0 + OFFSET),
+        ({"timer": "host", "offset": "kept"}, HOST, HOST),
+        ({"warmup": "none", "statistic": "first"}, 1140.0, 1140.0),
+        ({"warmup": "none", "statistic": "mean"}, 140.0 + 1000 / 9, 1140.0),
+    ],
+)
+def test_samples_and_time_have_the_chosen_overhead_and_statistic(
+    biased: dict[str, Any], us: float, first: float
+) -> None:
+    held, launches = Held(GRID), {name: value for name, value in biased.items() if name in ("timer", "warmup")}
+    held.read("warptiled", SIZE, unbiased_settings() | launches)  # the same samples with another arithmetic
+    made = held.read("warptiled", SIZE, unbiased_settings() | biased)
+    assert made.time.value == approx(us, rel=1e-3)
+    assert len(made.samples) == 9 and made.samples[0] == approx(first, rel=1e-3), "the tenth doesn't count"
+    assert made.samples[-1] == approx(HOST if "timer" in biased else 140 + OFFSET * ("offset" in biased), rel=1e-3)
+
+
+def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_same_measurement() -> None:
+    unbiased = reading()
+    assert unbiased.ratio.value == approx(CUBLAS / 140.0, rel=1e-3)
+    assert unbiased.of_roof("fp32") == approx(tflops(SIZE, 140.0) / PEAK)
+    assert unbiased.of_roof("bf16_datasheet") == approx(tflops(SIZE, 140.0) / BF16_DATASHEET_TFLOPS)
+    for changed in ({"of_roof": None}, {"tflops": None}, {"changed": {"roof": "bf16_datasheet"}}):
+        unknown = replace(GRID, measurements=[replace(unbiased.measurement, **changed)])
+        assert reading(unknown).of_roof("fp32") is None, changed
+    assert reading(timer="host", queue=False).measurement is reading(timer="host").measurement
+    assert reading(gate=False).measurement is unbiased.measurement
+    unchecked = replace(unbiased.measurement, changed={"gate": False})
+    run = replace(GRID, measurements=[*GRID.measurements, unchecked])
+    assert reading(run, gate=False).measurement is unchecked, "preferred where there is one"
+    assert reading(run).measurement is not unchecked
+
+
+def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
+    mine = [m for m in GRID.measurements if m.changed == {"l2": "warm"}]
+    warm = replace(GRID, harness=GRID.harness | {"l2": "warm"}, measurements=[replace(m, changed={}) for m in mine])
+    assert reading(warm, l2="warm").time.value == approx(112.0)
+    locked = replace(GRID, harness=GRID.harness | {"clocks": "locked:1395"})
+    assert unbiased_settings(locked)["clocks"] == "locked:1395"
+    assert reading(locked).time.value == reading(locked, clocks="locked").time.value == approx(140.0)
+    panel = lab.panel("warptiled", 1024, run=locked)
+    choose(panel, l2="warm")
+    assert panel.choice.settings["clocks"] == "locked:1395", "the page knows only locked"
+    uncalibrated = replace(GRID, calibration={})
+    assert reading(uncalibrated, offset="kept").time.value == approx(140.0 + OFFSET)
+    failed = replace(reading().measurement, status="refused", reason="precision: wrong")
+    for run, chosen, words in (
+        (warm, {}, "not recorded: warptiled at 1024"),
+        (GRID, {"clocks": "locked", "l2": "rotate"}, "not recorded: .* clocks = locked, l2 = rotate$"),
+        (GRID, {"kernel": "shared"}, "not recorded: shared at 1024, unbiased$"),
+        (replace(GRID, measurements=[failed]), {}, r"warptiled at 1024: failed: .*precision: wrong"),
+        (uncalibrated, {}, "no calibrated event overhead"),
+    ):
+        with pytest.raises(NotRecorded, match=words):
+            reading(run, **chosen)
+    assert not Held(replace(GRID, measurements=[failed])).has("warptiled", SIZE, unbiased_settings())
+
+
+def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded() -> None:
+    known = {name: value for name, value in GRID.harness.items() if name != "turns"}
+    older = replace(GRID, harness=known, measurements=[m for m in GRID.measurements if "turns" not in m.changed])
+    panel = lab.panel("warptiled", 1024, run=older)
+    turns = next(i for i, g in enumerate(PITFALLS) if g.setting == "turns")
+    assert panel.answer["reading"][0] == "140 µs" and panel.answer["absent"]["values"][turns] == [1]
+    panel.chosen = panel.chosen | {"values": panel.table["naive"]}
+    assert "reading" in panel.answer and panel.chosen["values"][turns] == 0
+    assert {g.setting for g in PITFALLS if g.is_biased(panel.choice.settings[g.setting])} == {
+        g.setting for g in PITFALLS if g.setting != "turns"
+    }
+
+
+def test_the_shipped_grid_answers_every_combination_that_it_promises_as_its_harness_read_it() -> None:
+    """The article's four fixes, timer, queue, offset, statistic and gate, each alone, all, and all but one."""
+    held, known = Held(SHIPPED), [g for g in LAUNCHES if g.setting in SHIPPED.harness]
+    for m in SHIPPED.measurements:
+        made = held.read(m.kernel, m.problem, held.unbiased | m.changed)
+        assert made.measurement is m
+        assert (made.time.value, made.ratio.value) == (approx(m.us, abs=2e-3), approx(m.ratio, rel=2e-3))
+        roof = m.changed.get("roof", "fp32")
+        assert made.of_roof(roof) == approx(m.of_roof, rel=1e-3)
+    fixes = [g for g in known if g.article or g.setting == "queue"]
+    promised = [dict(zip((g.setting for g in fixes), values, strict=True))
+                for values in product(*((g.unbiased, g.biased[0]) for g in fixes))]  # fmt: skip
+    for whole, changed in product((known, [g for g in known if g.article], []), known):
+        promised.append({g.setting: g.biased[0] for g in known if (g in whole) != (g is changed)})
+    promised.append({g.setting: g.biased[0] for g in known})
+    for place in {(m.kernel, m.problem) for m in SHIPPED.measurements}:
+        missing = [biased for biased in promised if not held.has(*place, held.unbiased | biased)]
+        assert missing == []
+
+
+def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert next(iter(recordings())) == "h200", "the default recording is the ladder's"
+    path = choice.new_file()
+    assert path.parent.name == "panel" and path.suffix == ".json", "in a folder that no command opens by default"
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert choice.grid_runs() == [] and choice.grid_runs(SHIPPED) == [SHIPPED]
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    monkeypatch.setattr(device, "gpu_reason", lambda: None)
+    assert choice.why_not_live() == "WORKLOG_SOURCE=recorded"
+    monkeypatch.delenv("WORKLOG_SOURCE")
+    assert choice.why_not_live() is None
+    monkeypatch.setattr(choice, "recordings", lambda part: {})
+    with pytest.raises(BadRunFile, match="worklog grid --out"):
+        lab.panel()
+
+
+# ------------------------------------------------------------------------------------------------------ the answer
+
+
+def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> None:
+    first = PanelChoice([GRID])
+    assert (first.kernel, first.shape, first.settings) == ("warptiled", SIZE, unbiased_settings())
+    assert first.kernels == ["naive", "warptiled"] and [str(s) for s in first.shapes] == ["256", "1024"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "biased", "error", "words"),
+    [
+        ("wraptiled", 1024, {}, BadSetting, "wraptiled"),
+        ("naive", 0, {}, BadShape, "0"),
+        ("naive", 1024, {"l2": "lukewarm"}, BadSetting, "l2"),
+        ("naive", 1024, {"budget_s": 1.0}, BadSetting, "budget_s"),
+        ("naive", 1024, {"timer": "graph"}, BadSetting, "graph"),
+    ],
+)
+def test_what_cannot_be_answered_is_an_error(
+    kernel: str, size: int, biased: dict[str, Any], error: type[WorklogError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        PanelChoice([GRID], kernel, size, **biased).answer()
+
+
+def test_the_tasks_are_the_unbiased_reading_and_the_chosen_launches() -> None:
+    def asked(**biased: Any) -> list[dict[str, Any]]:
+        tasks = PanelChoice([GRID], "warptiled", 1024, **biased).tasks()
+        assert all(Harness().but(**dict(task.changed)) for task in tasks)
+        return [task.pitfalls for task in tasks]
+
+    assert asked(l2="warm", gate=False, statistic="min") == [{}, {"l2": "warm", "gate": False}]
+    assert asked(statistic="min") == [{}]
+    empty = PanelChoice([])
+    assert len(empty.kernels) == len(empty.shapes) == 3, "there is something to measure"
+    with pytest.raises(NotRecorded, match="nothing has been measured"):
+        empty.answer()
+
+
+def test_a_reading_is_compared_with_the_unbiased_one() -> None:
+    unbiased, warm = answer(), answer(l2="warm")
+    assert (unbiased.whole.difference.off, unbiased.steps, unbiased.same) == (0.0, (), True)
+    assert numbers(unbiased.reading) == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
+    assert unbiased.comparison.startswith("this is the unbiased time · ±")
+    assert warm.whole.difference.off == approx(-0.2, abs=1e-3)
+    assert re.fullmatch(r"this reading is 20.0 % lower · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
+    assert "share of cuBLAS: 44.6 % here, 35.7 % unbiased" in warm.text and GRID.label in warm.text
+    impossible = replace(unbiased.reading, time=Estimate(1.0, 1.0, 1.0))
+    assert numbers(impossible)[1] == "2147 TFLOP/s"
+    amounts = {-0.083: "8.3 % lower", 0.5: "50.0 % higher", 9.0: "10 times too long", -0.99: "100 times too short"}
+    assert {off: amount(off) for off in amounts} == amounts
+
+
+@pytest.mark.parametrize(
+    ("biased", "steps"),
+    [
+        ({"queue": False, "l2": "warm", "offset": "kept"}, {"3 l2": -28.0, "queue": BUBBLE, "offset": OFFSET}),
+        ({"timer": "host", "l2": "warm", "queue": False}, {"2 timer": HOST - 140.0, "3 l2": 0.0, "queue": 0.0}),
+        ({"clocks": "ignored"}, {"1 clocks": 0.0}),
+    ],
+)
+def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], steps: dict[str, float]) -> None:
+    steps_of = answer(**biased).steps
+    assert [step.row[0] for step in steps_of] == list(steps)
+    assert [step.us for step in steps_of] == approx(list(steps.values()), abs=0.1)
+    roles = ["grey" if us == 0 else "alert" if us < 0 else "accent" for us in steps.values()]
+    assert [step.role for step in steps_of] == roles
+    shown = answer(**biased).as_json()["steps"]
+    assert [row[0] for row in shown] == ["unbiased", *steps, "this reading"]
+    assert [row[2] for row in shown[1:]] == [row[3] for row in shown[:-1]], "each begins where the last one ends"
+
+
+def test_settings_that_were_measured_only_together_are_one_step() -> None:
+    [step] = answer(small_grid(without=({"l2": "warm"},)), l2="warm", queue=False).steps
+    assert step.row[0] == "3 l2 + queue"
+
+
+def test_what_moves_no_time_is_said_in_words() -> None:
+    shares = answer(baseline="tf32")
+    assert shares.steps == () and not shares.whole.difference.visible
+    assert [line.partition(":")[0] for line in shares.notes] == ["share of cuBLAS"]
+    assert [words.partition(":")[0] for words in shares.spoken["roof"]] == ["", "share of the roof"]
+    mean = answer(statistic="mean")
+    assert [step.role for step in mean.steps] == ["grey"], "printed as zero"
+    assert "within the noise" in mean.comparison
+    gates = next(g.values for g in PITFALLS if g.setting == "gate")
+    for gate, words in ((True, ""), (False, "not checked"), ("article", "the article's rule")):
+        checked = answer(gate=gate)
+        assert checked.same and words in checked.spoken["gate"][gates.index(gate)]
+        assert any(words in line for line in checked.text)
+    for statistic in ("first", "min", "mean"):
+        assert answer(statistic=statistic, l2="warm").comparison.endswith(f" · {statistic} of 9 samples"), "no interval"
+
+
+def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much() -> None:
+    near, far = axis([100.0, 101.0], 1.25), axis([10.0, 1000.0], 1.25)
+    assert (near["low"], near["high"], near["log"]) == (approx(97.98), approx(103.02), False)
+    assert (far["low"], far["high"], far["log"]) == (8.0, 1250.0, True)
+    assert far["ticks"] == [(10.0, "10 µs"), (30.0, "30 µs"), (100.0, "100 µs"), (300.0, "300 µs"), (1000.0, "1 ms")]
+
+
+def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:
+    live = small_grid()
+    live.origin, live.measurements = "live", [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})]
+    chosen = PanelChoice([live, GRID], "warptiled", 1024, l2="warm")
+    assert chosen.answer().reading.run is chosen.answer().unbiased.run is live
+    chosen.choose("queue", False)
+    assert chosen.answer().reading.run is GRID
+
+
+# -------------------------------------------------------------------------------------------------------- the page
+
+
+@pytest.fixture
+def panel() -> Panel:
+    return lab.panel("warptiled", 1024, run=GRID)
+
+
+def choose(panel: Panel, **settings: Any) -> None:
+    """As the page does it."""
+    panel.chosen = panel.chosen | {"values": places(panel.choice.settings | settings)}
+
+
+def absent(panel: Panel) -> dict[str, list[Any]]:
+    """The values that can't be chosen, by setting."""
+    values = zip(PITFALLS, panel.answer["absent"]["values"], strict=True)
+    return {g.setting: [g.values[place] for place in there] for g, there in values if there}
+
+
+def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel: Panel) -> None:
+    [[role, samples, us]] = panel.answer["samples"]
+    assert (role, us) == ("accent", approx(140.0)) and samples[4] == approx(140.0) and len(samples) == 9
+    choose(panel, l2="warm")
+    grey, mine = panel.answer["samples"]
+    assert grey == ["grey", samples, us] and mine[0] == "alert" and mine[2] == approx(112.0)
+    assert panel.answer["reading"][0] == "112 µs" and panel.answer["unbiased"][0] == "140 µs"
+    panel.chosen = panel.chosen | {"kernel": 0, "size": 0}
+    assert panel.answer["reading"][0] == "80 µs"
+    assert panel.text()[0].startswith("naive at 256, l2 = warm: 80 µs")
+
+
+def test_a_panel_shares_nothing_and_can_be_read_without_a_kernel(panel: Panel) -> None:
+    other = lab.panel("warptiled", 1024, run=GRID)
+    choose(panel, l2="warm")
+    assert other.answer["reading"][0] == "140 µs"
+    data = panel._repr_mimebundle_()[0]
+    assert "application/vnd.jupyter.widget-view+json" in data
+    for kind in ("text/plain", "text/html"):
+        assert "warptiled at 1024, l2 = warm: 112 µs" in data[kind] and GRID.label in data[kind]
+
+
+def test_what_was_not_recorded_cannot_be_chosen_without_a_gpu(panel: Panel) -> None:
+    assert absent(panel)["l2"] == ["rotate"] and "statistic" not in absent(panel)
+    choose(panel, l2="warm", inputs="zeros")
+    assert absent(panel)["order"] == ["sequential"] and "gate" not in absent(panel)
+    only = replace(
+        GRID, measurements=[m for m in GRID.measurements if m.problem != Shape.of(256) or m.kernel != "naive"]
+    )
+    fewer = lab.panel("naive", 1024, run=only)
+    assert (fewer.answer["absent"]["sizes"], fewer.answer["absent"]["kernels"]) == ([0], [])
+    gap = lab.panel("warptiled", 512, run=GRID, l2="rotate")
+    assert gap.answer["missing"] == "not recorded: warptiled at 512, l2 = rotate" == gap.text()[0]
+    assert gap.table["sizes"] == ["256", "512", "1024"] and gap.chosen["size"] == 1
+
+
+def test_events_that_arrive_together_are_answered_one_after_the_other(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterLab gives the events of one page to two threads."""
+    answering, go_on, answered = threading.Event(), threading.Event(), panel.answered
+
+    def slowly() -> dict[str, Any]:
+        answering.set()
+        assert go_on.wait(30)
+        return answered()
+
+    monkeypatch.setattr(panel, "answered", slowly)
+    events = [panel.chosen | {"size": 0}, panel.chosen | {"values": panel.table["naive"]}]
+    threads = [threading.Thread(target=panel.set_state, args=({"chosen": event},)) for event in events]
+    threads[0].start()
+    assert answering.wait(30)
+    threads[1].start()
+    threads[1].join(0.1)  # time to be handled too early
+    assert panel.chosen == events[0]
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert panel.chosen == events[1] and panel.answer["reading"][0] == "136.1 µs"
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+JOB = str(Path(__file__).with_name("stand_in_job.py"))
+
+
+def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
+    monkeypatch.setattr(device, "gpu_reason", lambda: None)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    return Panel(PanelChoice([GRID], "warptiled", 1024, l2="warm"), (sys.executable, *job))
+
+
+def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(panel: Panel) -> None:
+    panel.measure()
+    assert panel.progress == {"running": False, "share": 0.0, "words": f"measure: {WHY}"} and not panel.table["live"]
+
+
+def test_with_a_gpu_everything_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = live_panel(monkeypatch, JOB, "0")
+    choose(panel, l2="rotate")
+    assert panel.answer == {"missing": "not recorded: warptiled at 1024, l2 = rotate; press measure"}
+
+
+def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_reading(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    panel = live_panel(monkeypatch, JOB, "60")
+    panel._handle_custom_msg("measure", [])
+    stop = panel._stop
+    panel.measure()
+    assert stop is not None and panel._stop is stop, "a second click starts nothing"
+    words = r"warptiled at 1024 with l2=warm · \d+ s, about \d+ s left"
+    until(lambda: re.fullmatch(words, panel.progress["words"]))
+    assert panel.progress["running"] and panel.progress["share"] == 0.5
+    assert len(list(tmp_path.glob("runs/panel/*.json"))) == 1
+    panel._handle_custom_msg("cancel", [])
+    until(lambda: "cancelled; finished measurements are in" in panel.progress["words"])
+    assert panel.choice.held[0].run.origin == "live" and not panel.choice.held[0].run.complete
+    assert panel.answer["label"].startswith("recorded"), "the biased reading was not finished"
+    panel._job = (sys.executable, JOB, "0")
+    shown: dict[str, str] = {}
+    panel.observe(lambda change: shown.update({change["new"]["words"]: panel.answer["label"]}), "progress")
+    panel.measure()
+    until(lambda: "measured; " in panel.progress["words"])
+    assert "live · NVIDIA H200" in shown[panel.progress["words"]], "the answer is shown before the words change"
+    assert not panel.progress["running"] and panel._stop is None
+
+
+CRASHES = """
+from tests.lab.stand_in_job import *
+order, say = started()
+say("ready", head=head_of(small_grid()))
+os.abort()
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "words"),
+    [
+        ("import sys; sys.exit('no such thing')", r"failed: .*no such thing", "112 µs"),
+        (CRASHES, "measured; ", "SIGABRT"),  # the signal stands in place of the time
+    ],
+)
+def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(
+    job: str, status: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = live_panel(monkeypatch, "-c", job)
+    panel.measure()
+    until(lambda: re.search(status, panel.progress["words"]))
+    assert words in panel.text()[0] and not panel.progress["running"]

@@ -1,0 +1,71 @@
+"""A page in a notebook: panel.js draws it, Python answers what is chosen there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from worklog.plots import DARK, DARK_PAGES, LIGHT
+
+HERE = Path(__file__).parent
+# With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its
+# other messages on the other. An event that arrives while another one is being answered waits on this lock.
+ONE_AT_A_TIME = threading.RLock()
+
+
+def palette(where: str, roles: Mapping[str, str], scheme: str) -> str:
+    """A CSS rule that defines the charts' colours."""
+    colours = "".join(f"--worklog-{role}:{colour};" for role, colour in roles.items())
+    return f"{where}{{{colours}color-scheme:{scheme}}}\n"
+
+
+class Page(anywidget.AnyWidget):
+    """page: which one to draw. table: what can be chosen. chosen: places in the table's lists, which the page sets.
+    answer: what is shown for it, see answered().
+    """
+
+    _esm = HERE / "panel.js"
+    _css = (
+        palette(".worklog", LIGHT, "light")
+        + "".join(palette(f"{page} .worklog", DARK, "dark") for page in DARK_PAGES)
+        + (HERE / "panel.css").read_text(encoding="utf-8")
+    )
+    page = traitlets.Unicode().tag(sync=True)
+    table = traitlets.Dict().tag(sync=True)
+    chosen = traitlets.Dict().tag(sync=True)
+    answer = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, page: str, table: dict[str, Any], chosen: dict[str, Any]) -> None:
+        super().__init__(page=page, table=table, chosen=chosen)
+        self.answer = self.answered()
+        self.observe(lambda _: self.show(), "chosen")
+
+    def show(self) -> None:
+        """Answer what is chosen."""
+        with ONE_AT_A_TIME:
+            self.answer = self.answered()
+
+    def answered(self) -> dict[str, Any]:
+        """What to show for what is chosen."""
+        raise NotImplementedError
+
+    def text(self) -> list[str]:
+        """The answer as lines of text, for a page without a running kernel."""
+        raise NotImplementedError
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take what the user chose, one message at a time."""
+        with ONE_AT_A_TIME:
+            super().set_state(sync_data)
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        lines = self.text()
+        words = {"text/plain": "\n".join(lines), "text/html": "".join(f"<p>{escape(line)}</p>" for line in lines)}
+        data, metadata = super()._repr_mimebundle_(**how) or ({}, {})
+        return data | words, metadata
