@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests import helpers
-from worklog.problem.gemm import tflops
 from worklog.runner.job import Job, grid_jobs
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Roof, Run, Samples, Side
 
 OFFSET = 3.0
 UNBIASED_US = {("naive", 256): 100.0, ("naive", 1024): 4000.0, ("warptiled", 256): 40.0, ("warptiled", 1024): 140.0}
@@ -34,7 +32,8 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
     tasks = [t for t in grid_jobs() if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without]
     found = [measured(task) for task in tasks]
-    return helpers.small_run(measurements=found, calibration={"offset_us": OFFSET}, origin="recorded")
+    calibration = replace(helpers.CALIBRATION, offset_us=OFFSET)
+    return helpers.small_run(measurements=found, calibration=calibration, origin="recorded")
 
 
 def measured(task: Job) -> Measurement:
@@ -45,7 +44,6 @@ def measured(task: Job) -> Measurement:
     samples = [read * (1 + 0.0001 * (i - 4)) for i in range(9)] + [read * 3]
     samples[0] += 1000.0 if "warmup" in biased else 0.0
     baseline = CUBLAS / (8 if "baseline" in biased else 1) + read - us
-    columns = {"us": samples, "baseline_us": [baseline] * 10, "counts": [1] * 9 + [0]}
-    columns |= {"sm_mhz": [1980.0] * 10, "baseline_sm_mhz": [1980.0] * 10}
+    sides = [Side(task.kernel, samples, [1980.0] * 10), Side("cuBLAS", [baseline] * 10, [1980.0] * 10)]
     made = helpers.measured(task.kernel, shape.m, us, CUBLAS / us, **biased)
-    return replace(made, of_roof=tflops(shape, us) / PEAK, verdict=None, samples=columns)
+    return replace(made, roof=Roof(PEAK), verdict=None, samples=Samples(sides, [1] * 9 + [0]))

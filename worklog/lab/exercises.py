@@ -107,7 +107,7 @@ def _fastest_at_256(name: str) -> Graded:
     times = {m.kernel: m for m in run.measurements if m.us and m.kernel != BASELINE}
     if name not in times:
         return Graded(False, f"{name} has no time at 256 in this run: name another rung", run.label)
-    facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks} blocks on {run.device['multiprocessors']} SMs"
+    facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks} blocks on {run.gpu.multiprocessors} SMs"
     fastest = min(times.values(), key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
@@ -184,12 +184,12 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
 
 
 def _without_conflicts(ms: float) -> Graded:
-    counts, gpu = memory_counts().rungs["vectorized"], open_run().device
-    per_ms = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # wavefronts
+    counts, gpu = memory_counts().rungs["vectorized"], open_run().gpu
+    per_ms = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # wavefronts
     mistakes = {
         "this is the time of all wavefronts, conflicts included": counts.wavefronts / per_ms,
         "this is the time of the conflicts alone": counts.conflicts / per_ms,
-        "this is the time of the multiply-adds": memory_counts().shape.flops / gpu["fp32_peak_tflops"] / 1e9,
+        "this is the time of the multiply-adds": memory_counts().shape.flops / gpu.fp32_peak_tflops / 1e9,
     }
     right, label = (counts.wavefronts - counts.conflicts) / per_ms, f"counts: {memory_counts().label}"
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
@@ -197,7 +197,7 @@ def _without_conflicts(ms: float) -> Graded:
 
 def _full_waves(speedup: float) -> Graded:
     run, blocks = open_run(), math.prod(rung("specialized").blocks(Shape.of(4096)))
-    waves = blocks / run.device["multiprocessors"]
+    waves = blocks / run.gpu.multiprocessors
     mistakes = {
         "this is the number of waves": math.ceil(waves),
         "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
@@ -207,14 +207,14 @@ def _full_waves(speedup: float) -> Graded:
 
 def _splitting(us: float) -> Graded:
     run, elements = open_run(), 2 * 4096**2
-    bytes_us = elements / run.device["memory_peak_gbs"] / 1e3  # of one byte per element
+    bytes_us = elements / run.gpu.memory_peak_gbs / 1e3  # of one byte per element
     mistakes = {"this is the time of reading alone": 4 * bytes_us, "each element gives two halves": 6 * bytes_us}
     return _number(us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label)
 
 
 def _right_of_the_ridge(side: int) -> Graded:
     run = open_run()
-    ridge, intensity = 1e3 * run.calibration["fp32_tflops"] / run.calibration["l2_gbs"], side / 4
+    ridge, intensity = 1e3 * run.calibration.fp32_tflops / run.calibration.l2_gbs, side / 4
     # 2 side² FLOP per 2 side floats of 4 bytes; the tile before has 8 rows and columns less.
     if side <= 0 or side % 8:
         return Graded(False, f"{side} is not a multiple of 8")

@@ -17,7 +17,8 @@ from worklog.lab.page import Page
 from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
 from worklog.runner.job import ARTICLE_SIZES
-from worklog.runs import Measurement, Run, Table, cells, percent
+from worklog.runs import Measurement, Run, Table, percent
+from worklog.runs.measurement import cells
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
@@ -127,8 +128,8 @@ class Climb:
             held = ", ".join(str(m.problem) for m in run.select(self.kernel)) or "no size"
             return f"{place} is not in this {run.origin} run, which holds it at {held}"
         if m.status != "measured":
-            return f"{place}: {m.outcome}: {m.reason}"
-        row = cells(run, m)
+            return f"{place}: {m.status}: {m.reason}"
+        row = cells(m)
         return f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
 
     def _gain(self, chosen: Kernel, earlier: Kernel) -> str:
@@ -187,11 +188,13 @@ class Climb:
     def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
         m, record = self._measurement(of), self.run.kernels.get(of.name, {})
-        row = {} if m is None else cells(self.run, m)
-        facts = {name.replace("of ceiling", "of the measured FP32 ceiling"): row.get(name) or NONE for name in TIMES}
+        row = {} if m is None else cells(m)
+        facts = {
+            name.replace("of ceiling", "of the measured FP32 ceiling"): str(row.get(name) or NONE) for name in TIMES
+        }
         registers, shared = record.get("registers"), record.get("shared_bytes")
         resident = limited = NONE
-        arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
+        arch = self.run.gpu.arch
         if arch in LIMITS and registers is not None and shared is not None:
             fits = occupancy(arch, record.get("block", of.thread_count), registers, shared)
             resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
@@ -25,10 +25,10 @@ from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
-from worklog.gpu import Gpu, device, require_gpu
+from worklog.gpu import device, require_gpu
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.kernel.kernel import launch_text
+from worklog.kernel.signature import launch_text
 from worklog.plots import Chart, ladder, tile_map
 from worklog.plots.selection import in_order
 from worklog.problem import Shape
@@ -79,7 +79,7 @@ class Trial:
         if self.run is None:
             return predicted(self.kernel, self.size)
         us = next((m.us for m in self.run.select(self.kernel.name, self.size)), None)
-        return predicted(self.kernel, self.size, Gpu.of(self.run.device), us)
+        return predicted(self.kernel, self.size, self.run.gpu, us)
 
     def ladder(self, size: Shape | int | None = None) -> Chart:
         """The ladder with this kernel on it. Raises NothingToDraw, BadShape."""
@@ -171,10 +171,10 @@ def try_kernel(
         rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in shapes)]
     run = bench.measure([kernel, *rungs, BASELINE], shapes, harness=harness, progress=progress)
     mine = run.select(kernel.name)
-    first = next((m for m in mine if m.status == "refused"), mine[0])
+    first = next((m for m in mine if m.status == "failed"), mine[0])
     verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
     if first.verdict is not None:
-        verdict = Verdict.from_dict(first.verdict)
+        verdict = first.verdict
     checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
     shown = _in_order(run, run.measurements)
     if known:
@@ -216,14 +216,15 @@ def _in_recording(
     run = newest_run(lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes))
     verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function
-    status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"
+    status: Literal["failed", "skipped"] = "skipped" if verdict.accepted else "failed"
+    reason = f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
-        status, reason = "refused", f"failed at {verdict.stages[-1].name} ({checked.label})"
+        reason = f"failed at {verdict.stages[-1].name} ({checked.label})"
     rows = list[Measurement]()
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
         sides = (shape.m, shape.n, shape.k)
-        rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
+        rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict))
     record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
     record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
     return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})

@@ -17,6 +17,7 @@ from worklog.lab.choice import new_file, why_not_live
 from worklog.lab.page import ONE_AT_A_TIME, Page
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.readings import Settings, word
+from worklog.runner.job import Job
 from worklog.runner.measure import carry_out
 from worklog.runs import Run
 from worklog.settings import PITFALLS, Harness, rule

@@ -13,7 +13,6 @@ from typing import Any
 from worklog.errors import WorklogError
 from worklog.problem import Shape, tflops
 from worklog.runs import Difference, Estimate, Measurement, Run, Timed, compare, event_overhead_us, summarize
-from worklog.runs import Reading as Samples
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 Settings = Mapping[str, Value]
@@ -138,19 +137,13 @@ def made_with(run: Run, m: Measurement) -> dict[str, Value]:
 
 def _summarized(run: Run, m: Measurement, settings: Settings) -> Reading:
     if m.status != "measured":
-        raise NotRecorded(f"{m.kernel} at {m.problem}: {m.outcome}: {m.reason}")
-    try:
-        overhead = event_overhead_us(settings, run.calibration)
-    except KeyError:
-        raise NotRecorded(
-            f"this {run.origin} run has no calibrated event overhead to remove: set offset = kept"
-        ) from None
-    samples = Samples.of_columns(m.samples)
+        raise NotRecorded(f"{m.kernel} at {m.problem}: {m.status}: {m.reason}")
+    overhead, samples = event_overhead_us(settings, run.calibration.offset_us), m.samples
     peak = None
     if m.of_roof and m.tflops and made_with(run, m)["roof"] == "fp32":
         peak = m.tflops / m.of_roof
-    summary = summarize(samples, settings, run.calibration)
+    summary = summarize(samples, settings, run.calibration.offset_us)
     assert summary.ratio is not None
-    counted = tuple(us - overhead for us in samples.counted("subject"))
+    counted = tuple(us - overhead for us in samples.counted())
     timed = Timed(summary.time, samples, overhead, settings["timer"] == "host")
     return Reading(run, m, summary.time, summary.ratio, peak, counted, timed)
