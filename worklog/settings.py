@@ -1,8 +1,6 @@
-"""The settings of a measurement: every pitfall that biases one, with the one setting that avoids it.
-
-The harness, the ablation, the command line, the widgets and the documentation are generated from Harness, PITFALLS and
-SAMPLING, so a pitfall is added here and nowhere else. Code that only shows results can import this module too. The
-options of a user kernel are declared here as well, for the command line and the notebooks' magic.
+"""The settings of a measurement: every pitfall that biases one, with the one setting that avoids it; and the options of
+a user kernel. The harness, the ablation, the command line, the panel and the documentation are generated from these
+tables, so a pitfall is added here and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 from worklog.errors import BadSetting, meant
@@ -49,22 +47,18 @@ class Pitfall:
     also: tuple[Value, ...] = ()
     numbered: bool = False
 
-    @cached_property
+    @property
     def values(self) -> tuple[Value, ...]:
         """Every value that the setting takes, the unbiased ones first."""
         return (self.unbiased, *self.also, *self.biased)
 
-    def takes(self, value: object) -> bool:
-        """Whether the setting takes this value; True is not 1."""
-        word = rule(value) if self.numbered and isinstance(value, str) else value
-        return any(word is known or (isinstance(word, str) and word == known) for known in self.values)
-
-    def check(self, value: object) -> None:
-        """Raise BadSetting for a value that the setting doesn't take."""
-        if not self.takes(value):
-            values = [str(value) for value in self.values]
-            near = meant(str(value), values)
-            raise BadSetting(f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(values)}")
+    def check(self, value: Any) -> None:
+        """Raise BadSetting for a value that the setting doesn't take; True is not 1."""
+        word = rule(value) if self.numbered else value
+        if not any(type(word) is type(known) and word == known for known in self.values):
+            names = [str(known) for known in self.values]
+            near = meant(str(value), names)
+            raise BadSetting(f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(names)}")
 
     def is_biased(self, value: Value) -> bool:
         """Whether a value that the setting takes is a biased one."""
@@ -98,7 +92,7 @@ RULES: dict[str, dict[str, dict[str, float]]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Harness:
     """How to measure. Each field up to `roof` is the setting of one pitfall (PITFALLS), and the defaults are unbiased.
     The others say how long to measure (SAMPLING). Raises BadSetting for any other value.
@@ -131,7 +125,7 @@ class Harness:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
         for name in SAMPLING:
-            self._check_sampling(name)
+            _check_sampling(name, getattr(self, name))
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
@@ -144,15 +138,10 @@ class Harness:
         if self.timer == "graph" and self.warmup == "none":
             raise BadSetting("timer = graph and warmup = none contradict: what is recorded has been launched before")
 
-    def _check_sampling(self, name: str) -> None:
-        value, expected = getattr(self, name), type(getattr(Harness, name))
-        if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):
-            raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
-        if expected is not str:
-            least, most = RANGES[name]
-            if not least <= value <= most:
-                limits = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
-                raise BadSetting(f"{name} = {value!r} must be {limits}")
+    def __repr__(self) -> str:
+        """What differs from the unbiased harness."""
+        changed = [f"{name}={value!r}" for name, value in self.as_dict().items() if value != getattr(Harness, name)]
+        return f"Harness({', '.join(changed)})"
 
     @classmethod
     def naive(cls) -> Harness:
@@ -225,26 +214,22 @@ PITFALLS = (
     _pitfall("roof", ("bf16_datasheet",), "the wrong roof",
              "A share of another datapath's peak says nothing.", corrupts="of the roof", resampled=False),
 )  # fmt: skip
-# How long to measure: what each setting means, and the range of its numbers, both ends included.
-SAMPLING = {
-    "precision": "half-width of the 95 % interval over launches and placements, relative, at which sampling stops",
-    "least_samples": "minimum number of samples",
-    "most_samples": "maximum number of samples",
-    "budget_s": "seconds for the samples of one kernel at one size",
-    "stopping": "the stopping criterion; also {}: the result states what they don't check".format(
-        ", ".join([*RULES["stopping"]][1:])
+# How long to measure: what each setting means, and the lowest and highest number, or None for a word.
+SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
+    "precision": (
+        "half-width of the 95 % interval over launches and placements, relative, at which sampling stops",
+        (1e-6, 0.999),
     ),
-    "graph_launches": "launches in one graph (timer = graph), fewer of slow kernels",
-    "hot_ms": "milliseconds of launches in a row for the hot time beside the cold one; 0 for none",
-    "sleep_ms": "milliseconds that the host sleeps and the GPU idles before each sample",
-}
-RANGES = {
-    "precision": (1e-6, 0.999),
-    **dict.fromkeys(("least_samples", "most_samples"), (1, math.inf)),
-    "budget_s": (1e-6, 1e9),
-    "graph_launches": (1, 10_000),
-    "hot_ms": (0, 1000),
-    "sleep_ms": (0, 60_000),
+    "least_samples": ("minimum number of samples", (1, math.inf)),
+    "most_samples": ("maximum number of samples", (1, math.inf)),
+    "budget_s": ("seconds for the samples of one kernel at one size", (1e-6, 1e9)),
+    "stopping": (
+        f"the stopping criterion; also {', '.join([*RULES['stopping']][1:])}: the result states what they don't check",
+        None,
+    ),
+    "graph_launches": ("launches in one graph (timer = graph), fewer of slow kernels", (1, 10_000)),
+    "hot_ms": ("milliseconds of launches in a row for the hot time beside the cold one; 0 for none", (0, 1000)),
+    "sleep_ms": ("milliseconds that the host sleeps and the GPU idles before each sample", (0, 60_000)),
 }
 # These change what is measured. The others change how, and the ablation sets all of them together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
@@ -252,35 +237,39 @@ TYPES: dict[type, str] = {float: "a number", int: "a whole number", str: "a word
 TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
+def _check_sampling(name: str, value: object) -> None:
+    expected, (_, limits) = type(getattr(Harness, name)), SAMPLING[name]
+    of_type = isinstance(value, (int, float) if expected is float else expected) and not isinstance(value, bool)
+    if not of_type:
+        raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
+    if limits is not None and isinstance(value, int | float) and not limits[0] <= value <= limits[1]:
+        low, high = limits
+        raise BadSetting(
+            f"{name} = {value!r} must be " + (f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}")
+        )
+
+
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for a word that it
     cannot parse, and for a setting that is given twice.
     """
-    types = {field.name: str(field.type) for field in fields(Harness)}
+    names = [field.name for field in fields(Harness)]
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, word = pair.partition("=")
-        if not equals or name not in types:
-            near = meant(name, types)
+        if not equals or name not in names:
+            near = meant(name, names)
             raise BadSetting(
-                f"cannot read --set {pair}{near}: give setting=value with a setting from {', '.join(types)}"
+                f"cannot read --set {pair}{near}: give setting=value with a setting from {', '.join(names)}"
             )
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
+        kind = type(getattr(Harness, name))
         try:
-            settings[name] = _read(word, types[name])
-        except (KeyError, ValueError) as error:
-            expected = "true or false" if types[name] == "bool" else "a number"
-            raise BadSetting(f"cannot read --set {pair}: give {expected}") from error
+            settings[name] = TRUTH.get(word.lower(), word) if kind is bool else kind(word)
+        except ValueError as error:
+            raise BadSetting(f"cannot read --set {pair}: give {TYPES[kind]}") from error
     return settings
-
-
-def _read(word: str, kind: str) -> Any:
-    if kind == "bool":
-        return TRUTH[word.lower()]
-    if kind == "bool | str":
-        return TRUTH.get(word.lower(), word)
-    return {"int": int, "float": float, "str": str}[kind](word)
 
 
 def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
@@ -288,21 +277,24 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
     Raises BadSetting.
     """
     name, *texts = word.split(":")
-    numbers = RULES[setting].get(name)
-    if numbers is None or len(texts) > len(numbers):
-        units = {known: "".join(f"[:{unit}" for unit in RULES[setting][known]) for known in RULES[setting]}
-        choices = ", ".join(f"{known}{unit}{']' * unit.count('[')}" for known, unit in units.items())
-        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {choices}")
-    found = [*numbers.values()]
-    for place, (text, (unit, default)) in enumerate(zip(texts, numbers.items(), strict=False)):
+    rules = RULES[setting]
+    if name not in rules or len(texts) > len(rules[name]):
+        choices = [known + "".join(f"[:{unit}" for unit in units) + "]" * len(units) for known, units in rules.items()]
+        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {', '.join(choices)}")
+    numbers: list[float] = []
+    for (unit, default), text in zip_longest(rules[name].items(), texts):
+        if text is None:
+            numbers.append(default)
+            continue
         try:
-            found[place] = float(text)
+            number = float(text)
         except ValueError as error:
             raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number ({unit})") from error
         whole = isinstance(default, int)
-        if not 0 < found[place] < 1e9 or (whole and found[place] != int(found[place])):
+        if not 0 < number < 1e9 or (whole and not number.is_integer()):
             raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
-    return name, found
+        numbers.append(number)
+    return name, numbers
 
 
 @dataclass(frozen=True)
