@@ -133,7 +133,7 @@ def test_every_recorded_combination_is_on_the_page_with_its_answer(html: str, gr
 
 
 def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
-    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog grid`"):
+    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog ablate --grid`"):
         panel_table(replace(small_run(), measurements=[]))
 
 

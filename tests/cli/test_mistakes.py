@@ -60,7 +60,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("ablate naive --out new.json", "--out needs a live measurement"),
         *(
             (f"{command} --set clocks=locked", "--set needs a live measurement")
-            for command in ("ablate naive", "article", "calibrate")
+            for command in ("ablate naive", "article", "doctor --calibrate")
         ),
         ("peers --out new.json", f"no GPU to measure on: {WHY}"),
         ("peers --bench bench.py", f"no GPU to measure on: {WHY}; omit --bench"),
@@ -72,7 +72,6 @@ def files(tmp_path: Path) -> dict[str, str]:
             "run mine.cu --problem softmax",
             rf"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax` checks",
         ),
-        ("bench mine.py --problem softmax", f"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax`"),
         ("run warptiled --against Torch,Naive", "--against needs a live measurement"),
         ("sweep tiles_2d --axis BM=64 --set l2=warm", "--set needs a live measurement"),
         ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
@@ -83,7 +82,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("check mine", r"there is no rung 'mine' \(did you mean mine\.cu\?\)"),
         ("inspect 'my kernel'", r"there is no rung 'my kernel' \(did you mean 'my kernel\.cu'\?\)"),
         ("check 'my kernel.py'", r".* as 'my kernel\.py:function'"),
-        ("run NAIV", r"there is no rung 'NAIV' \(did you mean naive\?\)"),
+        ("run NAIV", r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch"),
         ("check mine.cu --entry sgem", r"mine\.cu has no launch .*its kernels are sgemm \(did you mean sgemm\?\)"),
         ("run warptiled --against toch", r".*did you mean torch\?"),
         ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
@@ -93,7 +92,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
         ("run --set bugdet_s=1", r"cannot read --set bugdet_s=1 \(did you mean budget_s\?\): give "),
         ("run --set l3=warm", "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
-        ("run --set queue=perhaps", "cannot read --set queue=perhaps: give true or false"),
+        ("run --set queue=perhaps", "queue = .perhaps. is not a setting: choose from True, False"),
         ("run --size big", "size 'big' is not a number"),
         ("run --size 256,,512", "size '' is not a number"),
         ("run warptiled --size 4100", "size 4100 is outside warptiled's domain"),
@@ -110,27 +109,26 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("check mine.cu --grid 1 --block x", r"cannot read 'x' in 'x': use integers and \+ - \* / %"),
         ("check mine.cu --grid 'N +' --block 1", r"cannot read 'N \+': use integers, M, N, K and \+ - \*"),
         # Options that contradict each other, or need another one
-        ("check naive --on gpu --emulate", "--emulate and --on gpu contradict each other"),
         ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
         ("check mine.cu --problem softmax --domain 'M % 2 == 0'", "--domain is for the ladder's SGEMM"),
         ("check solution.cu --problem softmax --grid 1", "--grid and --block are for a single kernel"),
         ("run mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM"),
-        ("bench mine.py --problem softmax --axis N=2", "--axis is for the ladder's SGEMM"),
         ("check mine.cu --dtype float16", "--dtype needs --problem"),
         ("run --case 'n=*'", "--case needs --problem"),
         ("run --shapes 6 --size 512", "--shapes draws the sizes"),
         ("run --problem softmax", "--problem needs a solution"),
-        ("gate --json", "nothing to show: --exploits prints"),
-        ("gate --exploits --recorded --small", "--recorded shows the recorded table: omit --small"),
-        ("gate --exploits --seeds 3", "no GPU to run the exploits on"),
-        ("gate --exploits --emulate --only one_of_mine", "there is no exploit one_of_mine"),
-        ("gate --exploits --emulate --only ' , '", "--only names no exploit"),
-        ("peers --recorded --out new.json", "--recorded shows"),
+        ("ablate", "name a rung, or give --grid"),
+        ("ablate naive --grid", "name a rung, or give --grid"),
+        ("doctor --settings --calibrate", ".*omit one"),
+        ("doctor --set clocks=locked", "--set takes only clocks here, with --calibrate"),
+        ("exploits --seeds 3", "no GPU to run the exploits on"),
+        ("exploits --emulate --only one_of_mine", "there is no exploit one_of_mine"),
+        ("exploits --emulate --only ' , '", "--only names no exploit"),
         ("peers --axis N=1", "--axis is for declared benchmarks"),
-        ("calibrate --set l2=warm", "calibrate uses the unbiased harness"),
+        ("doctor --calibrate --set l2=warm", "--set takes only clocks here"),
         ("sweep warptiled", "worklog sweep warptiled takes --axis"),
         ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
-        ("sweep best --from . --estimate", ".* one of --from and --estimate"),
+        ("sweep tiles_2d --axis BM=64 --from kept.json", ".*--from is for best"),
         # Files
         ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
         ("figures --run kept.json", "kept.json is not a whole JSON document"),
@@ -154,7 +152,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ),
         *(
             (f"{command} --out taken/run.json", f"{NOT_WRITABLE}$")
-            for command in ("run", "ablate naive", "grid", "peers", "gate --exploits --emulate")
+            for command in ("run", "ablate naive", "ablate --grid", "peers", "exploits --emulate")
         ),
         *(
             (
@@ -179,7 +177,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
 
 
 def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) -> None:
-    for line in ("chek", "run --bogus", "ablate", "figures --out", "settings x", "notebooks taken"):
+    for line in ("chek", "run --bogus", "figures --out", "doctor x", "notebooks taken"):
         result = worklog(*line.split())
         assert result.exit_code == 2 and "Error: " in result.stderr, line
     assert "No such command 'chek'. (did you mean check?)" in worklog("chek").stderr
@@ -193,7 +191,7 @@ def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) ->
         ("live", "peers", f"no GPU to measure on: {WHY}; unset WORKLOG_SOURCE=live"),
         *(
             ("guessed", line, ".*set it to live or recorded")
-            for line in ("figures", "article", "peers", "calibrate", "ablate naive")
+            for line in ("figures", "article", "peers", "doctor --calibrate", "ablate naive")
         ),
     ],
 )
@@ -205,7 +203,7 @@ def test_a_forced_source_that_is_not_there_is_one_line(
 
 
 def test_no_traceback_in_a_shell_either() -> None:
-    command = [sys.executable, "-m", "worklog", "run", "nonsense"]
+    command = [sys.executable, "-m", "worklog", "check", "nonsense"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("worklog: there is no rung 'nonsense'")

@@ -182,7 +182,7 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("WORKLOG_SOURCE")
     assert choice.why_not_live() is None
     monkeypatch.setattr(choice, "recordings", lambda part: {})
-    with pytest.raises(BadRunFile, match="worklog grid --out"):
+    with pytest.raises(BadRunFile, match="worklog ablate --grid --out"):
         lab.panel_static()
 
 

@@ -15,7 +15,7 @@ from tests.helpers import typed
 from worklog import plots
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape, spoken
 from worklog.runner.measure import held_by, holding, recorded, require_measurable
 from worklog.runner.tasks import ABLATION_RUNGS, GRID_SIZES, article_tasks, estimate, grid_tasks, tasks_of
 from worklog.runs import recorded_run
@@ -53,8 +53,8 @@ def test_the_grid_takes_at_most_eight_minutes_on_the_recorded_gpu() -> None:
     tasks = grid_tasks()
     seconds, label = estimate(tasks, Harness())
     assert 120 < sum(seconds) < 480 and label.startswith("recorded · NVIDIA H200")
-    minutes = f"{sum(seconds) / 60:.0f} min (rough; rates: {label}"
-    assert typed("grid", "--preview").output.startswith(f"grid: {len(tasks)} measurements, about {minutes}")
+    about = f"{len(tasks)} measurements; {len(tasks)} to measure, about {spoken(sum(seconds))} (rough; rates: {label}"
+    assert typed("ablate", "--grid", "--preview").output.startswith(about)
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ EXPLOITS = {"schema": 2, "kind": "exploits", **asdict(replace(open_exploits(), r
 KINDS = {
     "run": Kind(RUN, Run.load, show_run, "a file that `worklog run` wrote"),
     "peers": Kind(DOCUMENT, open_comparison, show_comparison, "a file that `worklog peers` wrote"),
-    "exploits": Kind(EXPLOITS, open_exploits, show_exploits, "a file that `worklog gate --exploits --out` wrote"),
+    "exploits": Kind(EXPLOITS, open_exploits, show_exploits, "a file that `worklog exploits --out` wrote"),
 }
 EACH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 

@@ -126,7 +126,7 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home
     runner = CliRunner()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        shown = runner.invoke(main, ["calibrate"])
+        shown = runner.invoke(main, ["doctor", "--calibrate"])
     assert "worklog: skipped a run of this machine: " in shown.stderr and "Traceback" not in shown.output
     states = {state["subject"]: state for state in json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)}
     assert not states["runs"]["good"] and "2026-11-21.json" in states["runs"]["state"]

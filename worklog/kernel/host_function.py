@@ -115,6 +115,10 @@ class HostFunction:
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
         return HostSubject(kernel, loan(arrays), call, arrays)
 
+    def require_loadable(self) -> None:
+        """Load it here. Raises BadSetting for a function that isn't there or can't be called."""
+        _ = self._library(fresh=False) if self.where.endswith(LIBRARY) else self._python()
+
     def describe(self, subject: Subject | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
         found = {"file": self.file, "sha256": self.sha256, "entry": self.function}

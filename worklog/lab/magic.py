@@ -232,7 +232,7 @@ def _beside_recorded(
 FILE = "cell"
 PAUSE_S = 0.2
 MOST_ERRORS = 5
-SET = "Change one harness setting, e.g. clocks=locked (see `worklog settings`)."
+SET = "Change one harness setting, e.g. clocks=locked (see `worklog doctor --settings`)."
 
 
 def _unquoted(words: str) -> str:

@@ -47,7 +47,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     """
     runs, grids = ladder_runs(run), grid_runs(grid)
     if not grids:
-        raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog grid` with --grid")
+        raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid")
     charted = next((one for one in runs if ablated(one)), runs[0])
     stepped = in_steps() if run is None and charted.origin == "recorded" else charted
     charts = {name: _chart(partial(plots.ablation, charted, name), f"ablation-of-{name}") for name in ablated(charted)}
@@ -159,7 +159,7 @@ def panel_table(run: Run) -> dict[str, Any]:
         start = {"kernel": kernel, "size": str(shape), "key": four if four in answers else unbiased}
         groups[f"{kernel} {shape}"] = {"answers": answers, "nearest": [*nearest].index(known)}
     if not groups:
-        raise NotRecorded(f"this {run.origin} run has no unbiased reading: make a grid with `worklog grid`")
+        raise NotRecorded(f"this {run.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
     return {
         "kernels": choice.known_kernels(),
         "sizes": [str(shape) for shape in choice.shapes],

@@ -47,7 +47,7 @@ class TimeMagics(Magics):
           --against CODE    an expression to alternate with; quote it if it has blanks: 'a @ b'
           --l2 flush|warm   L2 before each launch (default: flush)
           --set SETTING=VALUE
-                            another harness setting, repeatable (see `worklog settings`)
+                            another harness setting, repeatable (see `worklog doctor --settings`)
           --sync            the code waits for the GPU
           --cross-check wall\u00a0clock|all|none
           --datapath NAME   the TFLOP/s are shown as a share of its peak: fp32, tf32, bf16, … (default: none)
