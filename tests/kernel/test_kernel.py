@@ -266,7 +266,11 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
     some = "Sum[type]=float,char,double", "TILE=8"
     shown = preview(*some)
     assert shown.exit_code == 0, shown.output
-    assert "mine Sum=char TILE=8 skipped: " in shown.output and "too short" in shown.output and "3 to measure" in shown.output
+    assert (
+        "mine Sum=char TILE=8 skipped: " in shown.output
+        and "too short" in shown.output
+        and "3 to measure" in shown.output
+    )
     rows = json.loads(preview(*some, as_json=True).output)["measurements"]
     assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
     none = preview("Sum[type]=char", "TILE=8,16")

@@ -168,7 +168,7 @@ CASES = {
     "peers": Case(
         lambda: plots.peers(comparison()),
         "at most 0.03 µs off | the best of the other harnesses, do_bench_cudagraph, up to +1.00 µs | not read: gone"
-        " | the same kind of kernel that worklog doctor --calibrates on",
+        " | the same kind of kernel that worklog calibrates on",
         source="recorded · NVIDIA H200",
     ),
     "samples": Case(

@@ -47,7 +47,9 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     """
     runs, grids = ladder_runs(run), grid_runs(grid)
     if not grids:
-        raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid")
+        raise BadRunFile(
+            "the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid"
+        )
     charted = next((one for one in runs if ablated(one)), runs[0])
     stepped = in_steps() if run is None and charted.origin == "recorded" else charted
     charts = {name: _chart(partial(plots.ablation, charted, name), f"ablation-of-{name}") for name in ablated(charted)}
