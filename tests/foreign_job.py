@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory, UnknownEntry
+from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.job import ContextLost, Say, main, packed
@@ -101,7 +101,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "naive": raise_(ValueError("of a rung")),
     "exits": raise_(SystemExit(0)),
     "does not compile": raise_(CompileFailed("x.cu:3: expected a ';'")),
-    "no such entry": raise_(UnknownEntry("x.cu: there is no kernel x")),
+    "no such entry": raise_(CompileFailed("x.cu: there is no kernel x")),
 }
 
 

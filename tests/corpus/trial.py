@@ -11,7 +11,7 @@ from tests.corpus.sources import Found
 from worklog.emulator import UnsupportedInstruction, load
 from worklog.emulator.device import build
 from worklog.emulator.launch import _program
-from worklog.errors import BadSetting, CompileFailed, UnknownEntry, WorklogError
+from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
@@ -76,7 +76,7 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
     try:
         kernel, compiled = _compiled(found, tuple(include), tuple(define))
     except (BadSetting, CompileFailed) as error:
-        if isinstance(error, UnknownEntry) and "<" not in found.entry:
+        if "there is no kernel" in str(error) and "<" not in found.entry:
             return Tried(*name, "left out by #if")
         for pattern, why in LEFT_OUT.items():
             if re.search(pattern, str(error)):
@@ -104,7 +104,7 @@ def _compiled(found: Found, include: tuple[Path, ...], define: tuple[str, ...]) 
             COMPILED[file] = build(kernel.program)[0]
             return kernel, COMPILED[file]
         except CompileFailed as error:
-            if "<" not in found.entry and not isinstance(error, UnknownEntry):
+            if "<" not in found.entry and "there is no kernel" not in str(error):
                 FAILED[file] = error
             more = found.header_folder(str(error)), found.macro(str(error))
             if not any(more) or more[0] in include or more[1] in define:

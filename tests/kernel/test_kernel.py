@@ -20,7 +20,7 @@ from tests.gate.numpy_device import NumpyDevice
 from tests.helpers import typed
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.errors import BadSetting, BadShape, LaunchFailed, WorklogError
+from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
 from worklog.kernel.source import evaluate
@@ -184,7 +184,7 @@ def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_
     ],
 )
 def test_each_dimension_is_checked_and_the_advice_is_near(shape: tuple[int, int, int], advice: str) -> None:
-    with pytest.raises(BadShape, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
+    with pytest.raises(BadSetting, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
         rung("warptiled").check(Shape(*shape))
     assert caught.value.exit_code == 2
     rung("coalesced").check(Shape(*shape))

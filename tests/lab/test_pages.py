@@ -18,7 +18,7 @@ from tests.plots.conftest import full_run, ladder_run
 from tests.plots.test_charts import collisions, said
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import BadSetting, BadShape, NothingToDraw
+from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.ablation_page import AblationChoice, cells
 from worklog.lab.controls import Page, SizeSlider
@@ -61,7 +61,7 @@ def test_a_page_has_named_controls_shares_nothing_and_can_be_read_without_a_kern
     ("kernel", "size", "error", "words"),
     [
         ("wraptiled", 512, BadSetting, "wraptiled"),
-        ("naive", 0, BadShape, "0"),
+        ("naive", 0, BadSetting, "0"),
         ("tiles_2d", 512, NotRecorded, r"tiles_2d at 512 .*naive at 256, .*4096"),
         ("warptiled", 100, NotRecorded, "warptiled at 100"),
     ],

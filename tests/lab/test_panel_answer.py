@@ -12,7 +12,7 @@ from pytest import approx
 
 from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from worklog import lab
-from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
+from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.lab import choice
 from worklog.lab.panel_answer import Answer, PanelChoice, amount
 from worklog.lab.panel_picture import picture
@@ -216,7 +216,7 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> No
     ("kernel", "size", "biased", "error", "words"),
     [
         ("wraptiled", 1024, {}, BadSetting, "wraptiled"),
-        ("naive", 0, {}, BadShape, "0"),
+        ("naive", 0, {}, BadSetting, "0"),
         ("naive", 1024, {"l2": "lukewarm"}, BadSetting, "l2"),
         ("naive", 1024, {"luck": True}, BadSetting, "luck"),
         ("naive", 1024, {"budget_s": 1.0}, BadSetting, "budget_s"),

@@ -19,7 +19,7 @@ from tests.exploits.arrays import xp
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
-from worklog.errors import BadSetting, ChildFailed, install_command
+from worklog.errors import BadSetting, WorklogError, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runner.declare import declared
@@ -276,7 +276,7 @@ def test_each_process_reads_each_size() -> None:
 
 
 def test_a_child_that_fails_ends_the_measurement_with_its_last_line() -> None:
-    with pytest.raises(ChildFailed, match="no room left"):
+    with pytest.raises(WorklogError, match="no room left"):
         peers.coverage(command=[sys.executable, "-c", "import sys; sys.exit('no room left')"])
 
 

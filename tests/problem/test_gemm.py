@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worklog.errors import BadShape
+from worklog.errors import BadSetting
 from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
 from worklog.runner.tasks import work_of
 
@@ -48,7 +48,7 @@ def test_one_number_is_a_square_and_three_are_m_n_k(m: int, n: int, k: int, time
     ],
 )
 def test_what_is_not_a_size(size: Any, message: str) -> None:
-    with pytest.raises(BadShape) as caught:
+    with pytest.raises(BadSetting) as caught:
         Shape.of(size)
     assert str(caught.value).startswith(message)
     assert "give one" in str(caught.value)
@@ -59,7 +59,7 @@ def test_what_is_not_a_size(size: Any, message: str) -> None:
 def test_any_text_is_a_shape_or_a_clear_error(text: str) -> None:
     try:
         shape = Shape.of(text)
-    except BadShape as error:
+    except BadSetting as error:
         assert "size" in str(error)
     else:
         assert min(shape.m, shape.n, shape.k) >= 1

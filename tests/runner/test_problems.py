@@ -16,7 +16,7 @@ from tests.kernel.test_cuda_sources import needs_nvcc
 from worklog import Problem
 from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice
-from worklog.errors import BadProblem
+from worklog.errors import BadSetting
 from worklog.gate.cases import check_cases
 from worklog.kernel.solution import Solution, compiled_library, on_the_stream
 from worklog.problem.shipped import PROBLEMS
@@ -308,7 +308,7 @@ def raises(self: Problem, *_: object) -> None:
 def test_a_mistake_in_a_problem_is_one_line(changed: dict[str, object], said: str) -> None:
     problem = type("Unsound", (Sound,), changed)
     Path("mine.cu").write_text(SOFTMAX)
-    with pytest.raises(BadProblem) as raised:
+    with pytest.raises(BadSetting) as raised:
         posed, device = problem().under(""), EmulatedDevice()
         subject = Solution.of("mine.cu").ready(device, posed)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)

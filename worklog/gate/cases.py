@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadProblem
+from worklog.errors import BadSetting
 from worklog.gate.guarded_buffer import GUARD, Guarded, Memory
 from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed, until_failure
 from worklog.kernel import Device
@@ -97,7 +97,7 @@ def check_cases(
     progress: Progress = lambda done, total, doing: None,
 ) -> Verdict:
     """Check each case until one fails; then repeat the launch of the largest one. seed: of sentinels.
-    The verdict's precision is the dtype. Raises BadProblem, CompileFailed, OutOfMemory.
+    The verdict's precision is the dtype. Raises BadSetting, CompileFailed, OutOfMemory.
     """
     memory = Memory(device, np.random.default_rng(seed))
 
@@ -121,26 +121,26 @@ def check_cases(
 
 
 def require_sound(problem: Problem, case: Case) -> None:
-    """Raise BadProblem for a verify_result that fails the reference's own result, or passes one that is all wrong."""
+    """Raise BadSetting for a verify_result that fails the reference's own result, or passes one that is all wrong."""
     right, _ = problem.verified(case, case.outputs)
     if not right:
-        raise BadProblem(
+        raise BadSetting(
             f"{problem.name}: verify_result fails the reference's own result in case {case.name!r}: NaN in it, or a "
             "reference that isn't deterministic"
         )
     filled = tuple(rebuilt(one, np.full(nbytes(one), FILLING, np.uint8).tobytes()) for one in case.outputs)
     passes = False
-    with suppress(BadProblem):  # it may raise on what is no result at all
+    with suppress(BadSetting):  # it may raise on what is no result at all
         passes = problem.verified(case, filled)[0]
     if passes and not any(dtype_of(one) == "bool" for one in case.outputs):
-        raise BadProblem(
+        raise BadSetting(
             f"{problem.name}: verify_result passes an output of one repeated value in case {case.name!r}: it checks "
             "nothing"
         )
 
 
 def check_case(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
-    """One launch on a case's inputs. Raises LaunchFailed and BadProblem."""
+    """One launch on a case's inputs. Raises LaunchFailed and BadSetting."""
     return judged(f"case {buffers.case.name}", problem, buffers, buffers.run(subject))
 
 
@@ -153,7 +153,7 @@ def judged(name: str, problem: Problem, buffers: CaseBuffers, data: tuple[bytes,
     actual = tuple(rebuilt(like, one) for like, one in zip(case.outputs, data, strict=True))
     try:
         right, details = problem.verified(case, actual)
-    except BadProblem as error:  # on this output, and not on the reference's
+    except BadSetting as error:  # on this output, and not on the reference's
         return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
     unwritten = sum(_unwritten(one, like, buffers.sentinel) for one, like in zip(data, case.outputs, strict=True))
     if right and not unwritten:
@@ -201,7 +201,7 @@ def _map(problem: Problem, case: Case, actual: tuple[Any, ...], sentinel: np.uin
 
 def check_repeated(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
     """Repeat a launch and compare the results bit by bit. Different bits fail an exact problem, and are stated for
-    others: sums by atomics differ in the last bits. Raises LaunchFailed and BadProblem.
+    others: sums by atomics differ in the last bits. Raises LaunchFailed and BadSetting.
     """
     case, first = buffers.case, buffers.run(subject)
     for number in range(2, LAUNCHES + 1):

@@ -216,7 +216,7 @@ class HostSubject:
         self.loan, self.call, self.arrays = loan, call, arrays
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Call it once. Raises BadShape, and LaunchFailed for its own errors and a broken contract."""
+        """Call it once. Raises BadSetting, and LaunchFailed for its own errors and a broken contract."""
         if shape not in self.domain:  # the kernel's is read from text each time
             self.kernel.check(shape)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)

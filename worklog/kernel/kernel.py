@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, BadShape, LaunchFailed, listed, meant
+from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.device_code import device_code, prepared, with_constants
@@ -306,13 +306,13 @@ class Kernel:
         return evaluate(self.workspace, self._names(shape)) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
-        """Raise BadShape, with a shape that fits, for a shape that the kernel does not take."""
+        """Raise BadSetting, with a shape that fits, for a shape that the kernel does not take."""
         if shape in self.domain:
             return
         other = "" if self.number is None else ", or use coalesced, which takes any size"
         near = replace(self.domain, square=self.domain.square or shape.square).padded(shape)
         advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
-        raise BadShape(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{other}")
+        raise BadSetting(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{other}")
 
     def load(self, device: Device, *, fresh: bool = False) -> Subject:
         """Make the kernel ready to launch on a device. fresh: so that its next launch is the first one of its code,

@@ -73,7 +73,7 @@ class Loaded:
         self._former.clear()
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Enqueue the passes. Raises BadShape, and before the first one LaunchFailed for a grid without blocks."""
+        """Enqueue the passes. Raises BadSetting, and before the first one LaunchFailed for a grid without blocks."""
         launches, needed = self.launches_at(shape)
         if needed and (self.workspace is None or self.workspace.size < needed):
             self.use_workspace(self.device.upload(np.zeros(needed, np.float32)))

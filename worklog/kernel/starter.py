@@ -23,7 +23,7 @@ WIDTH, KEPT = 98, "\0"  # of starter code: columns, and a space at which a line 
 
 def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
     """Starter code for a problem, by file: CUDA source that compiles, and a Python function. called: the problem as the
-    command line names it, with its dtype. Raises BadProblem for a signature that isn't known.
+    command line names it, with its dtype. Raises BadSetting for a signature that isn't known.
     """
     declared = problem.signature
     written = [one.name for one in declared if one.pointer and not one.const] or ["the output"]

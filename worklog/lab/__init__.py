@@ -39,7 +39,7 @@ def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | Non
 
     kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
     (default: the recording that recorded() describes). With a GPU, a button measures what is chosen in a child process.
-    Raises BadRunFile without a recording, and BadSetting or BadShape.
+    Raises BadRunFile without a recording, and BadSetting.
     """
     return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
 
@@ -61,7 +61,7 @@ def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None
     occupancy and time of a rung, and its place on the ladder.
 
     rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
-    recording for what that does not hold). Raises BadSetting, BadShape, and BadRunFile without any run.
+    recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
     """
     return Ladder(Climb(ladder_runs(run), rung, size))
 
@@ -76,7 +76,7 @@ def ladder_static(rung: str | None = None, size: Size = None, *, run: Run | Path
 def ablation(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ablation:
     """The effect of each pitfall alone on a rung's result at a size, as the last line of a cell.
 
-    run: as for ladder(). Raises NothingToDraw where no run has an ablation, BadSetting, BadShape, BadRunFile.
+    run: as for ladder(). Raises NothingToDraw where no run has an ablation, BadSetting, BadRunFile.
     """
     return Ablation(AblationChoice(ladder_runs(run), kernel, size))
 

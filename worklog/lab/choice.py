@@ -36,7 +36,7 @@ class Shown:
 
 
 class Choice:
-    """The chosen kernel and shape, and the runs, the most trusted one first. Raises BadSetting or BadShape."""
+    """The chosen kernel and shape, and the runs, the most trusted one first. Raises BadSetting."""
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:
         self.runs = list(runs)

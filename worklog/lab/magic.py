@@ -22,7 +22,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
 from worklog.gate import Stage, Verdict
 from worklog.gpu import Gpu, gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
@@ -73,7 +73,7 @@ class Trial:
         return predicted(self.kernel, self.size, Gpu.of(self.run.device), us)
 
     def ladder(self, size: Shape | int | None = None) -> Chart:
-        """The ladder with this kernel on it. Raises NothingToDraw, BadShape."""
+        """The ladder with this kernel on it. Raises NothingToDraw, BadSetting."""
         return ladder(self.shown, size if size is not None else self.shown.shapes()[0])
 
     def tile_map(self) -> Chart:
@@ -131,7 +131,7 @@ def try_kernel(
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
-    Raises CompileFailed, BadSetting, BadShape, NoGpu.
+    Raises CompileFailed, BadSetting, NoGpu.
     """
     arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
     if wrong := next((word for word in words if word not in arguments), None):
@@ -329,7 +329,7 @@ def compile_errors(error: Exception, file: str, source: str) -> str:
         rf"^{re.escape(file)}\((\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(.+)$", str(error), re.MULTILINE
     )
     if not found:
-        return str(error).splitlines()[0] if isinstance(error, UnknownEntry) else str(error)
+        return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
     lines = source.splitlines()
     errors = [f"{file}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in found]
     more = len(errors) - MOST_ERRORS

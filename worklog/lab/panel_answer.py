@@ -172,7 +172,7 @@ def _percent(share: float) -> str:
 
 class PanelChoice(Choice):
     """The chosen kernel, shape and settings. Without any run, the kernels and shapes that the panel measures can be
-    chosen. Raises BadSetting or BadShape.
+    chosen. Raises BadSetting.
     """
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None, **biased: Value) -> None:

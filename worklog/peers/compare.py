@@ -22,7 +22,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import ChildFailed, install_command
+from worklog.errors import WorklogError, install_command
 from worklog.gpu import gpu, software, tool
 from worklog.kernel import rung
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
@@ -258,7 +258,7 @@ def coverage(
     command: Sequence[str] = (sys.executable, "-P", "-m", "worklog.peers.compare"),
 ) -> list[dict[str, Any]]:
     """For each work, the intervals of 2 x pairs readings in each process, and the median seconds of a reading. Raises
-    ChildFailed with the last line that the child printed.
+    WorklogError with the last line that the child printed.
     """
     found: list[list[dict[str, Any]]] = []
     for _ in range(processes):
@@ -266,7 +266,7 @@ def coverage(
         child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if child.returncode:
             words = (child.stderr.strip().splitlines() or ["no message"])[-1]
-            raise ChildFailed(f"the process that measures the intervals ended with {child.returncode}: {words}")
+            raise WorklogError(f"the process that measures the intervals ended with {child.returncode}: {words}")
         found.append(json.loads(child.stdout.splitlines()[-1]))
     return [
         {

@@ -45,7 +45,7 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
 
     A failed or skipped rung has a row with the reason. A user's kernels stand below the rungs, which are then drawn in
     a lighter colour. rung: the one that the title is about, in the accent instead of the user's kernels. Raises
-    NothingToDraw where nothing was measured at the size, BadSetting, BadShape.
+    NothingToDraw where nothing was measured at the size, BadSetting.
     """
     if rung is not None and rung not in {m.kernel for m in run.measurements}:
         known_rung(rung)
@@ -142,7 +142,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), first those on FP32 cores,
     then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow, and where
     the SM clock was lower than the GPU's, it is stated. Raises NothingToDraw where one of the two has no
-    measured kernel, BadShape.
+    measured kernel, BadSetting.
     """
     shape = selection.shape_to_draw(run, size)
     found = [m for m in rows(run, shape) if measured(m)]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -83,7 +83,7 @@ class Domain:
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """M, N and K of a product, each at least 1. Raises BadShape otherwise."""
+    """M, N and K of a product, each at least 1. Raises BadSetting otherwise."""
 
     m: int
     n: int
@@ -93,11 +93,11 @@ class Shape:
         sizes: tuple[tuple[str, Any], ...] = (("M", self.m), ("N", self.n), ("K", self.k))
         for name, value in sizes:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadShape(f"size {name} = {value!r} is not a positive integer: {ADVICE}")
+                raise BadSetting(f"size {name} = {value!r} is not a positive integer: {ADVICE}")
 
     @classmethod
     def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
-        """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadShape for anything else."""
+        """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadSetting for anything else."""
         if isinstance(size, Shape):
             return size
         if isinstance(size, str):
@@ -106,7 +106,7 @@ class Shape:
             return cls(*[_whole(size)] * 3)
         values = tuple(_whole(value) for value in size)
         if len(values) not in (1, 3):
-            raise BadShape(f"size {values!r} has {len(values)} parts: {ADVICE}")
+            raise BadSetting(f"size {values!r} has {len(values)} parts: {ADVICE}")
         return cls(*values * (3 // len(values)))
 
     @property
@@ -132,9 +132,9 @@ def _numbers(text: str) -> list[int]:
     """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a mistake, and Python reads no thousands."""
     parts = re.split(r"\s*[x×]\s*", text.strip())
     if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
-        raise BadShape(f"size {text!r} is not a number: {ADVICE}")
+        raise BadSetting(f"size {text!r} is not a number: {ADVICE}")
     if any(len(part) > 9 for part in parts):
-        raise BadShape(f"size {text!r} has more digits than any matrix needs: {ADVICE}")
+        raise BadSetting(f"size {text!r} has more digits than any matrix needs: {ADVICE}")
     return [int(part) for part in parts]
 
 

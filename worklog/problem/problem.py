@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from worklog.errors import BadProblem, WorklogError, meant
+from worklog.errors import BadSetting, WorklogError, meant
 from worklog.problem.arrays import each, excess, is_array, nbytes
 
 # C++ types of parameters by the elements that they stand for. The first of each is what starter code writes.
@@ -112,7 +112,7 @@ class Problem:
     name: default, the class's. parameters: of a solution, in the order inputs, outputs, extra parameters; the type
     "T" stands for the dtype. dtypes: those that it can be solved under, the first by default, with the relative and the
     absolute tolerance of `verify_result`. is_exact: whether repeated launches must give the same bits. Mistakes in a
-    problem raise BadProblem where it is used.
+    problem raise BadSetting where it is used.
     """
 
     name: str = ""
@@ -195,13 +195,13 @@ class Problem:
         return getattr(import_module("torch"), found.dtype)
 
     def under(self, dtype: str) -> Problem:
-        """The same problem under one of its dtypes; "" for the first. Raises BadProblem."""
+        """The same problem under one of its dtypes; "" for the first. Raises BadSetting."""
         if not self.dtypes or not set(self.dtypes) <= set(BYTES):
             example = "give {'float32': (1e-4, 1e-6)}, of " + ", ".join(BYTES)
-            raise BadProblem(f"{self.name}: dtypes is {self.dtypes!r:.80}: {example}")
+            raise BadSetting(f"{self.name}: dtypes is {self.dtypes!r:.80}: {example}")
         if dtype and dtype not in self.dtypes:
             advice = f"choose from {', '.join(self.dtypes)}"
-            raise BadProblem(f"{self.name} has no dtype {dtype!r}{meant(dtype, self.dtypes)}: {advice}")
+            raise BadSetting(f"{self.name} has no dtype {dtype!r}{meant(dtype, self.dtypes)}: {advice}")
         same = copy(self)
         same.dtype = dtype or self.first
         return same
@@ -218,7 +218,7 @@ class Problem:
 
     @property
     def signature(self) -> tuple[Parameter, ...]:
-        """The parameters of a solution. Raises BadProblem for a type that isn't known."""
+        """The parameters of a solution. Raises BadSetting for a type that isn't known."""
         dtype = self.dtype or self.first
         if not self.parameters:
             return _of_ctypes(self)
@@ -227,7 +227,7 @@ class Problem:
             given = str(words.get("type", "")).strip()
             kind = NAMES[dtype][0] if given in OF_DTYPE else given
             if kind not in TYPES:
-                raise BadProblem(
+                raise BadSetting(
                     f"{self.name}: parameter {words.get('name')!r} has type {given!r}{meant(given, TYPES)}: give T for "
                     f"the dtype, or one of {', '.join(TYPES)}"
                 )
@@ -237,23 +237,23 @@ class Problem:
 
     @cached_property
     def tests(self) -> tuple[list[Words], list[Words]]:
-        """Samples and test cases, without their data. Raises BadProblem."""
+        """Samples and test cases, without their data. Raises BadSetting."""
         samples, cases = called(self, "generate_sample"), called(self, "generate_test_cases")
         both = [samples] if isinstance(samples, Mapping) else samples, cases
         for what, listed in zip(("generate_sample", "generate_test_cases"), both, strict=True):
             if not isinstance(listed, Sequence) or not all(_is_case(one) for one in listed):
-                raise BadProblem(
+                raise BadSetting(
                     f'{self.name}: {what} gives {listed!r:.60}: return a list of {{"name": …, "create_inputs": …}}'
                 )
         names = Counter(one["name"] for listed in both for one in listed)
         if not names:
-            raise BadProblem(f"{self.name} has no test case: return one from generate_test_cases")
+            raise BadSetting(f"{self.name} has no test case: return one from generate_test_cases")
         if twice := next((name for name, count in names.items() if count > 1), None):
-            raise BadProblem(f"{self.name}: two cases have the name {twice!r}: rename one")
+            raise BadSetting(f"{self.name}: two cases have the name {twice!r}: rename one")
         return list(both[0]), list(both[1])
 
     def prepared(self, words: Words) -> Case:
-        """A case with its inputs, the reference's result, and the extra parameters. Raises BadProblem."""
+        """A case with its inputs, the reference's result, and the extra parameters. Raises BadSetting."""
         name, seed = words["name"], words.get("seed")
         seed = self.get_seed(f"{self.name} {name}") if seed is None else int(seed)
         if (torch := sys.modules.get("torch")) is not None:
@@ -264,26 +264,26 @@ class Problem:
         found = Case(name, seed, inputs, outputs, extras, words)
         if not outputs or not all(map(is_array, outputs)):
             kinds = ", ".join(type(one).__name__ for one in outputs)
-            raise BadProblem(f"{self.name}: reference_solution returned {kinds} in case {name!r}: return an array")
+            raise BadSetting(f"{self.name}: reference_solution returned {kinds} in case {name!r}: return an array")
         declared = self.signature
         if len(declared) != len(found.arguments):
             counts = f"{len(inputs)} inputs, {len(outputs)} outputs and {len(extras)} extra parameters"
-            raise BadProblem(f"{self.name}: case {name!r} gives {counts}, and {len(declared)} parameters are declared")
+            raise BadSetting(f"{self.name}: case {name!r} gives {counts}, and {len(declared)} parameters are declared")
         for number, (parameter, value) in enumerate(zip(declared, found.arguments, strict=True)):
             if parameter.pointer != is_array(value):
                 want = "an array" if parameter.pointer else "a number"
-                raise BadProblem(
+                raise BadSetting(
                     f"{self.name}: {parameter.name} is {type(value).__name__} in case {name!r}: give {want}"
                 )
             if parameter.pointer and value.itemsize != BYTES[parameter.dtype] and number in found.written:
-                raise BadProblem(
+                raise BadSetting(
                     f"{self.name}: the reference's {parameter.name} has elements of {value.itemsize} bytes in case "
                     f"{name!r}, and {parameter.declaration} has {BYTES[parameter.dtype]}: convert the result"
                 )
         return found
 
     def verified(self, case: Case, actual: tuple[Any, ...]) -> tuple[bool, dict[str, Any]]:
-        """What `verify_result` says of the outputs of a solution. Raises BadProblem for anything but its pair."""
+        """What `verify_result` says of the outputs of a solution. Raises BadSetting for anything but its pair."""
         expected = case.outputs if len(case.outputs) > 1 else case.outputs[0]
         given = actual if len(actual) > 1 else actual[0]
         found = called(self, "verify_result", expected, given, case=case.name)
@@ -291,7 +291,7 @@ class Problem:
             right, details = found
             return bool(right), dict(details or {})
         except (TypeError, ValueError) as error:
-            raise BadProblem(
+            raise BadSetting(
                 f"{self.name}: verify_result returned {found!r:.60} in case {case.name!r}: return whether it is "
                 "right, and a dict of details"
             ) from error
@@ -318,7 +318,7 @@ def _is_case(words: Any) -> bool:
 
 def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
     """What a method of a problem gives. One that takes a dtype, as Tensara's first ones did, gets PyTorch's. Raises
-    BadProblem, with the place, for its errors.
+    BadSetting, with the place, for its errors.
     """
     function = of or getattr(problem, method)
     try:
@@ -326,7 +326,7 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
             return function(*arguments, dtype=getattr(import_module("torch"), problem.dtype or problem.first))
         return function(*arguments)
     except NotImplementedError as error:
-        raise BadProblem(f"{problem.name} has no {method}: define it") from error
+        raise BadSetting(f"{problem.name} has no {method}: define it") from error
     except WorklogError:
         raise
     except Exception as error:
@@ -334,7 +334,7 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
         where = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
         at = f" in case {case!r}" if case else ""
         first = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise BadProblem(
+        raise BadSetting(
             f"{problem.name}: {method} raised {first}{at} ({Path(where.filename).name}:{where.lineno}): correct it"
         ) from error
 
@@ -344,14 +344,14 @@ def ctype_of(parameter: Parameter) -> Any:
     if parameter.pointer:
         return ctypes.c_void_p
     if parameter.dtype in ("float16", "bfloat16"):
-        raise BadProblem(f"{parameter.declaration}: a number of this type can't be passed: pass a float")
+        raise BadSetting(f"{parameter.declaration}: a number of this type can't be passed: pass a float")
     return np.ctypeslib.as_ctypes_type(np.dtype(parameter.dtype))
 
 
 def _of_ctypes(problem: Problem) -> tuple[Parameter, ...]:
     """The parameters from a problem's own get_function_signature. ctypes doesn't name them."""
     if type(problem).get_function_signature is Problem.get_function_signature:
-        raise BadProblem(f"{problem.name} states no parameters: give a list such as {PARAMETER}")
+        raise BadSetting(f"{problem.name} states no parameters: give a list such as {PARAMETER}")
     found = []
     for number, kind in enumerate(called(problem, "get_function_signature")["argtypes"]):
         pointer = hasattr(kind, "contents")

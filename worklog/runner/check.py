@@ -150,7 +150,7 @@ def check(
     the emulator may take for one seed, as estimated before; for a solution, after which no case starts. progress:
     called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
     before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    BadShape, BadSetting, BadProblem, OutOfMemory.
+    BadSetting, OutOfMemory.
     """
     live, seed = wants_gpu(on) or what.host is not None, drawn(seed)
     if live and on == "emulated":
@@ -207,7 +207,7 @@ def _of_kernel(kernel: Kernel, at: Any, live: bool, seed: int, thorough_s: float
 
 
 def _of_solution(solution: Solution, problem: str, dtype: str, live: bool, seed: int, limit_s: float) -> Checking:
-    """Raises BadProblem."""
+    """Raises BadSetting."""
     from worklog.gate.cases import check_cases  # here: to check a kernel needs neither
     from worklog.runner.problems import find_problem, small_cases
 

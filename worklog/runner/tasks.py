@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting, BadShape, listed
+from worklog.errors import BadSetting, listed
 from worklog.gate import Verdict
 from worklog.gpu import Peaks
 from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading, off_the_lock
@@ -61,9 +61,9 @@ class Task:
 
     @property
     def problem(self) -> Shape:
-        """The shape of a matrix product. Raises BadShape for a declared benchmark."""
+        """The shape of a matrix product. Raises BadSetting for a declared benchmark."""
         if self.shape is None:
-            raise BadShape(f"{self} isn't a product of matrices: it has no M, N and K")
+            raise BadSetting(f"{self} isn't a product of matrices: it has no M, N and K")
         return self.shape
 
     @property
@@ -97,7 +97,7 @@ def tasks_of(
 
     kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
     that differ from the run's harness. against: further baselines in each task's loop, but for the kernel itself.
-    Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
+    Raises BadSetting for more tasks than MOST_VALUES.
     """
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
     others = listed("against", against)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import numpy as np
 from msgspec import Meta
 
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs import tables
 from worklog.runs.documents import Count, Positive, Whole, converted, without_nan
@@ -132,9 +132,9 @@ class Measurement:
 
     @property
     def problem(self) -> Shape:
-        """The shape as a Shape. Raises BadShape for what isn't a matrix product."""
+        """The shape as a Shape. Raises BadSetting for what isn't a matrix product."""
         if self.shape is None:
-            raise BadShape(f"{self.title} isn't a product of matrices: it has no M, N and K")
+            raise BadSetting(f"{self.title} isn't a product of matrices: it has no M, N and K")
         return Shape(*self.shape)
 
     @property

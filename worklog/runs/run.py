@@ -269,7 +269,7 @@ def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), siz
     """The given file, else the newest run of this machine that has these kernels and a time at this size, else a
     recording that has. Its label says which. size: as for worklog.measure (default: any).
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadShape.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting.
     """
     names, shape = [*kernels], None if size is None else Shape.of(size)
 
