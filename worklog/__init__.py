@@ -1,8 +1,5 @@
 """Measure SGEMM kernels on NVIDIA GPUs: a ladder of kernels, a timing harness whose fixes can be switched off one by
-one, and a gate that checks every kernel before it is timed.
-
-Nothing heavy is imported here: names load their module on first use, so `import worklog` is quick and works without a
-GPU.
+one, and a gate that checks every kernel before it is timed. Names load their module on first use.
 """
 
 from __future__ import annotations

@@ -22,10 +22,8 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def install_command(extra: str = "") -> str:
-    """The command that adds an extra of gemm-worklog to this installation, or without one the missing requirements.
-
-    It names where this installation came from (the checkout, or the wheel's address), because pip finds gemm-worklog
-    by its name only where an index has it.
+    """The command that adds an extra of gemm-worklog, or what is missing, to this installation. It names the checkout
+    or the wheel's address, because pip finds gemm-worklog by its name only where an index has it.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 

@@ -29,11 +29,9 @@ def allowed_us(known_us: float) -> float:
 @dataclass(frozen=True)
 class Pitfall:
     """One way to get a wrong number. setting: its name in Harness. unbiased, biased: the values of the setting; also:
-    other unbiased values. numbered: whether a value may be followed by ":" and a number.
-
-    article: its number among the article's four, or None if the article does not name it. what: what goes wrong.
-    corrupts: the number that it changes. resampled: whether it changes how samples are taken; otherwise it changes what
-    is computed from them, and its effect follows from unbiased samples.
+    other unbiased values. numbered: whether a value may be followed by ":" and a number. what: what goes wrong.
+    article: its number among the article's four, None for others. corrupts: the number that it changes. resampled:
+    whether it changes how samples are taken; otherwise its effect follows from unbiased samples.
     """
 
     setting: str
@@ -75,27 +73,20 @@ def rule(value: Value) -> Value:
 RULES: dict[str, dict[str, dict[str, float]]] = {
     "clocks": {"watched": {}, "ignored": {}, "locked": {"MHz": 0}},
     "warmup": {
-        "steady": {},
-        "count": {"launches": 10},
-        "time": {"ms": 25.0},
-        "salykova": {},
+        "steady": {}, "count": {"launches": 10}, "time": {"ms": 25.0}, "salykova": {},
         "tensara": {"N": 5000, "products": 10, "pause ms": 500.0},
     },
     "stopping": {
-        "interval": {},
-        "count": {"launches": 10},
-        "time": {"ms": 100.0},
-        "salykova": {},
-        "tensara": {"variation %": 1.0, "least": 5, "most": 20},
-        "nvbench": {"noise %": 0.5, "ms": 500.0, "least": 10},
+        "interval": {}, "count": {"launches": 10}, "time": {"ms": 100.0}, "salykova": {},
+        "tensara": {"variation %": 1.0, "least": 5, "most": 20}, "nvbench": {"noise %": 0.5, "ms": 500.0, "least": 10},
     },
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
 class Harness:
-    """How to measure. Each field up to `roof` is the setting of one pitfall (PITFALLS), and the defaults are unbiased.
-    The others say how long to measure (SAMPLING). Raises BadSetting for any other value.
+    """How to measure. Each field up to `roof` belongs to one pitfall, and its default is unbiased; the others say how
+    long to measure. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
     """
 
     clocks: str = "watched"
@@ -132,9 +123,7 @@ class Harness:
         if self.least_samples > self.most_samples:
             raise BadSetting(f"least_samples = {self.least_samples} is above most_samples = {self.most_samples}")
         if self.timer == "graph" and self.l2 == "flush":
-            raise BadSetting(
-                "timer = graph cannot flush between the launches of a graph: set l2=rotate too (cold) or l2=warm"
-            )
+            raise BadSetting("timer = graph cannot flush between its launches: set l2=rotate too (cold) or l2=warm")
         if self.timer == "graph" and self.warmup == "none":
             raise BadSetting("timer = graph and warmup = none contradict: what is recorded has been launched before")
 
@@ -160,11 +149,6 @@ class Harness:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}")
         return replace(self, **changes)
-
-    @classmethod
-    def fixes(cls) -> tuple[Pitfall, ...]:
-        """The table of pitfalls."""
-        return PITFALLS
 
     def biased(self) -> dict[str, Value]:
         """The settings that are biased."""
@@ -216,10 +200,7 @@ PITFALLS = (
 )  # fmt: skip
 # How long to measure: what each setting means, and the lowest and highest number, or None for a word.
 SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
-    "precision": (
-        "half-width of the 95 % interval over launches and placements, relative, at which sampling stops",
-        (1e-6, 0.999),
-    ),
+    "precision": ("relative half-width of the 95 % interval at which sampling stops", (1e-6, 0.999)),
     "least_samples": ("minimum number of samples", (1, math.inf)),
     "most_samples": ("maximum number of samples", (1, math.inf)),
     "budget_s": ("seconds for the samples of one kernel at one size", (1e-6, 1e9)),
@@ -239,14 +220,11 @@ TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off"
 
 def _check_sampling(name: str, value: object) -> None:
     expected, (_, limits) = type(getattr(Harness, name)), SAMPLING[name]
-    of_type = isinstance(value, (int, float) if expected is float else expected) and not isinstance(value, bool)
-    if not of_type:
+    if type(value) is not expected and not (expected is float and type(value) is int):  # True is no number
         raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
     if limits is not None and isinstance(value, int | float) and not limits[0] <= value <= limits[1]:
-        low, high = limits
-        raise BadSetting(
-            f"{name} = {value!r} must be " + (f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}")
-        )
+        most = "" if limits[1] == math.inf else f" to {limits[1]:g}"
+        raise BadSetting(f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}")
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -259,9 +237,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         name, equals, word = pair.partition("=")
         if not equals or name not in names:
             near = meant(name, names)
-            raise BadSetting(
-                f"cannot read --set {pair}{near}: give setting=value with a setting from {', '.join(names)}"
-            )
+            raise BadSetting(f"cannot read --set {pair}{near}: give setting=value, with one of {', '.join(names)}")
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
         kind = type(getattr(Harness, name))

@@ -91,7 +91,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
         ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
         ("run --set bugdet_s=1", r"cannot read --set bugdet_s=1 \(did you mean budget_s\?\): give "),
-        ("run --set l3=warm", "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
+        ("run --set l3=warm", "cannot read --set l3=warm: give setting=value, with one of clocks, "),
         ("run --set queue=perhaps", "queue = .perhaps. is not a setting: choose from True, False"),
         ("run --size big", "size 'big' is not a number"),
         ("run --size 256,,512", "size '' is not a number"),

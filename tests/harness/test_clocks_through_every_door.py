@@ -121,7 +121,7 @@ def ablate(clocks: str) -> Said:
 
 def cell(clocks: str) -> Said:
     source = f'extern "C" __global__ void mine({SIGNATURE}) {{}}'
-    found = worklog.try_kernel(source, sizes=[64], beside=[], harness=Harness(clocks=clocks, **SHORT)).run
+    found = worklog.try_kernel(source, shapes=[64], beside=[], harness=Harness(clocks=clocks, **SHORT)).run
     assert found is not None
     return of_run(found)
 

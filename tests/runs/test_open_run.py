@@ -95,12 +95,12 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None)
     assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, "the article's first"
     for asked, origin in (
         ({}, "live"),
-        ({"size": 4096}, "recorded"),
-        ({"kernels": ["best"], "size": 2048}, "recorded"),
+        ({"shape": 4096}, "recorded"),
+        ({"kernels": ["best"], "shape": 2048}, "recorded"),
     ):
         assert open_run(**asked).origin == origin  # type: ignore[arg-type]
     with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
-        open_run(kernels=["nothing"], size=64)
+        open_run(kernels=["nothing"], shape=64)
 
 
 def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(

@@ -66,7 +66,7 @@ def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
     tests/gpu/fp32_by_libraries.py measures.
     """
-    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], size=4096)
+    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], shape=4096)
     kernels = run.kernels | libraries.kernels
     return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
 

@@ -109,7 +109,7 @@ def try_kernel(
     *,
     grid: str | int | Sequence[str | int] | None = None,
     block: str | int | Sequence[str | int] | None = None,
-    sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
+    shapes: Iterable[Shape | int | str | Sequence[int]] | None = None,
     time: bool = True,
     beside: Iterable[str] | None = None,
     on: str | None = None,
@@ -123,7 +123,7 @@ def try_kernel(
 
     source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
     the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
-    in blocks of 32 x 32. sizes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
+    in blocks of 32 x 32. shapes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
     rungs to measure with it (default: all that take the sizes, once per session). on: "gpu" or "emulated" (default: the
     GPU where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
     for the times (default: the unbiased one). words: entry, args, domain (the shapes that the kernel takes), claimed
@@ -149,7 +149,7 @@ def try_kernel(
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     default = kernel.domain.padded(Shape.of(SIZE))
-    shapes = [Shape.of(size) for size in listed("sizes", default if sizes is None else sizes)]
+    shapes = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)]
     rungs = None if beside is None else [rung(one).name for one in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
@@ -281,7 +281,7 @@ class RungMagics(Magics):
         try:
             return try_kernel(
                 source,
-                sizes=None if sizes is None else [one for listed in sizes for one in listed.split(",")],
+                shapes=None if sizes is None else [one for listed in sizes for one in listed.split(",")],
                 time=not only_checked,
                 beside=None if beside is None else [name.strip() for name in beside.split(",")],
                 file=FILE,

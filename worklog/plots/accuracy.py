@@ -37,7 +37,7 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel against its rms error on U(-1, 1), and the limit of the class fp32, at one size.
 
     Kernels of the class fp32 are drawn full, the others hollow; rungs on tensor cores have another colour than those on
-    FP32 cores, and what is no rung is grey. Raises NothingToDraw where fewer than two kernels have an error, BadSetting.
+    FP32 cores, and others are grey. Raises NothingToDraw where fewer than two kernels have an error; BadSetting.
     """
     shape = shape_to_draw(run, size)
     found = {m.kernel: (m, error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
