@@ -52,8 +52,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        found = globals()[name] = getattr(import_module(f"worklog.{_HOMES[name]}"), name)  # asked for once
-        return found
+        value = globals()[name] = getattr(import_module(f"worklog.{_HOMES[name]}"), name)  # the next time without this
+        return value
     if name in _ROOMS:
         return import_module(f"worklog.{name}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,9 @@ def at_a_terminal(columns: int, *words: str) -> str:
     child = subprocess.Popen([sys.executable, "-m", "worklog", *words], stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     sent = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        if not chunk:
-            break
-        sent += chunk
+    with suppress(OSError):  # Linux: the other end is closed
+        while chunk := os.read(ours, 65536):
+            sent += chunk
     os.close(ours)
     assert child.wait() == 0, sent.decode()
     return sent.decode()

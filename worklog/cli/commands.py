@@ -48,20 +48,13 @@ class Commands(click.Group):
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with the nearest name for an unknown one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(error.message + meant(args[0], COMMANDS), ctx) from error
+        """The command of that name; a usage error with the nearest name for an unknown one."""
+        if cmd_name in COMMANDS:
+            command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+            return command
+        if not ctx.resilient_parsing and not cmd_name.startswith("-"):
+            ctx.fail(f"No such command {cmd_name!r}.{meant(cmd_name, COMMANDS)}")
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list for --help, without importing the commands."""

@@ -80,8 +80,9 @@ def exploits(only: str | None, seeds: int | None, emulate: bool, small: bool, ou
             raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
         chosen = None if names is None else table_of.named(names)
         with output.progress_bar() as progress:
-            how = {"emulate": emulate, "seeds": range(seeds or 1), "small": small}
-            table = table_of.run_exploits(chosen, progress=progress, out=out, **how)
+            table = table_of.run_exploits(
+                chosen, emulate=emulate, seeds=range(seeds or 1), small=small, progress=progress, out=out
+            )
         if not table.rows:
             raise Interrupted("interrupted before the first exploit was finished")
         if out is not None:

@@ -35,10 +35,10 @@ def show(document: Any, text: object, as_json: bool) -> None:
     click.echo(json.dumps(document, indent=1) if as_json else text)
 
 
-def write_exports(exports: Mapping[str, Path], found: Run | DataFrame, **how: Any) -> None:
+def write_exports(exports: Mapping[str, Path], table: Run | DataFrame, **how: Any) -> None:
     """Write a run or a data frame to the files of --csv, --markdown and --parquet. how: as for worklog.runs.export."""
     for kind, path in exports.items():
-        export(found, kind, path, **how)
+        export(table, kind, path, **how)
         click.echo(f"written: {path}", err=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from worklog.cli import options, output, selection
 from worklog.errors import BadSetting
 from worklog.gpu import require_gpu
 from worklog.kernel.best import table
+from worklog.kernel.solution import Solution
 from worklog.problem import Shape, drawn
 from worklog.problem import shapes as shapes_of
 from worklog.problem.axes import DRAWN
@@ -67,12 +68,7 @@ def run(
     if problem is not None:
         others = {"--size": shapes, "--axis": axes, "--shapes": count, "--preview": preview, "--against": against}
         solutions = [options.solution_of(file, launch, others) for file in kernels]
-        if not solutions:
-            raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
-        require_gpu(f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator")
-        with output.progress_bar() as progress:
-            how: dict[str, Any] = {"cases": cases, "harness": harness, "progress": progress, "out": out}
-            measured = solved.measure(solutions, problem, dtype, **how)
+        measured = _measure_solutions(solutions, problem, dtype, cases=cases, harness=harness, out=out)
         output.print_run(measured, exports, as_json, details=details)
         output.exit_if_failed(measured)
         return
@@ -94,7 +90,7 @@ def run(
         selection.print_preview(tasks, {kernel.name: kernel.skipped for kernel in own}, harness, as_json)
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
-    biased = harness.biased()  # with these, the recording holds some measurements
+    biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
     given = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
     if len(rungs) < len(chosen) or selection.live_wanted(**given):
         with output.progress_bar() as progress:
@@ -106,6 +102,15 @@ def run(
     _add_notes(measured, f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else "", "best" in rungs)
     output.print_run(measured, exports, as_json, details=details, kinds=kinds)
     output.exit_if_failed(measured)
+
+
+def _measure_solutions(solutions: Sequence[Solution], problem: str, dtype: str, **how: Any) -> Run:
+    """Check and time solutions of a problem at its cases. how: as for worklog.runner.solved.measure."""
+    if not solutions:
+        raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
+    require_gpu(f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator")
+    with output.progress_bar() as progress:
+        return solved.measure(solutions, problem, dtype, progress=progress, **how)
 
 
 def _add_notes(measured: Run, drawn_by: str, with_best: bool) -> None:

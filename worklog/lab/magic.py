@@ -149,7 +149,7 @@ def try_kernel(
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     default = kernel.domain.padded(Shape.of(SIZE))
-    shapes = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)]
+    timed = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)]
     rungs = None if beside is None else [rung(one).name for one in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
@@ -159,12 +159,12 @@ def try_kernel(
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
-        return Trial(kernel, checked, shapes[0], None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
-    place = label, tuple(shapes), harness or Harness()
+        return Trial(kernel, checked, timed[0], None, _beside_recorded(kernel, checked, timed, rungs, why), why)
+    place = label, tuple(timed), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
-    that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
+    that_take = [record.name for record in LADDER if all(shape in record.domain for shape in timed)]
     names = [] if known else that_take if rungs is None else rungs
-    run = bench.measure([kernel, *names, BASELINE], shapes, harness=harness, progress=progress)
+    run = bench.measure([kernel, *names, BASELINE], timed, harness=harness, progress=progress)
     if rungs is None and known is None and run.complete:
         _ladders[place] = run
     mine = run.select(kernel.name)
@@ -173,7 +173,7 @@ def try_kernel(
     if first.verdict is not None:
         verdict = Verdict.from_dict(first.verdict)
     checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
-    return Trial(kernel, checked, shapes[0], run, _in_order(run if known is None else _with_rungs_of(known, run)))
+    return Trial(kernel, checked, timed[0], run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
 def launch(grid: Any, block: Any) -> tuple[str, str]:
