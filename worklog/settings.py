@@ -1,6 +1,5 @@
-"""The settings of a measurement: every pitfall that biases one, with the one setting that avoids it; and the options of
-a user kernel. The harness, the ablation, the command line, the panel and the documentation are generated from these
-tables, so a pitfall is added here and nowhere else.
+"""The pitfalls that bias a measurement, each with the one setting that avoids it; and the options of a user kernel.
+Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is added here only.
 """
 
 from __future__ import annotations
@@ -204,10 +203,7 @@ SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
     "least_samples": ("minimum number of samples", (1, math.inf)),
     "most_samples": ("maximum number of samples", (1, math.inf)),
     "budget_s": ("seconds for the samples of one kernel at one size", (1e-6, 1e9)),
-    "stopping": (
-        f"the stopping criterion; also {', '.join([*RULES['stopping']][1:])}: the result states what they don't check",
-        None,
-    ),
+    "stopping": (f"the stopping criterion: {', '.join(RULES['stopping'])}; results state what it doesn't check", None),
     "graph_launches": ("launches in one graph (timer = graph), fewer of slow kernels", (1, 10_000)),
     "hot_ms": ("milliseconds of launches in a row for the hot time beside the cold one; 0 for none", (0, 1000)),
     "sleep_ms": ("milliseconds that the host sleeps and the GPU idles before each sample", (0, 60_000)),
@@ -228,19 +224,17 @@ def _check_sampling(name: str, value: object) -> None:
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for a word that it
-    cannot parse, and for a setting that is given twice.
+    """Settings for Harness.but() from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for
+    a word that it cannot parse, and for a setting that is given twice.
     """
-    names = [field.name for field in fields(Harness)]
-    settings: dict[str, Any] = {}
+    defaults, settings = Harness().as_dict(), dict[str, Any]()
     for pair in pairs:
         name, equals, word = pair.partition("=")
-        if not equals or name not in names:
-            near = meant(name, names)
-            raise BadSetting(f"cannot read --set {pair}{near}: give setting=value, with one of {', '.join(names)}")
+        if not (name and equals):
+            raise BadSetting(f"cannot read --set {pair}: give setting=value, such as l2=warm")
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
-        kind = type(getattr(Harness, name))
+        kind = type(defaults.get(name, word))
         try:
             settings[name] = TRUTH.get(word.lower(), word) if kind is bool else kind(word)
         except ValueError as error:
@@ -275,9 +269,7 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a user kernel, which the command line and `%%rung` take. An option whose default is a tuple may be
-    given several times.
-    """
+    """An option of a user kernel, on the command line and of `%%rung`. default: a tuple if it may be repeated."""
 
     flags: tuple[str, ...]
     default: Any
@@ -286,23 +278,17 @@ class Option:
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X,Y",
-                   "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: as the source states)."),
-    "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: as the source states)."),
-    "entry": Option(("--entry",), None, "NAME",
-                    "The kernel in the source, with template arguments if any (default: the only one)."),
+    "grid": Option(("--grid",), None, "X,Y", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
+    "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: the source's)."),
+    "entry": Option(("--entry",), None, "NAME", "Its name, with template arguments (default: the only kernel)."),
     "args": Option(("--args",), "", "NAMES",
                    "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
-    "constant": Option(("--constant",), (), "NAME=VALUE,…",
-                       "Values of a __constant__ variable that host code sets; repeat for more."),
+    "constant": Option(("--constant",), (), "NAME=VALUE,…", "Values of a __constant__ variable; repeat for more."),
     "domain": Option(("--domain",), "", "SHAPES",
-                     "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0', or any (default: as a comment states, "
-                     "or as the grid covers)."),
-    "claimed": Option(("--class",), "fp32", "CLASS",
-                      "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
-    "arrays": Option(("--arrays",), "", "cupy|torch",
-                     "Arrays that a host function takes (default: ARRAYS of its file, else cupy)."),
+                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
+    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
+    "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
 }  # fmt: skip

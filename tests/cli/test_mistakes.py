@@ -82,7 +82,7 @@ MISTAKES = [
     ("check mine.cu --problem softmax --dtype float8", "softmax has no dtype 'float8'"),
     ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
     ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
-    ("run --set bugdet_s=1", r"cannot read --set bugdet_s=1 \(did you mean budget_s\?\): give "),
+    ("run --set bugdet_s=1", r"there is no setting 'bugdet_s' \(did you mean budget_s\?\): choose from clocks, "),
     ("run --size 256,,512", "size '' is not a number"),
     ("ablate naive --size big", "size 'big' is not a number"),
     ("check naive --size big", "size 'big' is not a number"),
