@@ -29,6 +29,7 @@ help: ## print this list
 
 article: $(USER_STAMP) ## measure (or, without a GPU, take the recording), draw every figure, print the table
 	@$(PY) -m worklog article $(ARGS)
+	@$(PY) -m tests.record.readme
 
 lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 	@$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks/

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers import CALIBRATION, GPU
-from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory, UnknownEntry
+from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.worker import ContextLost, Say, main, packed
@@ -103,7 +103,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "naive": raise_(ValueError("of a rung")),
     "exits": raise_(SystemExit(0)),
     "does not compile": raise_(CompileFailed("x.cu:3: expected a ';'")),
-    "no such entry": raise_(UnknownEntry("x.cu: there is no kernel x")),
+    "no such entry": raise_(CompileFailed("x.cu: there is no kernel x")),
 }
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,20 +15,9 @@ import pytest
 from tests.conftest import WHY
 from tests.helpers import measured, small_run, typed
 from tests.record.notebooks import sources
-from worklog.cli import readme as tables
+from tests.record.readme import BY, COLUMNS, SIZE, TIMED, WORDS, chapters, comparison_table, parts, pictures
 from worklog.cli.figures import at_4096
-from worklog.cli.readme import (
-    COLUMNS,
-    SIZE,
-    TIMED,
-    chapters,
-    comparison_table,
-    markdown,
-    markers,
-    parts_of,
-    pictures,
-    rewrite,
-)
+from worklog.cli.readme import markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape
@@ -49,35 +37,28 @@ def readme(tmp_path: Path) -> Path:
     return tmp_path / "README.md"
 
 
-def test_each_part_is_put_between_its_own_markers_and_once_written_it_stays(readme: Path) -> None:
+def test_the_table_is_put_between_its_markers_and_once_written_it_stays(readme: Path) -> None:
     begin, end = markers("table")
-    above, below = markers("comparison")
-    old = f"# Title\n{begin}\nold | numbers\n{end}\nprose · µs\n{above}\n{below}\nthe end\n"
-    readme.write_text(old, encoding="utf-8")
+    readme.write_text(f"# Title\n{begin}\nold | numbers\n{end}\nprose · µs\n", encoding="utf-8")
     run = small_run(measurements=[measured("naive", n) for n in (256, 4096, 8192)])
-    parts = parts_of(run, open_comparison(), at_4096())
-    assert parts["table"] == markdown(run, Shape.of(4096))
+    table = markdown(run)
+    assert table == markdown(run, Shape.of(4096))
     for _ in range(2):
-        assert rewrite(readme, parts)
-        new = (
-            f"# Title\n{begin}\n{parts['table']}\n{end}\nprose · µs\n{above}\n{parts['comparison']}\n{below}\nthe end\n"
-        )
-        assert readme.read_text(encoding="utf-8") == new
+        assert rewrite(readme, table, begin, end)
+        assert readme.read_text(encoding="utf-8") == f"# Title\n{begin}\n{table}\n{end}\nprose · µs\n"
     run = small_run(measurements=[measured("naive", n) for n in (1024, 512)])
-    table = parts_of(run, open_comparison(), at_4096())["table"]
-    assert "at 1024 × 1024 × 1024" in table, "the largest size if there is no 4096"
-    assert "table" not in parts_of(small_run(measurements=[]), open_comparison(), at_4096())
+    assert "at 1024 × 1024 × 1024" in markdown(run), "the largest size if there is no 4096"
 
 
 def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(readme: Path) -> None:
-    assert not rewrite(readme, {"table": "new"}) and not readme.exists()
-    readme.write_text("# No table\n")
-    assert not rewrite(readme, {"table": "new"}) and readme.read_text() == "# No table\n"
     begin, end = markers("table")
+    assert not rewrite(readme, "new", begin, end) and not readme.exists()
+    readme.write_text("# No table\n")
+    assert not rewrite(readme, "new", begin, end) and readme.read_text() == "# No table\n"
     for text in (f"a\n{begin}\nb\n", f"a\n{end}\nb\n", f"{end}\n{begin}\n"):
         readme.write_text(text)
-        with pytest.raises(WorklogError, match="only one of the two table markers"):
-            rewrite(readme, {"table": "new"})
+        with pytest.raises(WorklogError, match="only one of two markers"):
+            rewrite(readme, "new", begin, end)
         assert readme.read_text() == text
 
 
@@ -99,12 +80,11 @@ def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
     assert "Source: an earlier day (`split`); a day (`best`); recorded" in text and "ragged" not in text
 
 
-def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(readme: Path, drawn_before: None) -> None:
+def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before: None) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    readme.write_text(text, encoding="utf-8")
-    parts = parts_of(small_run(measurements=[]), open_comparison(), at_4096())
-    assert all(marker in text for part in parts for marker in markers(part)) and rewrite(readme, parts)
-    assert readme.read_text(encoding="utf-8") == text, "out of date: WORKLOG_SOURCE=recorded make article"
+    for name, part in parts().items():
+        begin, end = markers(name, BY)
+        assert f"{begin}\n{part}\n{end}" in text, f"out of date: {BY}"
 
 
 def test_code_is_not_cut_off() -> None:
@@ -162,30 +142,24 @@ def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack() -> 
 
 
 def test_every_cell_links_to_what_backs_it() -> None:
-    document = tomllib.loads(Path(tables.__file__).with_name("comparison.toml").read_text(encoding="utf-8"))
-    for row in document["row"]:
+    for row in WORDS["row"]:
         cells = dict(zip(COLUMNS[1:], row["cells"], strict=True))
         words, test = cells.pop("worklog")
         assert words and "def test_" in (ROOT / test).read_text(encoding="utf-8")
         for peer, (theirs, link) in cells.items():
-            assert theirs and re.match(THEIRS[peer], link.format(**document["addresses"])), link
+            assert theirs and re.match(THEIRS[peer], link.format(**WORDS["addresses"])), link
 
 
 def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has_no_number() -> None:
     row = {"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}
     document = {"device": {"name": "a GPU"}, "created": "2026-11-21", "complete": True, "rows": [row]}
-    for comparison, shortest in ((open_comparison(), 1), (Comparison(document), 2)):
-        rows = comparison_table(comparison).splitlines()
-        (short,) = [row for row in rows if row.startswith(f"| a kernel of {shortest} µs reads |")]
-        (large,) = [row for row in rows if row.startswith(f"| timing cuBLAS at {SIZE} takes |")]
-        for row, found, unit in (
-            (short, comparison.us(KNOWN, shortest), "µs"),
-            (large, comparison.wall_s(CUBLAS, SIZE), "s"),
-        ):
-            cells = row.strip("| ").split(" | ")[1:]
-            words = [
-                f"[{found[name]:.2f} {unit}](figures/peers.png)" if name in found else "not timed" for name in TIMED
-            ]
-            assert cells == words
-        assert f"The last two rows: {comparison.label}." in rows[-1]
-        assert open_comparison(part="intervals").label in rows[-1], "seconds of the present harness"
+    lines = comparison_table(Comparison(document)).splitlines()
+    assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in lines
+    recorded = open_comparison()
+    (large,) = [
+        line for line in comparison_table(recorded).splitlines() if line.startswith(f"| timing cuBLAS at {SIZE}")
+    ]
+    seconds = recorded.wall_s(CUBLAS, SIZE)
+    cells = [f"[{seconds[name]:.2f} s](figures/peers.png)" if name in seconds else "not timed" for name in TIMED]
+    assert large.strip("| ").split(" | ")[1:] == cells
+    assert f"The last two rows: {recorded.label}." in comparison_table(recorded)

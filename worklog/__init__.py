@@ -1,8 +1,5 @@
 """Measure SGEMM kernels on NVIDIA GPUs: a ladder of kernels, a timing harness whose fixes can be switched off one by
-one, and a gate that checks every kernel before it is timed.
-
-Nothing heavy is imported here: names load their module on first use, so `import worklog` is quick and works without a
-GPU.
+one, and a gate that checks every kernel before it is timed. Names load their module on first use.
 """
 
 from __future__ import annotations
@@ -55,8 +52,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        found = globals()[name] = getattr(import_module(f"worklog.{_HOMES[name]}"), name)  # asked for once
-        return found
+        value = globals()[name] = getattr(import_module(f"worklog.{_HOMES[name]}"), name)  # the next time without this
+        return value
     if name in _ROOMS:
         return import_module(f"worklog.{name}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """The errors that a user can cause or meet, in one family.
 
 Each message says what is wrong, where, and what to do, in one line (a compiler's log may follow). The command line
-prints the message without a traceback and exits with `exit_code`: 2 for a usage error, 1 for a failed check.
+prints the message without a traceback and exits with `exit_code`. A class stands for what some code, or a user's,
+tells from other errors.
 """
 
 import json
@@ -21,10 +22,8 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def install_command(extra: str = "") -> str:
-    """The command that adds an extra of gemm-worklog to this installation, or without one the missing requirements.
-
-    It names where this installation came from (the checkout, or the wheel's address), because pip finds gemm-worklog
-    by its name only where an index has it.
+    """The command that adds an extra of gemm-worklog, or what is missing, to this installation. It names the checkout
+    or the wheel's address, because pip finds gemm-worklog by its name only where an index has it.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -60,27 +59,15 @@ def listed(argument: str, values: Any) -> list[Any]:
 
 
 class NoGpu(WorklogError):
-    """A live measurement needs a usable CUDA GPU, and there is none."""
-
-
-class BadShape(WorklogError):
-    """M, N or K is not a positive integer, cannot be read as one, or is outside the kernel's domain."""
+    """A live measurement needs a usable CUDA GPU, and there is none, or another measurement runs on it."""
 
 
 class BadSetting(WorklogError):
-    """A setting, an option or a name does not exist, or its value can't be used."""
-
-
-class BadProblem(WorklogError):
-    """A problem, or one of its test cases, can't be used."""
+    """A size, a setting, an option, a problem or a name does not exist, or its value can't be used."""
 
 
 class CompileFailed(WorklogError):
-    """A kernel does not compile; the message holds the compiler's message and the source line."""
-
-
-class UnknownEntry(CompileFailed):
-    """The source compiles but has no kernel of this name."""
+    """A kernel does not compile, or isn't in its source; the message holds the compiler's message and the line."""
 
 
 class NvrtcMissing(WorklogError):
@@ -107,18 +94,6 @@ class Interrupted(WorklogError):
     """The user stopped a run; the message says where the finished measurements are."""
 
     exit_code = 130
-
-
-class GpuBusy(WorklogError):
-    """Another measurement is running on the GPU."""
-
-    exit_code = 1
-
-
-class ChildFailed(WorklogError):
-    """The child process ended before the first kernel, or met a bug of this package."""
-
-    exit_code = 1
 
 
 # In the messages of CUDA, cuBLAS, CuPy and PyTorch.

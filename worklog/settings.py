@@ -1,8 +1,5 @@
-"""The settings of a measurement: every pitfall that biases one, with the one setting that avoids it.
-
-The harness, the ablation, the command line, the widgets and the documentation are generated from Harness, PITFALLS and
-SAMPLING, so a pitfall is added here and nowhere else. Code that only shows results can import this module too. The
-options of a user kernel are declared here as well, for the command line and the notebooks' magic.
+"""The pitfalls that bias a measurement, each with the one setting that avoids it; and the options of a user kernel.
+Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is added here only.
 """
 
 from __future__ import annotations
@@ -10,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 from worklog.errors import BadSetting, meant
@@ -31,11 +28,9 @@ def allowed_us(known_us: float) -> float:
 @dataclass(frozen=True)
 class Pitfall:
     """One way to get a wrong number. setting: its name in Harness. unbiased, biased: the values of the setting; also:
-    other unbiased values. numbered: whether a value may be followed by ":" and a number.
-
-    article: its number among the article's four, or None if the article does not name it. what: what goes wrong.
-    corrupts: the number that it changes. resampled: whether it changes how samples are taken; otherwise it changes what
-    is computed from them, and its effect follows from unbiased samples.
+    other unbiased values. numbered: whether a value may be followed by ":" and a number. what: what goes wrong.
+    article: its number among the article's four, None for others. corrupts: the number that it changes. resampled:
+    whether it changes how samples are taken; otherwise its effect follows from unbiased samples.
     """
 
     setting: str
@@ -49,22 +44,18 @@ class Pitfall:
     also: tuple[Value, ...] = ()
     numbered: bool = False
 
-    @cached_property
+    @property
     def values(self) -> tuple[Value, ...]:
         """Every value that the setting takes, the unbiased ones first."""
         return (self.unbiased, *self.also, *self.biased)
 
-    def takes(self, value: object) -> bool:
-        """Whether the setting takes this value; True is not 1."""
-        word = rule(value) if self.numbered and isinstance(value, str) else value
-        return any(word is known or (isinstance(word, str) and word == known) for known in self.values)
-
-    def check(self, value: object) -> None:
-        """Raise BadSetting for a value that the setting doesn't take."""
-        if not self.takes(value):
-            values = [str(value) for value in self.values]
-            near = meant(str(value), values)
-            raise BadSetting(f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(values)}")
+    def check(self, value: Any) -> None:
+        """Raise BadSetting for a value that the setting doesn't take; True is not 1."""
+        word = rule(value) if self.numbered else value
+        if not any(type(word) is type(known) and word == known for known in self.values):
+            names = [str(known) for known in self.values]
+            near = meant(str(value), names)
+            raise BadSetting(f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(names)}")
 
     def is_biased(self, value: Value) -> bool:
         """Whether a value that the setting takes is a biased one."""
@@ -81,27 +72,20 @@ def rule(value: Value) -> Value:
 RULES: dict[str, dict[str, dict[str, float]]] = {
     "clocks": {"watched": {}, "ignored": {}, "locked": {"MHz": 0}},
     "warmup": {
-        "steady": {},
-        "count": {"launches": 10},
-        "time": {"ms": 25.0},
-        "salykova": {},
+        "steady": {}, "count": {"launches": 10}, "time": {"ms": 25.0}, "salykova": {},
         "tensara": {"N": 5000, "products": 10, "pause ms": 500.0},
     },
     "stopping": {
-        "interval": {},
-        "count": {"launches": 10},
-        "time": {"ms": 100.0},
-        "salykova": {},
-        "tensara": {"variation %": 1.0, "least": 5, "most": 20},
-        "nvbench": {"noise %": 0.5, "ms": 500.0, "least": 10},
+        "interval": {}, "count": {"launches": 10}, "time": {"ms": 100.0}, "salykova": {},
+        "tensara": {"variation %": 1.0, "least": 5, "most": 20}, "nvbench": {"noise %": 0.5, "ms": 500.0, "least": 10},
     },
-}
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Harness:
-    """How to measure. Each field up to `roof` is the setting of one pitfall (PITFALLS), and the defaults are unbiased.
-    The others say how long to measure (SAMPLING). Raises BadSetting for any other value.
+    """How to measure. Each field up to `roof` belongs to one pitfall, and its default is unbiased; the others say how
+    long to measure. Raises BadSetting for a value that PITFALLS and SAMPLING don't have.
     """
 
     clocks: str = "watched"
@@ -131,28 +115,21 @@ class Harness:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
         for name in SAMPLING:
-            self._check_sampling(name)
+            _check_sampling(name, getattr(self, name))
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
         if self.least_samples > self.most_samples:
             raise BadSetting(f"least_samples = {self.least_samples} is above most_samples = {self.most_samples}")
         if self.timer == "graph" and self.l2 == "flush":
-            raise BadSetting(
-                "timer = graph cannot flush between the launches of a graph: set l2=rotate too (cold) or l2=warm"
-            )
+            raise BadSetting("timer = graph cannot flush between its launches: set l2=rotate too (cold) or l2=warm")
         if self.timer == "graph" and self.warmup == "none":
             raise BadSetting("timer = graph and warmup = none contradict: what is recorded has been launched before")
 
-    def _check_sampling(self, name: str) -> None:
-        value, expected = getattr(self, name), type(getattr(Harness, name))
-        if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):
-            raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
-        if expected is not str:
-            least, most = RANGES[name]
-            if not least <= value <= most:
-                limits = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
-                raise BadSetting(f"{name} = {value!r} must be {limits}")
+    def __repr__(self) -> str:
+        """What differs from the unbiased harness."""
+        changed = [f"{name}={value!r}" for name, value in self.as_dict().items() if value != getattr(Harness, name)]
+        return f"Harness({', '.join(changed)})"
 
     @classmethod
     def naive(cls) -> Harness:
@@ -171,11 +148,6 @@ class Harness:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}")
         return replace(self, **changes)
-
-    @classmethod
-    def fixes(cls) -> tuple[Pitfall, ...]:
-        """The table of pitfalls."""
-        return PITFALLS
 
     def biased(self) -> dict[str, Value]:
         """The settings that are biased."""
@@ -225,26 +197,16 @@ PITFALLS = (
     _pitfall("roof", ("bf16_datasheet",), "the wrong roof",
              "A share of another datapath's peak says nothing.", corrupts="of the roof", resampled=False),
 )  # fmt: skip
-# How long to measure: what each setting means, and the range of its numbers, both ends included.
-SAMPLING = {
-    "precision": "half-width of the 95 % interval over launches and placements, relative, at which sampling stops",
-    "least_samples": "minimum number of samples",
-    "most_samples": "maximum number of samples",
-    "budget_s": "seconds for the samples of one kernel at one size",
-    "stopping": "the stopping criterion; also {}: the result states what they don't check".format(
-        ", ".join([*RULES["stopping"]][1:])
-    ),
-    "graph_launches": "launches in one graph (timer = graph), fewer of slow kernels",
-    "hot_ms": "milliseconds of launches in a row for the hot time beside the cold one; 0 for none",
-    "sleep_ms": "milliseconds that the host sleeps and the GPU idles before each sample",
-}
-RANGES = {
-    "precision": (1e-6, 0.999),
-    **dict.fromkeys(("least_samples", "most_samples"), (1, math.inf)),
-    "budget_s": (1e-6, 1e9),
-    "graph_launches": (1, 10_000),
-    "hot_ms": (0, 1000),
-    "sleep_ms": (0, 60_000),
+# How long to measure: what each setting means, and the lowest and highest number, or None for a word.
+SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
+    "precision": ("relative half-width of the 95 % interval at which sampling stops", (1e-6, 0.999)),
+    "least_samples": ("minimum number of samples", (1, math.inf)),
+    "most_samples": ("maximum number of samples", (1, math.inf)),
+    "budget_s": ("seconds for the samples of one kernel at one size", (1e-6, 1e9)),
+    "stopping": (f"the stopping criterion: {', '.join(RULES['stopping'])}; results state what it doesn't check", None),
+    "graph_launches": ("launches in one graph (timer = graph), fewer of slow kernels", (1, 10_000)),
+    "hot_ms": ("milliseconds of launches in a row for the hot time beside the cold one; 0 for none", (0, 1000)),
+    "sleep_ms": ("milliseconds that the host sleeps and the GPU idles before each sample", (0, 60_000)),
 }
 # These change what is measured. The others change how, and the ablation sets all of them together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
@@ -252,35 +214,32 @@ TYPES: dict[type, str] = {float: "a number", int: "a whole number", str: "a word
 TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
+def _check_sampling(name: str, value: object) -> None:
+    expected, (_, limits) = type(getattr(Harness, name)), SAMPLING[name]
+    if type(value) is not expected and not (expected is float and type(value) is int):  # True is no number
+        raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
+    if limits is not None and isinstance(value, int | float) and not limits[0] <= value <= limits[1]:
+        most = "" if limits[1] == math.inf else f" to {limits[1]:g}"
+        raise BadSetting(f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}")
+
+
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for a word that it
-    cannot parse, and for a setting that is given twice.
+    """Settings for Harness.but() from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for
+    a word that it cannot parse, and for a setting that is given twice.
     """
-    types = {field.name: str(field.type) for field in fields(Harness)}
-    settings: dict[str, Any] = {}
+    defaults, settings = Harness().as_dict(), dict[str, Any]()
     for pair in pairs:
         name, equals, word = pair.partition("=")
-        if not equals or name not in types:
-            near = meant(name, types)
-            raise BadSetting(
-                f"cannot read --set {pair}{near}: give setting=value with a setting from {', '.join(types)}"
-            )
+        if not (name and equals):
+            raise BadSetting(f"cannot read --set {pair}: give setting=value, such as l2=warm")
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
+        kind = type(defaults.get(name, word))
         try:
-            settings[name] = _read(word, types[name])
-        except (KeyError, ValueError) as error:
-            expected = "true or false" if types[name] == "bool" else "a number"
-            raise BadSetting(f"cannot read --set {pair}: give {expected}") from error
+            settings[name] = TRUTH.get(word.lower(), word) if kind is bool else kind(word)
+        except ValueError as error:
+            raise BadSetting(f"cannot read --set {pair}: give {TYPES[kind]}") from error
     return settings
-
-
-def _read(word: str, kind: str) -> Any:
-    if kind == "bool":
-        return TRUTH[word.lower()]
-    if kind == "bool | str":
-        return TRUTH.get(word.lower(), word)
-    return {"int": int, "float": float, "str": str}[kind](word)
 
 
 def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
@@ -288,28 +247,29 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
     Raises BadSetting.
     """
     name, *texts = word.split(":")
-    numbers = RULES[setting].get(name)
-    if numbers is None or len(texts) > len(numbers):
-        units = {known: "".join(f"[:{unit}" for unit in RULES[setting][known]) for known in RULES[setting]}
-        choices = ", ".join(f"{known}{unit}{']' * unit.count('[')}" for known, unit in units.items())
-        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {choices}")
-    found = [*numbers.values()]
-    for place, (text, (unit, default)) in enumerate(zip(texts, numbers.items(), strict=False)):
+    rules = RULES[setting]
+    if name not in rules or len(texts) > len(rules[name]):
+        choices = [known + "".join(f"[:{unit}" for unit in units) + "]" * len(units) for known, units in rules.items()]
+        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {', '.join(choices)}")
+    numbers: list[float] = []
+    for (unit, default), text in zip_longest(rules[name].items(), texts):
+        if text is None:
+            numbers.append(default)
+            continue
         try:
-            found[place] = float(text)
+            number = float(text)
         except ValueError as error:
             raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number ({unit})") from error
         whole = isinstance(default, int)
-        if not 0 < found[place] < 1e9 or (whole and found[place] != int(found[place])):
+        if not 0 < number < 1e9 or (whole and not number.is_integer()):
             raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
-    return name, found
+        numbers.append(number)
+    return name, numbers
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a user kernel, which the command line and `%%rung` take. An option whose default is a tuple may be
-    given several times.
-    """
+    """An option of a user kernel, on the command line and of `%%rung`. default: a tuple if it may be repeated."""
 
     flags: tuple[str, ...]
     default: Any
@@ -318,23 +278,17 @@ class Option:
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X,Y",
-                   "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: as the source states)."),
-    "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: as the source states)."),
-    "entry": Option(("--entry",), None, "NAME",
-                    "The kernel in the source, with template arguments if any (default: the only one)."),
+    "grid": Option(("--grid",), None, "X,Y", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
+    "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: the source's)."),
+    "entry": Option(("--entry",), None, "NAME", "Its name, with template arguments (default: the only kernel)."),
     "args": Option(("--args",), "", "NAMES",
                    "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
-    "constant": Option(("--constant",), (), "NAME=VALUE,…",
-                       "Values of a __constant__ variable that host code sets; repeat for more."),
+    "constant": Option(("--constant",), (), "NAME=VALUE,…", "Values of a __constant__ variable; repeat for more."),
     "domain": Option(("--domain",), "", "SHAPES",
-                     "Shapes that the kernel takes: 'M % 64 == 0, K % 8 == 0', or any (default: as a comment states, "
-                     "or as the grid covers)."),
-    "claimed": Option(("--class",), "fp32", "CLASS",
-                      "Class that the kernel must reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
-    "arrays": Option(("--arrays",), "", "cupy|torch",
-                     "Arrays that a host function takes (default: ARRAYS of its file, else cupy)."),
+                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
+    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
+    "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
 }  # fmt: skip

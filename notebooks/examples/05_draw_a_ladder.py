@@ -8,7 +8,7 @@ from pathlib import Path
 
 import worklog
 
-run = worklog.open_run(*sys.argv[1:2], size=4096)
+run = worklog.open_run(*sys.argv[1:2], shape=4096)
 chart = worklog.plots.ladder(run, 4096)
 for path in worklog.plots.save(chart, Path("ladder")):
     print(path)

@@ -105,7 +105,7 @@ print(warm.label)
 # article does not name the others.
 
 # %%
-for pitfall in worklog.Harness.fixes():
+for pitfall in worklog.settings.PITFALLS:
     biased = ", ".join(map(str, pitfall.biased))
     settings = f"unbiased: {pitfall.unbiased!s:12} biased: {biased:16}"
     print(f"{pitfall.article or ' '} {pitfall.setting:10} {settings} {pitfall.title}")

@@ -204,7 +204,7 @@ print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(later):.0f} MH
 # measurement to the next: compare with `timer` alone in the picture below. All four at once:
 
 # %%
-four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.Harness.fixes() if pitfall.article}
+four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.settings.PITFALLS if pitfall.article}
 unbiased, biased = compare("vectorized", [256, 1024, 4096], **four)
 
 # %%

@@ -379,7 +379,7 @@ found = effects(ablation, "warptiled")
 
 
 def show(*settings):
-    for pitfall in (p for p in worklog.Harness.fixes() if p.setting in settings):
+    for pitfall in (p for p in worklog.settings.PITFALLS if p.setting in settings):
         cells = [f"{e.shape[0]}: {effect_in_words(e):8}" for e in found if e.setting == pitfall.setting]
         print(f"{pitfall.title:38} {pitfall.corrupts:11}", *(cells or ["not in this run"]))
 

@@ -316,7 +316,7 @@ for name, checked in found.items():
 # ## 6. The exploits, and which other checks find them
 #
 # The package has a collection of wrong kernels, with mistakes like these and known ways to fool a benchmark. It also
-# has right kernels that other checks fail. `worklog gate --exploits` runs all of them through this gate and through the
+# has right kernels that other checks fail. `worklog exploits` runs all of them through this gate and through the
 # comparisons of other harnesses and leaderboards, each on inputs of its own kind. The resulting table comes with the
 # package:
 

@@ -29,7 +29,7 @@ def run() -> Run:
 
 @pytest.fixture(scope="module")
 def h200(run: Run) -> Gpu:
-    return Gpu.of(run.device)
+    return run.gpu
 
 
 def plain(source: str = PLAIN) -> Kernel:

@@ -109,7 +109,7 @@ def test_the_page_is_one_small_file_that_fetches_nothing(html: str) -> None:
 
 
 def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
-    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog grid`"):
+    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog ablate --grid`"):
         panel_data(replace(small_run(), measurements=[]))
 
 

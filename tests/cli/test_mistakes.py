@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from worklog.runs.run import Run, runs_dir
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
-NOT_WRITABLE = "cannot write taken/run.json: taken: Not a directory; give --out another name"
 BENCHMARKS = """
 import worklog
 @worklog.bench("N=1,2")
@@ -47,123 +44,106 @@ def files(tmp_path: Path) -> dict[str, str]:
     return FILES
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        # What the recording lacks, and what needs a GPU
-        ("run warptiled --size 128", r"warptiled at 128 is not in the recorded run \(it holds sizes 256, "),
-        ("ablate tiles_2d --size 256", "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
-        ("ablate shared", "shared at 256 with clocks=ignored is not in the recorded run at any size: take naive, "),
-        ("run naive --set l2=rotate", "--set needs a live measurement"),
-        ("run naive --set timer=graph --set l2=warm", "--set needs a live measurement"),
-        ("run naive --out new.json", "--out needs a live measurement"),
-        ("ablate naive --out new.json", "--out needs a live measurement"),
-        *(
-            (f"{command} --set clocks=locked", "--set needs a live measurement")
-            for command in ("ablate naive", "article", "calibrate")
-        ),
-        ("peers --out new.json", f"no GPU to measure on: {WHY}"),
-        ("peers --bench bench.py", f"no GPU to measure on: {WHY}; omit --bench"),
-        (f"run mine.cu --against torch,naive {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check FILE.cu`"),
-        ("sweep best", f"no GPU to measure on: {WHY}; --preview shows"),
-        ("bench bench.py", f"no GPU to measure on: {WHY}; --list shows"),
-        (f"run mine.cu {LAUNCH}", f"no GPU to measure on: {WHY}; `worklog check FILE.cu`"),
-        (
-            "run mine.cu --problem softmax",
-            rf"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax` checks",
-        ),
-        ("bench mine.py --problem softmax", f"no GPU to measure on: {WHY}; `worklog check FILE --problem softmax`"),
-        ("run warptiled --against Torch,Naive", "--against needs a live measurement"),
-        ("sweep tiles_2d --axis BM=64 --set l2=warm", "--set needs a live measurement"),
-        ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
-        # Names, sizes, settings and launches
-        ("ablate nonsense", "there is no rung 'nonsense': choose from naive, coalesced, "),
-        ("ablate naiv --out new.json", r"there is no rung 'naiv' \(did you mean naive\?\): choose from"),
-        ("check tiles_9d", "there is no rung 'tiles_9d'"),
-        ("check mine", r"there is no rung 'mine' \(did you mean mine\.cu\?\)"),
-        ("inspect 'my kernel'", r"there is no rung 'my kernel' \(did you mean 'my kernel\.cu'\?\)"),
-        ("check 'my kernel.py'", r".* as 'my kernel\.py:function'"),
-        ("run NAIV", r"there is no rung 'NAIV' \(did you mean naive\?\)"),
-        ("check mine.cu --entry sgem", r"mine\.cu has no launch .*its kernels are sgemm \(did you mean sgemm\?\)"),
-        ("run warptiled --against toch", r".*did you mean torch\?"),
-        ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
-        ("check mine.cu --problem softmax --dtype float8", "softmax: there is no dtype 'float8'"),
-        ("check solution.cu --problem batched_gemm", ".*solution takes 1 parameters, and batched_gemm passes 7"),
-        ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
-        ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
-        ("run --set bugdet_s=1", r"cannot read --set bugdet_s=1 \(did you mean budget_s\?\): give "),
-        ("run --set l3=warm", "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
-        ("run --set queue=perhaps", "cannot read --set queue=perhaps: give true or false"),
-        ("run --size big", "size 'big' is not a number"),
-        ("run --size 256,,512", "size '' is not a number"),
-        ("run warptiled --size 4100", "size 4100 is outside warptiled's domain"),
-        ("run shared --size 100 --preview", "size 100 is outside shared's domain"),
-        ("ablate warptiled --size 100", "size 100 is outside warptiled's domain"),
-        ("check warptiled --size 100", "size 100 is outside warptiled's domain"),
-        (f"run mine.cu {LAUNCH} --domain 'M % 64 == 0' --size 100", "size 100 is outside mine's domain"),
-        ("check tiles_1d --grid 1", "--grid is for a .cu file: a rung has its own"),
-        ("run naive --grid N", "--grid is for a .cu file: a rung has its own"),
-        ("run --class tf32", "--class is for a .cu file: a rung has its own"),
-        ("run naive --arrays torch", "--arrays is for a host function"),
-        ("run naive --axis BM=64", "--axis BM stands for a template argument of a user kernel"),
-        (f"run naive.cu {LAUNCH}", "two kernels are called naive: rename one"),
-        ("check mine.cu --grid 1 --block x", r"cannot read 'x' in 'x': use integers and \+ - \* / %"),
-        ("check mine.cu --grid 'N +' --block 1", r"cannot read 'N \+': use integers, M, N, K and \+ - \*"),
-        # Options that contradict each other, or need another one
-        ("check naive --on gpu --emulate", "--emulate and --on gpu contradict each other"),
-        ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
-        ("check mine.cu --problem softmax --domain 'M % 2 == 0'", "--domain is for the ladder's SGEMM"),
-        ("check solution.cu --problem softmax --grid 1", "--grid and --block are for a single kernel"),
-        ("run mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM"),
-        ("bench mine.py --problem softmax --axis N=2", "--axis is for the ladder's SGEMM"),
-        ("check mine.cu --dtype float16", "--dtype needs --problem"),
-        ("run --case 'n=*'", "--case needs --problem"),
-        ("run --shapes 6 --size 512", "--shapes draws the sizes"),
-        ("run --problem softmax", "--problem needs a solution"),
-        ("gate --json", "nothing to show: --exploits prints"),
-        ("gate --exploits --recorded --small", "--recorded shows the recorded table: omit --small"),
-        ("gate --exploits --seeds 3", "no GPU to run the exploits on"),
-        ("gate --exploits --emulate --only one_of_mine", "there is no exploit one_of_mine"),
-        ("gate --exploits --emulate --only ' , '", "--only names no exploit"),
-        ("peers --recorded --out new.json", "--recorded shows"),
-        ("peers --axis N=1", "--axis is for declared benchmarks"),
-        ("calibrate --set l2=warm", "calibrate uses the unbiased harness"),
-        ("sweep warptiled", "worklog sweep warptiled takes --axis"),
-        ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
-        # Files
-        ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
-        ("figures --run kept.json", "kept.json is not a whole JSON document"),
-        ("figures --run .", r"cannot read \.: Is a directory"),
-        ("site --grid missing.json", "cannot read missing.json: No such file or directory"),
-        ("bench mine.py --list", "mine.py declares no benchmark"),
-        ("bench broken.py --list", "cannot load .*ModuleNotFoundError"),
-        ("bench twice.py --list", ".*two benchmarks softmax"),
-        ("bench bench.py --list --filter softmin", "no benchmark matches 'softmin'.*softmax"),
-        ("bench mine.cu --list", ".*isn't a Python file"),
-        ("new mine.cu", "mine.cu exists already: give another name$"),
-        ("check none.cu", "cannot read none.cu: No such file or directory"),
-        ("new softmax", ".*give a name that ends in .cu, or a problem and a folder"),
-        ("new mine.c", r"cannot write mine.c: give a name that ends in \.cu"),
-        ("new none/mine.cu", "cannot write none/mine.cu: No such file or directory"),
-        ("new other.cu --dtype float16", "--dtype is for a problem"),
-        ("notebooks taken/below", ".*taken: Not a directory; give another folder"),
-        *(
-            (f"{command} --out kept.json", "kept.json exists already: give --out another name, or remove it first$")
-            for command in ("run naive", "ablate naive", "sweep tiles_2d --axis BM=64")
-        ),
-        *(
-            (f"{command} --out taken/run.json", f"{NOT_WRITABLE}$")
-            for command in ("run", "ablate naive", "grid", "peers", "gate --exploits --emulate")
-        ),
-        *(
-            (
-                f"{command} --out taken/{what}",
-                f"cannot write {what} into taken/{what}: taken: Not a directory; give another folder with --out$",
-            )
-            for command, what in (("article", "figures"), ("site", "site"))
-        ),
-    ],
-)
+NO_GPU = f"no GPU to measure on: {WHY}; "
+EXISTS = "kept.json exists already: give --out another name, or remove it first$"
+MISTAKES = [
+    # What the recording lacks, and what needs a GPU
+    ("run warptiled --size 128", r"warptiled at 128 is not in the recorded run \(it holds sizes 256, "),
+    ("ablate shared", "shared at 256 with clocks=ignored is not in the recorded run at any size: take naive, "),
+    ("run naive --set timer=graph --set l2=warm", "--set needs a live measurement"),
+    ("run naive --out new.json", "--out needs a live measurement"),
+    ("run warptiled --against Torch,Naive", "--against needs a live measurement"),
+    ("ablate naive --out new.json", "--out needs a live measurement"),
+    ("ablate naive --set clocks=locked", "--set needs a live measurement"),
+    ("article --set clocks=locked", "--set needs a live measurement"),
+    ("doctor --calibrate --set clocks=locked", "--set needs a live measurement"),
+    ("sweep tiles_2d --axis BM=64 --set l2=warm", "--set needs a live measurement"),
+    ("ablate --grid", NO_GPU),
+    ("peers --out new.json", NO_GPU),
+    ("peers --bench bench.py", f"{NO_GPU}omit --bench"),
+    (f"run mine.cu --against torch,naive {LAUNCH}", f"{NO_GPU}`worklog check FILE.cu`"),
+    ("run mine.cu --problem softmax", f"{NO_GPU}`worklog check FILE --problem softmax` checks"),
+    ("sweep best", f"{NO_GPU}--preview shows"),
+    ("bench bench.py", f"{NO_GPU}--list shows"),
+    ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
+    ("exploits --seeds 3", "no GPU to run the exploits on"),
+    ("check naive --size 2048", r"the check of naive at 2048 takes about .* more than 60 s: .* with --limit \d+$"),
+    ("check naive --limit 0.001", ".* more than 0.0 s: "),
+    # Names, sizes, settings and launches
+    ("ablate naiv", r"there is no rung 'naiv' \(did you mean naive\?\): choose from"),
+    ("check mine", r"there is no rung 'mine' \(did you mean mine\.cu\?\)"),
+    ("inspect 'my kernel'", r"there is no rung 'my kernel' \(did you mean 'my kernel\.cu'\?\)"),
+    ("check 'my kernel.py'", r".* as 'my kernel\.py:function'"),
+    ("run NAIV", r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch"),
+    ("run mine", r"there is no rung 'mine' \(did you mean mine\.cu\?\)"),
+    ("run warptiled --against toch", r".*did you mean torch\?"),
+    ("check mine.cu --entry sgem", r"mine\.cu has no launch .*its kernels are sgemm \(did you mean sgemm\?\)"),
+    ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
+    ("check mine.cu --problem softmax --dtype float8", "softmax has no dtype 'float8'"),
+    ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
+    ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
+    ("run --set bugdet_s=1", r"there is no setting 'bugdet_s' \(did you mean budget_s\?\): choose from clocks, "),
+    ("run --size 256,,512", "size '' is not a number"),
+    ("ablate naive --size big", "size 'big' is not a number"),
+    ("check naive --size big", "size 'big' is not a number"),
+    ("run shared --size 100 --preview", "size 100 is outside shared's domain"),
+    ("ablate warptiled --size 100", "size 100 is outside warptiled's domain"),
+    ("check warptiled --size 100", "size 100 is outside warptiled's domain"),
+    ("run naive --grid N", "--grid is for a .cu file: a rung has its own"),
+    ("run --class tf32", "--class is for a .cu file: a rung has its own"),
+    ("run naive --arrays torch", "--arrays is for a host function"),
+    ("run naive --axis BM=64", "--axis BM stands for a template argument of a user kernel"),
+    (f"run naive.cu {LAUNCH}", "two kernels are called naive: rename one"),
+    # Options that contradict each other, or need another one
+    ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
+    ("check mine.cu --problem softmax --domain 'M % 2 == 0'", "--domain is for the ladder's SGEMM"),
+    ("check solution.cu --problem softmax --grid 1", "--grid and --block are for a single kernel"),
+    ("run mine.cu --problem softmax --axis N=64", "--axis is for the ladder's SGEMM"),
+    ("run mine.cu --problem softmax --against naive", "--against is for the ladder's SGEMM"),
+    ("run --problem softmax", "--problem needs a solution"),
+    ("check mine.cu --dtype float16", "--dtype needs --problem"),
+    ("run --case 'n=*'", "--case needs --problem"),
+    ("run --shapes 6 --size 512", "--shapes draws the sizes"),
+    ("ablate", "name a rung, or give --grid"),
+    ("ablate naive --grid", "name a rung, or give --grid"),
+    ("ablate --grid --set l2=warm", "name a rung, or give --grid"),
+    ("doctor --settings --calibrate", ".*omit one"),
+    ("doctor --set clocks=locked", "--set takes only clocks here, with --calibrate"),
+    ("doctor --calibrate --set l2=warm", "--set takes only clocks here"),
+    ("exploits --emulate --only one_of_mine", "there is no exploit one_of_mine"),
+    ("exploits --emulate --only ' , '", "--only names no exploit"),
+    ("peers --axis N=1", "--axis is for declared benchmarks"),
+    ("sweep warptiled", "worklog sweep warptiled takes --axis"),
+    ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
+    ("sweep tiles_2d --axis BM=64 --from kept.json", ".*--from is for best"),
+    # Files
+    ("figures --run missing.json", "cannot read missing.json: No such file or directory"),
+    ("figures --run kept.json", "kept.json is not a whole JSON document"),
+    ("site --grid missing.json", "cannot read missing.json: No such file or directory"),
+    ("bench mine.py --list", "mine.py declares no benchmark"),
+    ("bench broken.py --list", "cannot load .*ModuleNotFoundError"),
+    ("bench twice.py --list", ".*two benchmarks softmax"),
+    ("bench bench.py --list --filter softmin", "no benchmark matches 'softmin'.*softmax"),
+    ("check none.cu", "cannot read none.cu: No such file or directory"),
+    ("run none.cu --preview", "cannot read none.cu: No such file or directory"),
+    ("new mine.cu", "mine.cu exists already: give another name$"),
+    ("new softmax", ".*give a name that ends in .cu, or a problem and a folder"),
+    ("new none/mine.cu", "cannot write none/mine.cu: No such file or directory"),
+    ("new other.cu --dtype float16", "--dtype is for a problem"),
+    ("new staged DIR --rung 20", "--rung takes a name alone"),
+    ("notebooks taken/below", ".*taken: Not a directory; give another folder"),
+    (
+        "article --out taken/figures",
+        "cannot write figures into taken/figures: taken: .*; give another folder with --out",
+    ),
+    ("run naive --out kept.json", EXISTS),
+    ("ablate naive --out kept.json", EXISTS),
+    ("show --csv kept.json", "kept.json exists already: give --csv another name"),
+    ("peers --out taken/run.json", "cannot write taken/run.json: taken: Not a directory; give --out another name$"),
+]
+
+
+@pytest.mark.parametrize(("line", "complaint"), MISTAKES)
 def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, complaint: str
 ) -> None:
@@ -178,7 +158,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
 
 
 def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) -> None:
-    for line in ("chek", "run --bogus", "ablate", "figures --out", "settings x", "notebooks taken"):
+    for line in ("chek", "run --bogus", "figures --out", "doctor x", "notebooks taken"):
         result = worklog(*line.split())
         assert result.exit_code == 2 and "Error: " in result.stderr, line
     assert "No such command 'chek'. (did you mean check?)" in worklog("chek").stderr
@@ -188,12 +168,10 @@ def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) ->
     ("source", "line", "complaint"),
     [
         ("live", "run warptiled --size 100", "size 100 is outside warptiled's domain"),
-        ("live", "article", f"no GPU to measure on: {WHY}; unset WORKLOG_SOURCE=live"),
-        ("live", "peers", f"no GPU to measure on: {WHY}; unset WORKLOG_SOURCE=live"),
-        *(
-            ("guessed", line, ".*set it to live or recorded")
-            for line in ("figures", "article", "peers", "calibrate", "ablate naive")
-        ),
+        ("live", "article", f"{NO_GPU}unset WORKLOG_SOURCE=live"),
+        ("live", "peers", f"{NO_GPU}unset WORKLOG_SOURCE=live"),
+        ("guessed", "figures", ".*set it to live or recorded"),
+        ("guessed", "exploits", ".*set it to live or recorded"),
     ],
 )
 def test_a_forced_source_that_is_not_there_is_one_line(
@@ -201,13 +179,6 @@ def test_a_forced_source_that_is_not_there_is_one_line(
 ) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", source)
     assert re.match(complaint, one_line(worklog(*line.split())))
-
-
-def test_no_traceback_in_a_shell_either() -> None:
-    command = [sys.executable, "-m", "worklog", "run", "nonsense"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("worklog: there is no rung 'nonsense'")
 
 
 def stopped(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:

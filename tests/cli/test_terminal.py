@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
 from worklog.cli import output
-from worklog.cli.commands import COMMANDS
+from worklog.cli.commands import COMMANDS, main
 from worklog.runs.tables import COLUMNS, text
 
 ROOT = Path(__file__).parents[2]
@@ -38,21 +41,16 @@ def at_a_terminal(columns: int, *words: str) -> str:
     child = subprocess.Popen([sys.executable, "-m", "worklog", *words], stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     sent = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        if not chunk:
-            break
-        sent += chunk
+    with suppress(OSError):  # Linux: the other end is closed
+        while chunk := os.read(ours, 65536):
+            sent += chunk
     os.close(ours)
     assert child.wait() == 0, sent.decode()
     return sent.decode()
 
 
 def test_a_row_of_a_table_is_one_line_however_narrow_and_no_progress_bar_stands_where_nothing_takes_long() -> None:
-    shown = at_a_terminal(60, "gate", "--exploits", "--recorded")
+    shown = at_a_terminal(60, "exploits")
     (row,) = [line for line in shown.splitlines() if line.startswith(" alpha_ignored ")]
     assert "failed: " in row
     shown = at_a_terminal(80, "ablate", "naive", "--size", "256")
@@ -73,10 +71,10 @@ def test_a_runs_table_leaves_out_whole_columns_and_says_which(columns: int) -> N
 
 
 def test_an_encoding_that_lacks_a_character_and_a_reader_that_has_seen_enough_are_no_errors() -> None:
-    done = in_a_shell("gate", "--exploits", "--recorded", stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "latin-1"})
+    done = in_a_shell("exploits", stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "latin-1"})
     assert (done.returncode, done.stderr) == (0, b"")
     assert "wrong kernels; ? a peer" in done.stdout.decode("latin-1")
-    piped = f"{sys.executable} -m worklog gate --exploits --recorded --json | head -1"
+    piped = f"{sys.executable} -m worklog exploits --json | head -1"
     done = subprocess.run(piped, shell=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert (done.stdout, done.stderr) == (b"{\n", b"")
 
@@ -84,24 +82,24 @@ def test_an_encoding_that_lacks_a_character_and_a_reader_that_has_seen_enough_ar
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("wb") as full:
-        done = in_a_shell("settings", stdout=full)
+        done = in_a_shell("doctor", "--settings", stdout=full)
     assert done.returncode != 0 and b"Traceback" not in done.stderr
     assert b"worklog: No space left on device" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["-h"], ["run", "-h"]])
-def test_help_waits_for_no_library_that_it_does_not_need(words: list[str]) -> None:
-    heavy = "{'numpy', 'scipy', 'rich', 'matplotlib', 'torch', 'cupy'}"
-    code = (
-        f"from worklog.cli.commands import *; main({words}, standalone_mode=False); print({heavy} & {{*sys.modules}})"
-    )
+@pytest.mark.parametrize(("words", "needed"), [(["-h"], set()), (["run", "-h"], {"numpy", "rich"})])
+def test_help_waits_for_no_library_that_it_does_not_need(words: list[str], needed: set[str]) -> None:
+    heavy = {"numpy", "scipy", "rich", "pandas", "matplotlib", "torch", "cupy", "worklog.emulator"}
+    code = f"""from worklog.cli.commands import *; import sys
+main({words}, standalone_mode=False)
+print(*{heavy} & {{*sys.modules}})"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+    assert set(done.stdout.splitlines()[-1].split()) == needed
 
 
 def test_help_lists_the_commands_in_whole_lines() -> None:
-    lines = worklog("-h").stdout.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in lines] == [name for name in COMMANDS if name != "grid"]
+    lines = worklog("-h").stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in lines] == [*COMMANDS]
     assert not any(line.endswith("...") for line in lines)
 
 
@@ -118,3 +116,32 @@ def test_without_a_terminal_progress_is_lines_and_work_ends_when_nothing_reads_t
             with pytest.raises(BrokenPipeError):
                 progress(4, 9, "shared at 256")
     assert capfd.readouterr().err == "3 of 9 after 0 s: naive at 256\n"
+
+
+def test_progress_is_never_on_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LINE_S", 0.0)
+    checked = worklog("check", "coalesced", "--emulate", "--size", "32", "--json")
+    assert json.loads(checked.stdout)["accepted"] and " after " in checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "start", "offered"),
+    [
+        ([], "exp", ["exploits"]),
+        (["run"], "wa", ["warptiled"]),
+        (["run", "--against"], "nai", ["naive"]),
+        (["check", "a.cu", "--problem"], "so", ["softmax"]),
+        (["new"], "ba", ["batched_gemm"]),
+        (["run", "--set"], "l2=w", ["l2=warm"]),
+        (["sweep", "best"], "--fr", ["--from"]),
+    ],
+)
+def test_a_shell_completes_commands_and_what_options_name(words: list[str], start: str, offered: list[str]) -> None:
+    shell = ShellComplete(main, {}, "worklog", "_WORKLOG_COMPLETE")
+    assert [item.value for item in shell.get_completions(words, start)] == offered
+
+
+@pytest.mark.parametrize("words", [["check"], ["run"], ["show"], ["run", "--problem"]])
+def test_a_shell_completes_files_where_no_name_begins_like_that(words: list[str]) -> None:
+    (item,) = ShellComplete(main, {}, "worklog", "_WORKLOG_COMPLETE").get_completions(words, "./mine")
+    assert item.type == "file"

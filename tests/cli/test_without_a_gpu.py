@@ -17,15 +17,14 @@ from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import measured, small_run
 from worklog import plots
-from worklog.cli import installed
 from worklog.cli.commands import COMMANDS
 from worklog.cli.figures import diagnosis
+from worklog.cli.readme import markers
 from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
-from worklog.runner.emulated_time import require_time
 from worklog.runner.job import jobs_of, silent
 from worklog.runs import run as runs
 from worklog.runs.run import CHAPTERS, Run, recordings, runs_dir
@@ -34,10 +33,9 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 ROOT = Path(__file__).parents[2]
 
 
-def test_help_and_version() -> None:
-    for words in ([], ["--help"], ["gate"], *([c, "-h"] for c in COMMANDS)):
-        result = worklog(*words)
-        assert result.exit_code == (0 if words else 2) and "Usage:" in result.output, words
+def test_each_command_has_help_without_a_traceback() -> None:
+    for name in COMMANDS:
+        assert worklog(name, "-h").stdout.startswith("Usage: "), name
     assert worklog("--version").output.startswith("worklog, version ")
 
 
@@ -47,9 +45,8 @@ def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
     assert re.search(rf"^✓ kernels: {len(RUNGS)} in ", result.stdout, re.MULTILINE)
     findings = {finding["subject"]: finding for finding in json.loads(worklog("doctor", "--json").stdout)}
-    assert findings["gpu"]["good"] is False and findings["gpu"]["state"] == WHY and findings["gpu"]["advice"]
+    assert findings["gpu"]["good"] is False and findings["gpu"]["state"] == WHY
     assert findings["python"]["good"] and findings["recordings"]["good"]
-    assert all(finding["good"] or finding["advice"] for finding in findings.values())
     assert not runs_dir().exists(), "nothing is made to see whether a folder can be written"
 
 
@@ -71,30 +68,28 @@ def test_the_doctor_opens_each_recording_and_says_what_could_not_be_saved(
 ) -> None:
     whole, cut = recordings()["h200"], tmp_path / "cut.json"
     cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
-    monkeypatch.setattr(installed, "recordings", lambda: {"whole": whole, "cut": cut})
+    monkeypatch.setattr("worklog.runs.recordings", lambda: {"whole": whole, "cut": cut})
     (tmp_path / "file").write_text("no folder")
     for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
     result = worklog("doctor")
     assert result.exit_code == 0
-    for found in (
+    for finding in (
         rf"^· recordings: {re.escape(str(cut))}.*\n    .*install gemm-worklog again$",
-        r"file: Not a directory\)\n    set WORKLOG_HOME to another folder$",
-        r"file: Not a directory\)\n    a program is compiled again in each process: set WORKLOG_CACHE",
+        r"^· runs: .*\n    not writable .*file: Not a directory\): set WORKLOG_HOME to another folder$",
+        r"^· cache: .*\n    not writable .*: a program is compiled again in each process: set WORKLOG_CACHE",
         r"^· source: WORKLOG_SOURCE=guessed is not a source",
     ):
-        assert re.search(found, result.stdout, re.MULTILINE), result.stdout
+        assert re.search(finding, result.stdout, re.MULTILINE), result.stdout
 
 
-def test_settings_lists_every_pitfall() -> None:
-    result = worklog("settings")
-    assert result.exit_code == 0
-    for pitfall in PITFALLS:
-        assert f"{pitfall.setting} = {pitfall.unbiased} (biased: " in result.stdout
-    for name in SAMPLING:
-        assert f"\n{name} = {getattr(Harness(), name)}\n" in result.stdout
-    assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in PITFALLS]
+def test_the_doctor_lists_every_setting() -> None:
+    text = worklog("doctor", "--settings").stdout
+    for name in (*(pitfall.setting for pitfall in PITFALLS), *SAMPLING):
+        assert re.search(rf"^{name} = {getattr(Harness, name)}\b.*\n    \S", text, re.MULTILINE), name
+    listed = json.loads(worklog("doctor", "--settings", "--json").stdout)
+    assert [row["setting"] for row in listed] == [pitfall.setting for pitfall in PITFALLS]
 
 
 def saved(path: Path) -> Path:
@@ -124,7 +119,7 @@ def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_ch
 def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One rung on the emulator instead of all, one figure, and a run to draw it from."""
 
-    def draw_all(taken: Run, out: Path, others: object, only: object = ()) -> plots.Drawn:
+    def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
         paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
@@ -137,32 +132,27 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.Monke
     document = json.loads(worklog("article", "--json").stdout)
     assert [m["kernel"] for m in document["measurements"]] == ["naive", "cuBLAS"]
     assert document["figures"] and document["readme"] is None
-    assert document["executed"]["label"] == "emulated · sm_90 PTX"
-    rows = [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]]
-    assert rows == [("coalesced", "fp32", 0)]
+    assert [(row["rung"], row["precision"]) for row in document["executed"]["rungs"]] == [("coalesced", "fp32")]
     assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
     readme = tmp_path / "README.md"
-    readme.write_text("<!-- worklog table: rewritten by `worklog article` -->\n<!-- worklog table ends -->\n")
+    readme.write_text("\n".join(markers("table")))
     result = worklog("article")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
-    assert "executed here · emulated · sm_90 PTX" in result.stdout
+    assert result.exit_code == 0 and result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
     assert re.search(r"^ coalesced +fp32 ok +64 +none +2\.5 ", result.stdout, re.MULTILINE)
     assert result.stdout.splitlines()[-5:] == [
         "  figures/ladder.svg",
         "  and beside each one .png, and both as _dark: 4 files",
         "  peers not drawn: nothing was compared",
         "all of them: figures/README.md",
-        "tables rewritten: README.md",
+        "table rewritten: README.md",
     ]
     assert "| naive | one thread, one element |" in readme.read_text(encoding="utf-8")
 
 
 def test_peers_without_a_gpu_shows_the_recorded_comparison() -> None:
-    result = worklog("peers")
-    assert result.exit_code == 0 and result.stdout == worklog("peers", "--recorded").stdout
-    assert result.stdout.startswith("recorded · NVIDIA H200 · clocks as found · ")
-    assert re.search(r"^ +spin 1 +\d", result.stdout, re.MULTILINE) and "saved" not in result.stdout
+    text = worklog("peers").stdout
+    assert text.startswith("recorded · NVIDIA H200 · clocks as found · ")
+    assert re.search(r"^ +spin 1 +\d", text, re.MULTILINE) and "saved" not in text
     document = json.loads(worklog("peers", "--json").stdout)
     assert document["kind"] == "peers" and document["rows"]
 
@@ -178,25 +168,34 @@ def previewed(*words: str) -> dict[str, Any]:
 
 def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> None:
     result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
-    assert (result.exit_code, result.stderr) == (0, "")
     assert re.fullmatch(
-        r"run: 2 kernels x 12 sizes = 24 points; 24 to measure, about [\d.]+ (s|min) "
-        r"\(rough; rates: recorded · NVIDIA H200 · clocks as found · [\d-]+\)\n",
+        r"24 measurements; 24 to measure, about [\d.]+ (s|min) \(rough; rates: recorded · NVIDIA H200 · .*\)\n",
         result.stdout,
     )
-    assert worklog("run", "--preview").stdout.startswith(f"run: {len(LADDER) + 1} kernels x 1 sizes = ")
-    found = previewed("naive", "cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")
-    asked = [(row["kernel"], row["m"], row["n"], row["k"]) for row in found["measurements"]]
+    rows = previewed("naive", "cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
     sizes = [(256, 256, 256), (64, 32, 16)]
-    assert asked == [(name, *size) for size in sizes for name in ("naive", "cuBLAS")]
-    assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["measurements"]), abs=0.05)
-    one, two = (previewed("naive", "--set", "gate=false", "--set", f"budget_s={s}")["seconds"] for s in (1, 2))
-    assert two - one == pytest.approx(1.0)
-    Path("mine.cu").write_text(Path(__file__).parents[2].joinpath("kernels", "01_naive.cu").read_text())
+    assert [(row["kernel"], row["m"], row["n"], row["k"]) for row in rows] == [
+        (name, *size) for size in sizes for name in ("naive", "cuBLAS")
+    ]
+    short, long = (previewed("naive", "--set", "gate=false", "--set", f"budget_s={s}")["seconds"] for s in (1, 2))
+    assert long - short == pytest.approx(1.0)
+    Path("mine.cu").write_text(ROOT.joinpath("kernels", "01_naive.cu").read_text())
     launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
     mine, _ = previewed("mine.cu", *launch)["measurements"]
     assert mine["seconds"] == previewed("naive")["measurements"][0]["seconds"], "as the slowest"
     assert not runs_dir().exists()
+
+
+def test_an_ablation_and_the_panels_grid_can_be_previewed() -> None:
+    one_rung, grid = (worklog("ablate", *words, "--preview").stdout for words in (["naive"], ["--grid"]))
+    assert int(grid.split()[0]) > int(one_rung.split()[0]) > len(PITFALLS) and "rough; rates" in grid
+
+
+def test_a_preview_refuses_a_function_that_is_not_there() -> None:
+    Path("mine.py").write_text("def f(alpha, A, B, beta, C): ...\n")
+    assert worklog("run", "naive", "--against", "mine.py:f", "--preview").exit_code == 0
+    said = one_line(worklog("run", "naive", "--against", "mine.py:g", "--preview"))
+    assert said.endswith("mine.py has no function g: it has f")
 
 
 def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
@@ -212,20 +211,22 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
 
 
 def test_run_shows_rungs_from_the_recording() -> None:
-    said = worklog("run", "naive", "warptiled", "--size", "256,4096").stdout
-    assert said.startswith("recorded · NVIDIA H200 · ") and said.count("warptiled  fp32 ok") == 2
-    biased = json.loads(worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm", "--json").stdout)
+    text = worklog("run", "naive", "warptiled", "--size", "256,4096").stdout
+    assert text.startswith("recorded · NVIDIA H200 · ") and text.count("warptiled  fp32 ok") == 2
+    warm = ("run", "warptiled", "--size", "1024", "--set", "l2=warm")
+    biased = json.loads(worklog(*warm, "--json").stdout)
     assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
-    assert "1024 × 1024 × 1024, l2 = warm\n" in worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout
-    by_commas = [worklog("run", *words, "--size", "256").stdout for words in (["naive,", "CuBLAS"], ["naive, cublas,"])]
-    assert by_commas == [worklog("run", "naive", "cuBLAS", "--size", "256").stdout] * 2
+    assert "1024 × 1024 × 1024, l2 = warm\n" in worklog(*warm).stdout
+    plain, *by_commas = (
+        worklog("run", *words, "--size", "256").stdout
+        for words in (["naive", "cuBLAS"], ["naive,", "CuBLAS"], ["naive, cublas,"])
+    )
+    assert by_commas == [plain, plain]
 
 
 def test_a_new_kernel_passes_as_it_is() -> None:
-    written = worklog("new", "mine.cu")
-    assert written.exit_code == 0 and written.stdout == "written: mine.cu\nnext: worklog check mine.cu\n"
-    text = Path("mine.cu").read_text(encoding="utf-8")
-    assert "worklog check mine.cu " in text and "FILE" not in text
+    assert worklog("new", "mine.cu").stdout == "written: mine.cu\nnext: worklog check mine.cu\n"
+    assert "worklog check mine.cu " in Path("mine.cu").read_text(encoding="utf-8")
     checked = worklog("check", "mine.cu", "--size", "20x30x40")
     assert checked.exit_code == 0, checked.output
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
@@ -240,87 +241,43 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     written = typed("new", "--rung", "20", "staged_rows")
     assert written.returncode == 0 and written.stdout.count("written: ") == 3, written.stderr
-    entries = (tmp_path / "kernels" / "rungs.cuh").read_text(encoding="utf-8")
-    assert entries.index("RUNG == 20") < entries.index("#else")
-    assert '#elif RUNG == 20\n#include "20_staged_rows.cu"\nconst Rung rung = {sgemm_staged_rows<32, 32>, ' in entries
     (tmp_path / "staged_rows").mkdir()  # a folder of that name isn't the kernel
-    checked = typed("check", "staged_rows", "--on", "emulated", "--seed", "1")
+    checked = typed("check", "staged_rows", "--emulate", "--seed", "1")
     assert checked.returncode == 0 and "20_staged_rows.cu: sgemm_staged_rows<32, 32> at" in checked.stdout
-    for number, name, why in (
-        ("20", "other", "20 is staged_rows"),
-        ("27", "naive", "1 is naive"),
-        ("27", "A b", "name"),
-        ("27", "2_rows", "name"),
-    ):
-        refused = typed("new", "--rung", number, name)
-        assert refused.returncode == 2 and why in refused.stderr
-    assert typed("new", "--rung", "27", "late").returncode == 0
-    records = (tmp_path / "worklog" / "kernel" / "rungs.py").read_text(encoding="utf-8")
-    fp32, tensor, early, late = map(records.index, ("\nFP32 = (", "\nTENSOR = (", '(20, "staged_rows"', '(27, "late"'))
-    assert fp32 < early < tensor < late, "each at the end of its ladder"
+    assert "20 is staged_rows" in typed("new", "--rung", "20", "other").stderr
     (tmp_path / "kernels").rename(tmp_path / "worklog" / "_kernels")
     assert "checkout" in typed("new", "--rung", "27", "other").stderr
 
 
+@pytest.mark.parametrize("name", ["A b", "2_rows", "naive"])
+def test_a_rung_needs_a_name_of_its_own(name: str) -> None:
+    assert "name" in one_line(worklog("new", "--rung", "27", name))
+
+
 def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
-    Path("mine.cu").write_text(
-        "// grid: N / 8, M   block: 8\n__global__ void f(float* a, float* b, float* c, int n) { c[n] = a[n] * b[n]; }"
-    )
+    source = "__global__ void f(float* a, float* b, float* c, int n) {}"
+    Path("mine.cu").write_text(f"// grid: N / 8, M   block: 8\n{source}")
     shown = worklog("run", "mine.cu", "--preview", "--size", "64")
     assert shown.exit_code == 0 and "2 to measure" in shown.stdout
     assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
-    assert "· mine.cu: the domain is inferred from the grid: M = N = K, N % 8 == 0;" in shown.stderr
-    outside = worklog("run", "mine.cu", "--preview", "--size", "64x64x32")
-    assert outside.exit_code == 2 and "domain (M = N = K, N % 8 == 0): pad to 64" in outside.stderr
 
 
-def test_a_check_that_takes_the_emulator_long_says_how_long_and_how_to_allow_it() -> None:
-    said = one_line(worklog("check", "naive", "--size", "2048"))
-    assert re.fullmatch(
-        r"the check of naive at 2048 takes about [\d.]+ (min|h) on the emulator, more than 60 s: take a smaller size, "
-        r"or allow it with --limit \d+",
-        said,
-    )
-    assert "more than 0.0 s" in one_line(worklog("check", "naive", "--limit", "0.001"))
-    require_time(LADDER[1], Shape.of(264), 1e9)  # allowed
-
-
-DECLARED = """
-import worklog
-
-@worklog.bench("N[pow2]=4:6", skip=lambda p: "small" if p["N"] < 20 else None)
-def softmax(state):
-    pass
-
-@worklog.bench("dtype[str]=float32,float16")
-def relu(state):
-    pass
-"""
-
-
-def test_bench_lists_points_and_says_that_there_is_no_gpu(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(DECLARED)
-    shown = worklog("bench", str(file), "--list").output
-    assert "softmax: 3 N = 3 points; 1 skipped: small; 2 to measure" in shown and "2^4, 2^5, 2^6" in shown
-    listed = worklog("bench", str(file), "--list", "--filter", "re*", "--axis", "dtype=float16", "--json").stdout
-    assert json.loads(listed) == {"relu": [{"dtype": "float16", "skipped": None}]}
+def test_bench_lists_benchmarks_with_their_points() -> None:
+    example = ROOT / "notebooks" / "examples" / "06_benchmarks.py"
+    listed = json.loads(worklog("bench", example, "--list", "--json").stdout)
+    text = worklog("bench", example, "--list").stdout
+    assert listed and all(name in text and points for name, points in listed.items())
 
 
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
-    run = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00")
-    path = run.save(tmp_path / "other.json")
+    path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.json")
     for module in (bench, runs):
-        monkeypatch.setattr(
-            module, "recordings", lambda part="": {"other": path} if part == CHAPTERS else recordings(part)
-        )
+        monkeypatch.setattr(module, "recordings", lambda part="": {"a": path} if part == CHAPTERS else recordings(part))
+    label = "recorded · NVIDIA H200 · clocks as found · "
     alone = worklog("run", "best", "split", "--size", "96").stdout
-    assert alone.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-23") and "2026-11-22" not in alone
     mixed = worklog("run", "split", "warptiled", "--size", "4096").stdout
-    assert mixed.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-22")
-    stale = "  recorded · NVIDIA H200 · clocks as found · 2026-11-23 · source changed since (split at "
-    assert stale + "4096)" in mixed and stale + "96)" in alone, "best was measured as it is"
-    unheld = one_line(worklog("run", "best", "--size", "97"))
-    assert unheld.startswith("best at 97 is not in the recorded run (it holds sizes 96, 4096)")
+    assert alone.startswith(f"{label}2026-11-23") and mixed.startswith(f"{label}2026-11-22")
+    for text, size in ((alone, 96), (mixed, 4096)):
+        assert f"  {label}2026-11-23 · source changed since (split at {size})" in text, "best was measured as it is"

@@ -13,7 +13,7 @@ from tests.record.ncu_counts import emulated, with_replays
 from worklog.emulator import Counts, NotPredictable
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
-from worklog.errors import BadShape
+from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 
@@ -122,7 +122,7 @@ def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, i
 
 
 def test_what_cannot_be_predicted() -> None:
-    with pytest.raises(BadShape):
+    with pytest.raises(BadSetting):
         predict(rung_kernel("shared")[1], rung("shared"), Shape(100, 128, 128))
     source = rung_kernel("coalesced")[2]
     looked_up, line = edited(source, "A[(size_t)row * K + k]", "A[(size_t)row * K + (int)A[k]]")

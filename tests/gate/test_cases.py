@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice
-from worklog.errors import BadProblem
+from worklog.errors import BadSetting
 from worklog.gate import Checker, check_cases
 from worklog.kernel.device import Runnable
 from worklog.kernel.solution import Passed
@@ -127,7 +127,7 @@ def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_
     said = str(verdict(lambda x, y, at: y.__setitem__(at, 1e6), posed).reason)
     assert "verify_result raised ValueError: that is no result" in said
     blind = type("Blind", (Doubled,), {"verify_result": lambda self, expected, actual: (True, {})})().under("float32")
-    with pytest.raises(BadProblem, match="it checks nothing"):
+    with pytest.raises(BadSetting, match="it checks nothing"):
         Checker(NumpyDevice(), blind, blind.prepared(blind.tests[1][0]), 0)
 
 

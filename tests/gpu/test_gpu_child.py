@@ -18,7 +18,7 @@ import worklog
 from tests.gpu.conftest import QUICK
 from tests.helpers import PLAIN
 from tests.lab.waiting import gone
-from worklog.errors import GpuBusy, Interrupted, OutOfMemory
+from worklog.errors import Interrupted, NoGpu, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel, Program
@@ -106,7 +106,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
 
     threading.Thread(target=work, daemon=True).start()
     assert at.wait(MEASURED_S)
-    with pytest.raises(GpuBusy, match="is measuring on this GPU") as busy:
+    with pytest.raises(NoGpu, match="is measuring on this GPU") as busy:
         measure(["naive"], [256])
     (pid,) = map(int, re.findall(r"process (\d+)", str(busy.value)))
     time.sleep(2.0)  # until the kernel runs

@@ -28,7 +28,7 @@ def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
-    first = try_kernel(PLAIN, "one", sizes=[512])
+    first = try_kernel(PLAIN, "one", shapes=[512])
     assert first.passed and first.checked.label == f"live · {gpu().name}"
     assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]
     rate = {m.kernel: m.tflops or 0.0 for m in first.shown.measurements}
@@ -36,13 +36,13 @@ def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size
     assert rate["naive"] < rate["one"] < rate["cuBLAS"]
     assert first.ladder().headline.startswith("one reaches ")
     assert open_run().kernels["one"]["user"] == "kernel"
-    second = try_kernel(PLAIN, "two", sizes=[512])
+    second = try_kernel(PLAIN, "two", shapes=[512])
     assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
     assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]
 
 
 def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
-    found = try_kernel(PLAIN.replace("col >= N", "col >= N - 1"), sizes=[256], beside=[])
+    found = try_kernel(PLAIN.replace("col >= N", "col >= N - 1"), shapes=[256], beside=[])
     assert not found.passed and found.run is not None
     assert "last column" in found.tile_map().headline
     assert all(m.us is None for m in found.run.select("mine"))

@@ -28,7 +28,6 @@ def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described() 
     named = [pitfall.setting for pitfall in PITFALLS] + list(SAMPLING)
     assert named == [field.name for field in dataclasses.fields(Harness)]
     assert all(SAMPLING.values())
-    assert Harness.fixes() is PITFALLS
     assert named[:4] == ["clocks", "timer", "l2", "warmup"]
     assert [g.article for g in PITFALLS] == [1, 2, 3, 4, *[None] * (len(PITFALLS) - 4)]
     assert Harness().biased() == {} and set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}

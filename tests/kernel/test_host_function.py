@@ -16,7 +16,7 @@ from tests.gate.numpy_device import NumpyDevice
 from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU
-from worklog.errors import BadSetting, BadShape, LaunchFailed, NoGpu, WorklogError
+from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
@@ -185,7 +185,7 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
         ("A", "any", LaunchFailed, "mine returned a value of type Array: write the result into C"),
         ("(C,)", "any", LaunchFailed, "a value of type tuple"),
         ("0", "any", LaunchFailed, "a value of type int"),
-        ("C", "M % 16 == 0", BadShape, r"outside mine's domain \(M % 16 == 0\)"),
+        ("C", "M % 16 == 0", BadSetting, r"outside mine's domain \(M % 16 == 0\)"),
     ],
 )
 def test_a_mistake_is_a_failed_launch(body: str, domain: str, error: type[Exception], why: str, write: Write) -> None:

@@ -20,7 +20,7 @@ from tests.gate.numpy_device import NumpyDevice
 from tests.helpers import typed
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.errors import BadSetting, BadShape, LaunchFailed, WorklogError
+from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
 from worklog.kernel.source import evaluate
@@ -177,7 +177,7 @@ def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_
     ],
 )
 def test_each_dimension_is_checked_and_the_advice_is_near(shape: tuple[int, int, int], advice: str) -> None:
-    with pytest.raises(BadShape, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
+    with pytest.raises(BadSetting, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
         rung("warptiled").check(Shape(*shape))
     assert caught.value.exit_code == 2
     rung("coalesced").check(Shape(*shape))
@@ -259,7 +259,11 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
     some = "Sum[type]=float,char,double", "TILE=8"
     shown = preview(*some)
     assert shown.exit_code == 0, shown.output
-    assert "1 skipped" in shown.output and "too short" in shown.output and "3 to measure" in shown.output
+    assert (
+        "mine Sum=char TILE=8 skipped: " in shown.output
+        and "too short" in shown.output
+        and "3 to measure" in shown.output
+    )
     rows = json.loads(preview(*some, as_json=True).output)["measurements"]
     assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
     none = preview("Sum[type]=char", "TILE=8,16")

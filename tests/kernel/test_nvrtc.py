@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from worklog.errors import CompileFailed, UnknownEntry, WorklogError, install_command
+from worklog.errors import CompileFailed, WorklogError, install_command
 from worklog.kernel import Kernel, disk_cache, nvrtc
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached, entries
@@ -133,9 +133,9 @@ __global__ void __launch_bounds__(32 * (4 + 1)) a(int*) {} static __global__ voi
 @pytest.mark.parametrize(
     ("source", "entry", "arch", "options", "error", "message"),
     [
-        (TWO, "small<1, 2>", "sm_90", (), UnknownEntry, "there is no kernel small<1, 2>"),
-        (BOUNDS, "c", "sm_90", (), UnknownEntry, "its kernels are a, b"),
-        ("__device__ void f(int* p) { *p = 1; }", "f", "sm_90", (), UnknownEntry, "it has no __global__ function"),
+        (TWO, "small<1, 2>", "sm_90", (), CompileFailed, "there is no kernel small<1, 2>"),
+        (BOUNDS, "c", "sm_90", (), CompileFailed, "its kernels are a, b"),
+        ("__device__ void f(int* p) { *p = 1; }", "f", "sm_90", (), CompileFailed, "it has no __global__ function"),
         (TWO, "spilling", "sm_35", (), CompileFailed, "invalid value for --gpu-architecture"),
         (TWO, "spilling", "sm_90", ("--frobnicate",), CompileFailed, "--frobnicate"),
     ],

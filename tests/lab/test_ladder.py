@@ -11,7 +11,7 @@ import pytest
 from tests.plots.conftest import full_run, ladder_run
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.ladder_page import Climb, diff, source
 from worklog.problem.gemm import Shape
@@ -44,7 +44,7 @@ def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
     assert [str(shape) for shape in climb.shapes] == ["1024", "4096"]
     past = climbed("lane_map")
     assert [record.name for record in past.rungs] == ["lane_map", "warptiled"] and "not in this" in past.sentences[0]
-    for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadShape)):
+    for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadSetting)):
         with pytest.raises(error):
             lab.ladder(kernel, size, run=full_run())
 

@@ -265,7 +265,7 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
     assert [(one.threads, one.blocks(shape)) for one in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
-    for given, why in ({"size": 9}, "did you mean sizes"), ({"on": "cpu"}, "gpu or emulated"), ({"beside": {}}, "list"):
+    for given, why in ({"shape": 9}, "did you mean shapes"), ({"on": "cpu"}, "gpu or"), ({"beside": {}}, "list"):
         with pytest.raises(BadSetting, match=why):
             try_kernel(PLAIN, **given)
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
@@ -273,13 +273,13 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
 
 
 def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked: None) -> None:
-    shown = try_kernel(PLAIN, "mine", sizes=[512, 4096], beside=["naive", "shared"]).shown
+    shown = try_kernel(PLAIN, "mine", shapes=[512, 4096], beside=["naive", "shared"]).shown
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
-    one = try_kernel(PLAIN, "mine", sizes=512, beside="naive").shown
+    one = try_kernel(PLAIN, "mine", shapes=512, beside="naive").shown
     assert [m.kernel for m in one.measurements] == ["naive", "mine", "cuBLAS"], "one needs no list"
-    largest = try_kernel(PLAIN, "mine", sizes=["100x7x3"]).shown
+    largest = try_kernel(PLAIN, "mine", shapes=["100x7x3"]).shown
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
 
 

@@ -19,7 +19,7 @@ from tests.conftest import WHY
 from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from tests.lab.waiting import until
 from worklog import lab
-from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
+from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.gpu import device
 from worklog.lab import choice
 from worklog.lab.panel_answer import Answer, PanelChoice, amount, axis, numbers
@@ -162,7 +162,7 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("WORKLOG_SOURCE")
     assert choice.why_not_live() is None
     monkeypatch.setattr(choice, "recordings", lambda part: {})
-    with pytest.raises(BadRunFile, match="worklog grid --out"):
+    with pytest.raises(BadRunFile, match="worklog ablate --grid --out"):
         lab.panel()
 
 
@@ -179,7 +179,7 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> No
     ("kernel", "size", "biased", "error", "words"),
     [
         ("wraptiled", 1024, {}, BadSetting, "wraptiled"),
-        ("naive", 0, {}, BadShape, "0"),
+        ("naive", 0, {}, BadSetting, "0"),
         ("naive", 1024, {"l2": "lukewarm"}, BadSetting, "l2"),
         ("naive", 1024, {"budget_s": 1.0}, BadSetting, "budget_s"),
         ("naive", 1024, {"timer": "graph"}, BadSetting, "graph"),

@@ -23,7 +23,7 @@ from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import BadShape, NothingToDraw
+from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
 from worklog.plots.charts.ladder import ARTICLE_PERCENT
@@ -389,5 +389,5 @@ def test_what_cannot_be_drawn_has_a_reason(draw: Callable[[], Any], message: str
 
 def test_a_size_that_is_none_is_an_error() -> None:
     for draw in (plots.ladder, plots.roofline):
-        with pytest.raises(BadShape):
+        with pytest.raises(BadSetting):
             draw(full_run(), 0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import typed
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting
 from worklog.problem.axes import DRAWN, MOST_DRAWN_BYTES, Axis, Space, drawn, shapes
 from worklog.problem.gemm import Shape
 
@@ -123,9 +123,9 @@ def test_axes_of_a_problem_become_shapes() -> None:
     [
         (["K=4"], BadSetting, "there is no axis N"),
         (["N=4", "T[type]=float"], BadSetting, "a problem has no axis T"),
-        (["N[float]=4"], BadShape, "size '4.0x4.0x4.0' is not a number"),
-        (["N=0"], BadShape, "size M = 0 is not a positive integer"),
-        (["N=512", "K=1000000000"], BadShape, "more digits than any matrix needs"),
+        (["N[float]=4"], BadSetting, "size '4.0x4.0x4.0' is not a number"),
+        (["N=0"], BadSetting, "size M = 0 is not a positive integer"),
+        (["N=512", "K=1000000000"], BadSetting, "more digits than any matrix needs"),
     ],
 )
 def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exception], says: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worklog.errors import BadShape
+from worklog.errors import BadSetting
 from worklog.problem import SGEMM
 from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
 from worklog.runner.job import work_of
@@ -51,7 +51,7 @@ def test_one_number_is_a_square_and_three_are_m_n_k(m: int, n: int, k: int, time
     ],
 )
 def test_what_is_not_a_size(size: Any, message: str) -> None:
-    with pytest.raises(BadShape) as caught:
+    with pytest.raises(BadSetting) as caught:
         Shape.of(size)
     assert str(caught.value).startswith(message)
     assert "give one" in str(caught.value)
@@ -60,7 +60,7 @@ def test_what_is_not_a_size(size: Any, message: str) -> None:
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_shape_or_a_clear_error(text: str) -> None:
-    with suppress(BadShape):
+    with suppress(BadSetting):
         assert str(Shape.of(str(Shape.of(text)))) == str(Shape.of(text))
 
 

@@ -11,7 +11,7 @@ from tests.record.public_kernels import Found
 from worklog.emulator import UnsupportedInstruction, load
 from worklog.emulator.device import build
 from worklog.emulator.launch import _program
-from worklog.errors import BadSetting, CompileFailed, UnknownEntry, WorklogError
+from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
@@ -71,7 +71,7 @@ def tried(found: Found, include: Sequence[Path] = ()) -> Tried:
     try:
         kernel, compiled = _compiled(found, tuple(include))
     except (BadSetting, CompileFailed) as error:
-        if isinstance(error, UnknownEntry) and "<" not in found.entry:
+        if "there is no kernel" in str(error) and "<" not in found.entry:
             return Tried(*name, "left out by #if")
         for pattern, why in LEFT_OUT.items():
             if re.search(pattern, str(error)):
@@ -100,7 +100,7 @@ def _compiled(found: Found, include: tuple[Path, ...]) -> tuple[Kernel, Compiled
             COMPILED[file] = build(kernel.program)[0]
             return kernel, COMPILED[file]
         except CompileFailed as error:
-            if "<" not in found.entry and not isinstance(error, UnknownEntry):
+            if "<" not in found.entry and "there is no kernel" not in str(error):
                 FAILED[file] = error
             more = found.header_folder(str(error)), found.macro(str(error))
             if not any(more) or more[0] in include or more[1] in define:

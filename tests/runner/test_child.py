@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog.errors import BadSetting, GpuBusy, WorklogError
+from worklog.errors import BadSetting, NoGpu, WorklogError
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.runner import worker
@@ -124,7 +124,7 @@ def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with (
         worker.locked(lock),
-        pytest.raises(GpuBusy, match=f"process {os.getpid()} is measuring on this GPU"),
+        pytest.raises(NoGpu, match=f"process {os.getpid()} is measuring on this GPU"),
         worker.locked(lock),
     ):
         raise AssertionError("both measure")

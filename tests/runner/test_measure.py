@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
 from tests.runner.conftest import FOREIGN, JOB, mine
-from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownEntry
+from worklog.errors import BadRunFile, BadSetting, CompileFailed, Interrupted, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -162,8 +162,8 @@ def test_a_process_that_ends_early_after_its_last_measurement_is_noted() -> None
     ("kernel", "error", "says"),
     [
         ("does not compile", CompileFailed, r"^x\.cu:3: expected a ';'$"),
-        ("no such entry", UnknownEntry, r"^x\.cu: there is no kernel x$"),
-        ("naive", ChildFailed, r"ValueError: of a rung: a mistake in worklog(?s:.)*Traceback"),
+        ("no such entry", CompileFailed, r"^x\.cu: there is no kernel x$"),
+        ("naive", WorklogError, r"ValueError: of a rung: a mistake in worklog(?s:.)*Traceback"),
     ],
 )
 def test_what_says_nothing_about_a_kernel_is_raised_here_too(
@@ -177,7 +177,7 @@ def test_what_says_nothing_about_a_kernel_is_raised_here_too(
 
 
 def test_a_process_that_is_never_ready_is_an_error() -> None:
-    with pytest.raises(ChildFailed, match=r"no kernel was launched.*exit code 4"):
+    with pytest.raises(WorklogError, match=r"no kernel was launched.*exit code 4"):
         measure("never ready")
 
 

@@ -14,7 +14,7 @@ from tests.helpers import typed
 from worklog import Problem
 from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice
-from worklog.errors import BadProblem
+from worklog.errors import BadSetting
 from worklog.gate import check_cases
 from worklog.kernel.solution import Solution
 from worklog.problem.shipped import PROBLEMS
@@ -300,7 +300,7 @@ def raises(self: Problem, *_: object) -> None:
 def test_a_mistake_in_a_problem_is_one_line(changed: dict[str, object], said: str) -> None:
     problem = type("Unsound", (Sound,), changed)
     Path("mine.cu").write_text(SOFTMAX)
-    with pytest.raises(BadProblem) as raised:
+    with pytest.raises(BadSetting) as raised:
         posed, device = problem().under(""), EmulatedDevice()
         subject = Solution.of("mine.cu").ready(device, posed)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
-from worklog.errors import BadSetting, BadShape, OutOfMemory, WorklogError
+from worklog.errors import BadSetting, OutOfMemory, WorklogError
 from worklog.kernel.best import choose, table
 from worklog.kernel.device import Resources
 from worklog.problem import SGEMM, Shape, ctype_of
@@ -98,7 +98,7 @@ def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name: st
     m, n, k = shape
     a, b = integers(m, k), integers(k, n)
     assert (worklog.rung(name)(a, b, alpha=-1) == -(a @ b)).all()
-    with pytest.raises(BadShape, match=f"size {m}x{n}x{k} is outside warptiled's domain"):
+    with pytest.raises(BadSetting, match=f"size {m}x{n}x{k} is outside warptiled's domain"):
         worklog.rung("warptiled")(a, b)
 
 

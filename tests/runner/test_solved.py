@@ -13,7 +13,7 @@ from tests.exploits.arrays import xp
 from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.errors import BadProblem
+from worklog.errors import BadSetting
 from worklog.kernel.solution import Solution
 from worklog.runner import solved
 from worklog.runner.job import Job
@@ -130,7 +130,7 @@ def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file: Path) ->
 
 
 def test_cases_become_one_run_with_means_over_them(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadProblem, match="Product has no case 'n=65' \\(did you mean n="):
+    with pytest.raises(BadSetting, match="Product has no case 'n=65' \\(did you mean n="):
         solved.measure([Solution.of(f"{file}:right")], f"{file}:Product", cases=["n=65"])
     solutions = [Solution.of(f"{file}:{name}") for name in ("right", "wrong")]
     out = tmp_path / "run.json"

@@ -58,7 +58,7 @@ class Kind:
 EXPLOITS = {"schema": 2, "kind": "exploits", **asdict(replace(open_exploits(), rows=open_exploits().rows[-3:]))}
 KINDS = {
     "peers": Kind(DOCUMENT, open_comparison, show_comparison, "a file that `worklog peers` wrote"),
-    "exploits": Kind(EXPLOITS, open_exploits, show_exploits, "a file that `worklog gate --exploits --out` wrote"),
+    "exploits": Kind(EXPLOITS, open_exploits, show_exploits, "a file that `worklog exploits --out` wrote"),
 }
 EACH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 

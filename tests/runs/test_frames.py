@@ -141,7 +141,7 @@ def test_parquet_holds_the_frame(tmp_path: Path) -> None:
     assert len(pandas.read_parquet(tmp_path / "a.parquet")) == len(points().frame())
 
 
-@pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers", "--recorded"), "wall_s")])
+@pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")])
 def test_every_command_that_prints_measurements_writes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], column: str
 ) -> None:

@@ -97,12 +97,12 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None)
     assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, "the article's first"
     for asked, origin in (
         ({}, "live"),
-        ({"size": 4096}, "recorded"),
-        ({"kernels": ["best"], "size": 2048}, "recorded"),
+        ({"shape": 4096}, "recorded"),
+        ({"kernels": ["best"], "shape": 2048}, "recorded"),
     ):
         assert open_run(**asked).origin == origin  # type: ignore[arg-type]
     with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
-        open_run(kernels=["nothing"], size=64)
+        open_run(kernels=["nothing"], shape=64)
 
 
 def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(
@@ -128,7 +128,7 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home
     runner = CliRunner()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        shown = runner.invoke(main, ["calibrate"])
+        shown = runner.invoke(main, ["doctor", "--calibrate"])
     assert "worklog: skipped a run of this machine: " in shown.stderr and "Traceback" not in shown.output
     states = {state["subject"]: state for state in json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)}
     assert not states["runs"]["good"] and "2026-11-21.json" in states["runs"]["state"]

@@ -133,7 +133,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     sizes its counts are predicted, if the same prediction for a small shape equals the counts of a full run.
 
     Raises NotPredictable if it does not (of a rung, that is a caveat), CompileFailed, NvrtcMissing (with NVRTC missing,
-    the ladder still has sm_90), BadShape, LaunchFailed for a kernel that cannot be launched, and BadSetting for an
+    the ladder still has sm_90), BadSetting, LaunchFailed for a kernel that cannot be launched, and BadSetting for an
     unknown architecture, a host function, and a grid without a block.
     """
     if kernel.host is not None:

@@ -106,7 +106,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     recording's). Immediate for a rung on whole tiles, else about a second, and some seconds for a kernel for squares.
 
     Raises NotPredictable for a kernel whose counts depend on data or differ between blocks, UnsupportedInstruction,
-    BadShape, BadSetting for a host function or without a launch, and what compiling it raises.
+    BadSetting for a host function or without a launch, and what compiling it raises.
     """
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run")

@@ -17,27 +17,25 @@ import click
 from worklog import __version__
 from worklog.errors import Interrupted, WorklogError, meant
 
-# In the order of use: each command's module, and what it does in one line; "" hides it.
+# In the order of use: each command's module, and what it does in one line.
 COMMANDS = {
-    "doctor": ("installed", "Show what is installed and what is missing."),
+    "doctor": ("installed", "Show what is installed, or the harness's settings."),
     "run": ("run", "Check and time kernels beside cuBLAS."),
     "bench": ("run", "Time the benchmarks that a Python file declares."),
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
-    "grid": ("harness", ""),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
     "new": ("check", "Write a kernel, or a solution of a problem, to start from."),
     "check": ("check", "Check your kernel at every stage of the gate."),
-    "sweep": ("check", "Check and time the tiles of a rung."),
-    "gate": ("harness", "Show every exploit, and which harnesses pass it."),
-    "calibrate": ("harness", "Calibrate the harness."),
+    "sweep": ("sweep", "Check and time the tiles of a rung."),
+    "exploits": ("harness", "Show every exploit, and which harnesses pass it."),
     "peers": ("harness", "Compare this harness with others on the same work."),
-    "settings": ("harness", "List the settings of the harness."),
     "figures": ("figures", "Draw every chart of a run."),
     "notebooks": ("installed", "Write the notebooks into a folder."),
     "site": ("figures", "Write the panel and the charts as one web page."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }
+COMPLETION = 'Commands, options, rungs and files complete after: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'
 
 
 class Commands(click.Group):
@@ -47,28 +45,21 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of use."""
-        return list(COMMANDS)
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with the nearest name for an unknown one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(error.message + meant(args[0], COMMANDS), ctx) from error
+        """The command of that name; a usage error with the nearest name for an unknown one."""
+        if cmd_name in COMMANDS:
+            command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+            return command
+        if not ctx.resilient_parsing and not cmd_name.startswith("-"):
+            ctx.fail(f"No such command {cmd_name!r}.{meant(cmd_name, COMMANDS)}")
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list for --help, without importing the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items() if about])
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a WorklogError becomes its message and exit code."""
@@ -90,7 +81,7 @@ class Commands(click.Group):
         ctx.exit(exit_code)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=COMPLETION)
 @click.version_option(__version__, prog_name="worklog")
 def main() -> None:
     """Check and time SGEMM kernels on NVIDIA GPUs beside cuBLAS, and draw the charts."""

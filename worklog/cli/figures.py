@@ -12,20 +12,20 @@ import click
 
 from worklog import plots
 from worklog.analysis import tensor_products
-from worklog.cli import output
-from worklog.cli import readme as tables
+from worklog.cli import options, output, readme, selection
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
+from worklog.lab.site import site as site_page
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
-from worklog.runner import check, emulated_rungs
-from worklog.runner import measure as bench
-from worklog.runs import Run, in_steps, open_comparison, open_run, recorded_run
+from worklog.runner import check, emulated_rungs, job, measure
+from worklog.runs import Run, in_steps, open_run, recorded_run, write_text
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
+GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
 
 
 def diagnosis() -> Drawing:
@@ -39,16 +39,13 @@ def diagnosis() -> Drawing:
     except WorklogError as error:
         raise NothingToDraw(str(error)) from error
     assert checked.verdict.where is not None, "an exploit with an error map"
-    passed_by, refused_by = len(row.passed_by), len(row.refused_by)
+    passed_by, failed_by = len(row.passed_by), len(row.refused_by)
     notes = {
         f"the bug in {exploit.kernel.file}": exploit.how,
-        "other checks": f"{passed_by} of {passed_by + refused_by} checks of other projects pass it",
+        "other checks": f"{passed_by} of {passed_by + failed_by} checks of other projects pass it",
     }
     label = f"{checked.label} · other checks: {table.label}"
     return plots.tile_map(checked.verdict.where, label, name="diagnosis", notes=notes)
-
-
-GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
 
 
 def error_growth() -> Drawing:
@@ -61,15 +58,15 @@ def error_growth() -> Drawing:
 
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
-    measured, _ = tasks.jobs_of([*(rung.name for rung in rungs), tasks.BASELINE], [4096])
-    return bench.recorded(measured, recorded_run(), partly=True)
+    planned, _ = job.jobs_of([*(rung.name for rung in rungs), job.BASELINE], [4096])
+    return measure.recorded(planned, recorded_run(), partly=True)
 
 
 def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
-    tests/record/fp32_by_libraries.py measures.
+    tests/gpu/fp32_by_libraries.py measures.
     """
-    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], size=4096)
+    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], shape=4096)
     kernels = run.kernels | libraries.kernels
     return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
 
@@ -87,58 +84,54 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     }
 
 
-FIGURES = output.folder_option("figures", "Folder for SVG and PNG.")
+FIGURES = options.folder_option("figures", "Folder for SVG and PNG.")
+RUN = click.option("--run", "file", type=options.PATH, help="A run file (default: the newest, else the recording).")
 
 
-@output.command(
-    click.option(
-        "--run", "run_file", type=output.PATH, help="A run file (default: the newest ladder, else the recording)."
-    ),
-    FIGURES,
-    click.option("--only", multiple=True, metavar="NAME", help="Draw only these figures (default: all)."),
-    output.JSON,
+@click.command()
+@RUN
+@FIGURES
+@options.JSON
+def figures(file: Path | None, out: Path, as_json: bool) -> None:
+    """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
+    run = open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
+    drawn = plots.draw_all(run, out, others(file is None and run.origin == "recorded"))
+    output.show({"label": run.label, **_as_dict(drawn)}, _text(drawn, run.label), as_json)
+
+
+@click.command()
+@FIGURES
+@click.option(
+    "--readme", "file", type=options.FILE, default="README.md", show_default=True, help="Where the table is rewritten."
 )
-def figures(run_file: Path | None, out: Path, only: tuple[str, ...]) -> None:
-    """Draw every chart that a run has the measurements for."""
-    ladder, _ = tasks.jobs_of(None, 4096)
-    taken = open_run(run_file) if run_file else bench.holding(ladder)
-    drawn = plots.draw_all(taken, out, others(run_file is None and taken.origin == "recorded"), only)
-    output.show({"label": taken.label, **_as_dict(drawn)}, _text(drawn, taken.label))
-
-
-@output.command(
-    FIGURES,
-    click.option(
-        "--readme", type=output.FILE, default="README.md", show_default=True, help="Where tables are rewritten."
-    ),
-    click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator."),
-    output.HARNESS,
-    output.JSON,
-)
-def article(out: Path, readme: Path, emulate: bool, harness: Harness) -> None:
+@click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
+@options.HARNESS
+@options.JSON
+def article(out: Path, file: Path, emulate: bool, harness: Harness, as_json: bool) -> None:
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
-    live, executed, as_json = output.live_wanted(harness), list[emulated_rungs.Row](), output.typed("json")
-    planned = tasks.article_jobs()
+    live = selection.live_wanted(set=harness != Harness())
+    planned, executed = job.article_jobs(), list[emulated_rungs.Row]()
     if live:  # a reader of one line, such as head -1, has gone before the work begins
         click.echo(f"live · {len(planned)} measurements", err=as_json)
     with output.progress_bar() as progress:
-        taken = bench.carry_out(planned, harness, progress=progress) if live else bench.holding(planned)
+        run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
     if not as_json:
-        output.print_run(taken)
+        output.print_run(run, {}, as_json)
     if emulate and not live:
         with output.progress_bar() as progress:
             executed = emulated_rungs.execute(progress)
         if not as_json:
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
-    drawn = plots.draw_all(taken, out, others(taken.origin == "recorded"))
-    rewritten = tables.rewrite(readme, tables.parts_of(taken, open_comparison(), at_4096()))
+    drawn = plots.draw_all(run, out, others(run.origin == "recorded"))
+    rewritten = bool(run.shapes()) and readme.rewrite(file, readme.markdown(run), *readme.markers("table"))
+    why_not = "it has no table markers" if file.is_file() else "there is no such file"
+    said = f"table rewritten: {file}" if rewritten else f"table not rewritten in {file}: {why_not}"
     rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
-    rest = {"executed": rows, "readme": str(readme) if rewritten else None}
-    why_not = "it has no table markers" if readme.is_file() else "there is no such file"
-    said = f"tables rewritten: {readme}" if rewritten else f"tables not rewritten in {readme}: {why_not}"
-    output.show({**output.measurements(taken), **_as_dict(drawn), **rest}, f"{_text(drawn, taken.label)}\n{said}")
+    document = {**output.measurements(run), **_as_dict(drawn), "executed": rows}
+    document["readme"] = str(file) if rewritten else None
+    output.show(document, f"{_text(drawn, run.label)}\n{said}", as_json)
     if any(row["reason"] for row in executed):
         sys.exit(1)
 
@@ -149,28 +142,22 @@ def _as_dict(drawn: plots.Drawn) -> dict[str, Any]:
 
 
 def _text(drawn: plots.Drawn, label: str) -> str:
-    light = [path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
-    lines = [f"figures from: {label}", *(f"  {path}" for path in light)]
+    light = [f"  {path}" for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
     if light:
-        lines.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
-    lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
-    if drawn.gallery:
-        lines.append(f"all of them: {drawn.gallery}")
-    return "\n".join(lines)
+        light.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
+    missing = [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
+    gallery = [f"all of them: {drawn.gallery}"] if drawn.gallery else []
+    return "\n".join([f"figures from: {label}", *light, *missing, *gallery])
 
 
-@output.command(
-    click.option("--run", type=output.PATH, help="A run file (default: the newest, else the recording)."),
-    click.option("--grid", type=output.PATH, help="A run file of `worklog grid` for the panel."),
-    output.folder_option("site", "Folder for index.html."),
-    output.JSON,
-)
-def site(run: Path | None, grid: Path | None, out: Path) -> None:
+@click.command()
+@RUN
+@click.option("--grid", type=options.PATH, help="A run file of `worklog ablate --grid` for the panel.")
+@options.folder_option("site", "Folder for index.html.")
+@options.JSON
+def site(file: Path | None, grid: Path | None, out: Path, as_json: bool) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
-    from worklog.lab.site import site as page
-    from worklog.runs import write_text
-
     path = out / "index.html"
-    write_text(path, page(run, grid))
+    write_text(path, site_page(file, grid))
     size = path.stat().st_size
-    output.show({"page": str(path), "bytes": size}, f"{path}: {size / 1e6:.1f} MB, opens in any browser")
+    output.show({"page": str(path), "bytes": size}, f"{path}: {size / 1e6:.1f} MB, opens in any browser", as_json)

@@ -33,7 +33,7 @@ def predict(
     alpha is 1.
 
     blocks: numbers of the blocks to run, each with the number of blocks that it stands for (default: those that stand
-    for all). Raises NotPredictable if addresses or branches depend on loaded data, BadShape outside the domain.
+    for all). Raises NotPredictable if addresses or branches depend on loaded data, BadSetting outside the domain.
     """
     rung.check(shape)
     line = Flow(kernel).data_dependent

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadProblem, LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.error_map import NEVER_WRITTEN, Which, error_map
@@ -37,7 +37,7 @@ LAUNCHES = 3  # of a case that is repeated: each with another sentinel, and with
 
 
 class Checker:
-    """Checks solutions on one case of a problem. Raises BadProblem, CompileFailed, OutOfMemory.
+    """Checks solutions on one case of a problem. Raises BadSetting, CompileFailed, OutOfMemory.
 
     seed: of sentinels, and of what else the stages draw. arguments: what a solution gets, on the device; `buffers` has
     its arrays between guard bands.
@@ -63,16 +63,16 @@ class Checker:
         return sum(nbytes(value) for value in self.case.arguments if is_array(value))
 
     def check(self, subject: Runnable) -> Verdict:
-        """Launch it on the case, and repeat the launch. The precision is the dtype. Raises BadProblem."""
+        """Launch it on the case, and repeat the launch. The precision is the dtype. Raises BadSetting."""
         return _verdict(self.problem, (run(subject) for run in (self.check_case, self.check_repeated)))
 
     def check_case(self, subject: Runnable) -> Stage:
-        """One launch on the case's inputs. Raises LaunchFailed and BadProblem."""
+        """One launch on the case's inputs. Raises LaunchFailed and BadSetting."""
         return self._judged(f"case {self.case.name}", self._run(subject))
 
     def check_repeated(self, subject: Runnable) -> Stage:
         """Repeat a launch and compare the results bit by bit. Different bits fail an exact problem, and are stated for
-        others: sums by atomics differ in the last bits. Raises LaunchFailed and BadProblem.
+        others: sums by atomics differ in the last bits. Raises LaunchFailed and BadSetting.
         """
         name, first = shapes.REPEATED, self._run(subject)
         for number in range(2, LAUNCHES + 1):
@@ -112,7 +112,7 @@ class Checker:
             return failed(name, f"{seed}: {trespass}")
         try:
             right, details = self.problem.verified(self.case, self._rebuilt(data))
-        except BadProblem as error:  # on this output, and not on the reference's
+        except BadSetting as error:  # on this output, and not on the reference's
             return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
         numbers = [f"{key} {value:.3g}" for key, value in details.items() if isinstance(value, int | float)]
         shown = f"; {', '.join(numbers[:3])}" if numbers else ""
@@ -164,18 +164,18 @@ def _words_of(array: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def require_sound(problem: Problem, case: Case) -> None:
-    """Raise BadProblem for a verify_result that fails the reference's own result, or passes one that is all wrong."""
+    """Raise BadSetting for a verify_result that fails the reference's own result, or passes one that is all wrong."""
     if not problem.verified(case, case.outputs)[0]:
-        raise BadProblem(
+        raise BadSetting(
             f"{problem.name}: verify_result fails the reference's own result in case {case.name!r}: NaN in it, or a "
             "reference that isn't deterministic"
         )
     filled = tuple(rebuilt(like, np.full(nbytes(like), FILLING, np.uint8).tobytes()) for like in case.outputs)
     passes = False
-    with suppress(BadProblem):  # it may raise on what is no result at all
+    with suppress(BadSetting):  # it may raise on what is no result at all
         passes = problem.verified(case, filled)[0]
     if passes and not any(dtype_of(output) == "bool" for output in case.outputs):
-        raise BadProblem(
+        raise BadSetting(
             f"{problem.name}: verify_result passes an output of one repeated value in case {case.name!r}: it checks "
             "nothing"
         )

@@ -107,6 +107,10 @@ class HostFunction:
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
         return HostSubject(name, domain, loan(arrays), call, arrays)
 
+    def require_loadable(self) -> None:
+        """Load it here. Raises BadSetting for a function that isn't there or can't be called."""
+        _ = self._library(fresh=False) if self.where.endswith(LIBRARY) else self._python()
+
     def describe(self, subject: Runnable | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
         described = {"file": self.file, "sha256": self.sha256, "entry": self.function}
@@ -198,7 +202,7 @@ class HostSubject(Runnable):
         self.loan, self.call, self.arrays = loan, call, arrays
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Call it once. Raises BadShape, and LaunchFailed for its own errors and a broken contract."""
+        """Call it once. Raises BadSetting, and LaunchFailed for its own errors and a broken contract."""
         require_shape(shape, self.domain, self.name)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)

@@ -324,7 +324,7 @@ class Kernel:
         return evaluate(self.workspace, self._names(shape)) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
-        """Raise BadShape, with a shape that fits, for a shape that the kernel does not take."""
+        """Raise BadSetting, with a shape that fits, for a shape that the kernel does not take."""
         otherwise = "" if self.number is None else ", or use coalesced, which takes any size"
         require_shape(shape, self.domain, self.name, otherwise)
 

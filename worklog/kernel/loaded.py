@@ -48,7 +48,7 @@ class Loaded(Runnable):
         self._former.clear()
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Enqueue the launches. Raises BadShape, and before the first one LaunchFailed for a grid without blocks."""
+        """Enqueue the launches. Raises BadSetting, and before the first one LaunchFailed for a grid without blocks."""
         launches, needed = self.launches_at(shape)
         if needed and (self.workspace is None or self.workspace.size < needed):
             self.use_workspace(self.device.upload(np.zeros(needed, np.float32)))

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from worklog.errors import CompileFailed, NvrtcMissing, UnknownEntry, install_command
+from worklog.errors import CompileFailed, NvrtcMissing, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
@@ -42,8 +42,8 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     where the program reads no file (worklog.kernel.disk_cache). Line information and ptxas' report are always on. A
     source that needs sm_90's own features is compiled for sm_90a.
 
-    Raises CompileFailed with NVRTC's message, file, line and the source line, or after LIMIT_S seconds; UnknownEntry if
-    the source has no such kernel; NvrtcMissing.
+    Raises CompileFailed with NVRTC's message, file, line and the source line, after LIMIT_S seconds, and where the
+    source has no such kernel; NvrtcMissing.
     """
     library = Path(_nvrtc()._name)
     own = "a" if arch == "sm_90" and needs_sm_90a(program.whole) else ""
@@ -189,12 +189,12 @@ def compile_error(program: Program, log: str) -> CompileFailed:
     return CompileFailed(f"{name}:{number}: {text}\n    {lines[number - 1].strip()}\n{log.strip()}")
 
 
-def _no_entry(program: Program, log: str = "") -> UnknownEntry:
+def _no_entry(program: Program, log: str = "") -> CompileFailed:
     kernels = kernel_names(program.source)
     there = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
     if "template" in program.source and "<" not in program.entry:
         there += ", and a template needs its arguments, as in name<32, 32>"
-    return UnknownEntry(f"{program.name}: there is no kernel {program.entry}; {there}\n{log}".strip())
+    return CompileFailed(f"{program.name}: there is no kernel {program.entry}; {there}\n{log}".strip())
 
 
 def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:

@@ -24,7 +24,7 @@ def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | Non
 
     kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
     (default: the recorded grid). With a GPU, a button measures what is chosen in a child process.
-    Raises BadRunFile without a recording, and BadSetting or BadShape.
+    Raises BadRunFile without a recording, and BadSetting.
     """
     return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
 
@@ -34,6 +34,6 @@ def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None
     occupancy and time of a rung, and its place on the ladder.
 
     rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
-    recording for what that does not hold). Raises BadSetting, BadShape, and BadRunFile without any run.
+    recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
     """
     return Ladder(Climb(ladder_runs(run), rung, size))

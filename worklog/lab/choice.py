@@ -25,7 +25,7 @@ def grid_run(given: Run | Path | None = None) -> Run:
     if given is None and not recordings(GRID):
         raise BadRunFile(
             "this installation has no recording for the panel: reinstall gemm-worklog, or make one on a GPU with "
-            "`worklog grid --out grid.json` and pass it as run="
+            "`worklog ablate --grid --out grid.jsonl` and pass it as run="
         )
     return given if isinstance(given, Run) else open_run(given or [*recordings(GRID).values()][-1])
 

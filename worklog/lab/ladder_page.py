@@ -80,7 +80,7 @@ TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of c
 
 class Climb:
     """The chosen rung and shape on the ladder, compared with the rung before. comments: whether the changed lines are
-    those of the whole file, with comments. runs: the most trusted one first. Raises BadSetting or BadShape.
+    those of the whole file, with comments. runs: the most trusted one first. Raises BadSetting.
     """
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:

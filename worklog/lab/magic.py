@@ -24,7 +24,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, NothingToDraw, UnknownEntry, WorklogError, listed, meant
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
 from worklog.gpu import device, require_gpu
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
@@ -82,7 +82,7 @@ class Trial:
         return predicted(self.kernel, self.size, self.run.gpu, us)
 
     def ladder(self, size: Shape | int | None = None) -> Chart:
-        """The ladder with this kernel on it. Raises NothingToDraw, BadShape."""
+        """The ladder with this kernel on it. Raises NothingToDraw, BadSetting."""
         return ladder(self.shown, size if size is not None else self.shown.shapes()[0])
 
     def tile_map(self) -> Chart:
@@ -115,7 +115,7 @@ def try_kernel(
     *,
     grid: str | int | Sequence[str | int] | None = None,
     block: str | int | Sequence[str | int] | None = None,
-    sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
+    shapes: Iterable[Shape | int | str | Sequence[int]] | None = None,
     time: bool = True,
     beside: Iterable[str] | None = None,
     on: str | None = None,
@@ -129,14 +129,14 @@ def try_kernel(
 
     source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
     the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
-    in blocks of 32 x 32. sizes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
-    rungs to measure with it (default: all that take the sizes, once per session). on: "gpu" or "emulated" (default: the
+    in blocks of 32 x 32. shapes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
+    rungs to measure with it (default: all that take the shapes, once per session). on: "gpu" or "emulated" (default: the
     GPU where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
     for the times (default: the unbiased one). words: as for Kernel.from_source.
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
-    Raises CompileFailed, BadSetting, BadShape, NoGpu.
+    Raises CompileFailed, BadSetting, NoGpu.
     """
     arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
     if wrong := next((word for word in words if word not in arguments), None):
@@ -154,7 +154,7 @@ def try_kernel(
     if kernel.name in NAMES:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     default = kernel.domain.padded(Shape.of(SIZE))
-    shapes = [Shape.of(size) for size in listed("sizes", default if sizes is None else sizes)]
+    timed = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)]
     rungs = None if beside is None else [rung(named).name for named in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
@@ -164,12 +164,12 @@ def try_kernel(
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
-        return Trial(kernel, checked, shapes[0], None, _in_recording(kernel, checked, shapes, rungs, why), why)
-    place = label, tuple(shapes), harness or Harness()
+        return Trial(kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why), why)
+    place = label, tuple(timed), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
     if rungs is None:
-        rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in shapes)]
-    run = bench.measure([kernel, *rungs, BASELINE], shapes, harness=harness, progress=progress)
+        rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in timed)]
+    run = bench.measure([kernel, *rungs, BASELINE], timed, harness=harness, progress=progress)
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "failed"), mine[0])
     verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
@@ -183,7 +183,7 @@ def try_kernel(
         shown = _in_order(run, rows, kernels={**known.kernels, **run.kernels}, notes=notes)
     elif beside is None and run.complete:
         _ladders[place] = run
-    return Trial(kernel, checked, shapes[0], run, shown)
+    return Trial(kernel, checked, timed[0], run, shown)
 
 
 def launch(grid: Any, block: Any) -> tuple[str, str]:
@@ -268,13 +268,13 @@ class RungMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", default="", help="Name in tables and charts (default: the kernel's).")
     @_kernel_options
-    @argument("--size", dest="sizes", type=_listed, metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
+    @argument("--size", dest="shapes", type=_listed, metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
     @argument("--beside", type=_listed, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
     @argument("--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds on the emulator, at most.")
     @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
-              help="Change one harness setting, e.g. clocks=locked (see `worklog settings`).")  # fmt: skip
+              help="Change one harness setting, e.g. clocks=locked (see `worklog doctor --settings`).")  # fmt: skip
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
@@ -311,7 +311,7 @@ class RungMagics(Magics):
           --against CODE    an expression to alternate with; quote it if it has blanks: 'a @ b'
           --l2 flush|warm   L2 before each launch (default: flush)
           --set SETTING=VALUE
-                            another harness setting, repeatable (see `worklog settings`)
+                            another harness setting, repeatable (see `worklog doctor --settings`)
           --sync            the code waits for the GPU
           --cross-check wall\u00a0clock|all|none
           --datapath NAME   the TFLOP/s are shown as a share of its peak: fp32, tf32, bf16, … (default: none)
@@ -388,7 +388,7 @@ def compile_errors(error: Exception, source: str) -> str:
     """
     errors = re.findall(rf"^{FILE}\((\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(.+)$", str(error), re.MULTILINE)
     if not errors:
-        return str(error).splitlines()[0] if isinstance(error, UnknownEntry) else str(error)
+        return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
     lines = source.splitlines()
     shown = [f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors[:MOST_ERRORS]]
     if len(errors) > MOST_ERRORS:

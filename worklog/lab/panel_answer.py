@@ -208,7 +208,7 @@ def _percent(share: float) -> str:
 
 class PanelChoice:
     """The chosen kernel, shape and settings, and the runs that answer, the most trusted one first. Without any run, the
-    kernels and shapes that the panel measures can be chosen. Raises BadSetting or BadShape.
+    kernels and shapes that the panel measures can be chosen. Raises BadSetting.
     """
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None, **biased: Value) -> None:

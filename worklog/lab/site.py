@@ -38,7 +38,9 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     """
     runs, grids = ladder_runs(run), grid_runs(grid)
     if not grids:
-        raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog grid` with --grid")
+        raise BadRunFile(
+            "the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid"
+        )
     charted = next((run for run in runs if ablated(run)), runs[0])
     stepped = in_steps() if run is None and charted.origin == "recorded" else charted
     data = {"panel": panel_data(grids[0]), "ladder": ladder_data(runs)}
@@ -101,7 +103,7 @@ def panel_data(run: Run) -> dict[str, Any]:
             kept = [str(place) for place, said in zip(places(choice.settings), spoken, strict=True) if not said]
             group[" ".join(kept)] = answer
     if not answers:
-        raise NotRecorded(f"this {run.origin} run has no unbiased reading: make a grid with `worklog grid`")
+        raise NotRecorded(f"this {run.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
     # At first the largest size, with the article's four pitfalls.
     choice = PanelChoice([run], size=max(choice.shapes))
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}

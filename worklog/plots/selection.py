@@ -65,7 +65,7 @@ def measured(m: Measurement) -> bool:
 
 
 def shape_to_draw(run: Run, size: Size | None) -> Shape:
-    """The requested size, else 4096, else the largest that was measured. Raises NothingToDraw, BadShape."""
+    """The requested size, else 4096, else the largest that was measured. Raises NothingToDraw, BadSetting."""
     shapes = [shape for shape in run.shapes() if any(measured(m) for m in run.select(shape=shape))]
     if not shapes:
         raise NothingToDraw("the run has no finished measurement: make one with `worklog run`")

@@ -200,7 +200,7 @@ def spoken(seconds: float) -> str:
 
 def shapes(axes: Sequence[Axis]) -> list[Shape]:
     """Shapes from axes M, N and K; M and K default to N. Raises BadSetting for any other axis, or without N, and
-    BadShape for values that are not sizes.
+    BadSetting for values that are not sizes.
     """
     names = [axis.name for axis in axes]
     other = [name for name in names if name not in ("M", "N", "K")]

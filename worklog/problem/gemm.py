@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -81,7 +81,7 @@ class Domain:
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """M, N and K of a product, each at least 1. Raises BadShape otherwise."""
+    """M, N and K of a product, each at least 1. Raises BadSetting otherwise."""
 
     m: int
     n: int
@@ -94,24 +94,24 @@ class Shape:
                 value = int(value)
                 object.__setattr__(self, name, value)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadShape(f"size {name.upper()} = {value!r} is not a positive integer: {ADVICE}")
+                raise BadSetting(f"size {name.upper()} = {value!r} is not a positive integer: {ADVICE}")
 
     @classmethod
     def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
-        """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadShape for anything else."""
+        """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadSetting for anything else."""
         if isinstance(size, Shape):
             return size
         values: Any = size
         if isinstance(size, str):
             parts = re.split(r"\s*[x×]\s*", size.strip())
             if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
-                raise BadShape(f"size {size!r} is not a number: {ADVICE}")
+                raise BadSetting(f"size {size!r} is not a number: {ADVICE}")
             if max(map(len, parts)) > MOST_DIGITS:
-                raise BadShape(f"size {size!r} has more digits than any matrix needs: {ADVICE}")
+                raise BadSetting(f"size {size!r} has more digits than any matrix needs: {ADVICE}")
             values = map(int, parts)
         values = tuple(values) if isinstance(values, Iterable) else (values,)
         if len(values) not in (1, 3):
-            raise BadShape(f"size {values!r} has {len(values)} parts: {ADVICE}")
+            raise BadSetting(f"size {values!r} has {len(values)} parts: {ADVICE}")
         return cls(*values * (3 // len(values)))
 
     @property

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from worklog.errors import BadProblem, WorklogError, meant
+from worklog.errors import BadSetting, WorklogError, meant
 from worklog.problem.arrays import each, excess, is_array, nbytes
 
 # C++ types of parameters by the elements that they stand for. The first of each is what starter code writes.
@@ -114,7 +114,7 @@ class Problem:
     name: default, the class's. parameters: of a solution, in the order inputs, outputs, extra parameters; the type
     "T" stands for the dtype. As C++, or as Tensara's list of mappings. dtypes: those that it can be solved under, the
     first by default, with the relative and the absolute tolerance of `verify_result`. is_exact: whether repeated
-    launches must give the same bits. Mistakes in a problem raise BadProblem where it is used.
+    launches must give the same bits. Mistakes in a problem raise BadSetting where it is used.
     """
 
     name: str = ""
@@ -195,7 +195,7 @@ class Problem:
         return getattr(import_module("torch"), parameter.dtype)
 
     def under(self, dtype: str) -> Problem:
-        """The same problem under one of its dtypes; "" for the first. Raises BadProblem."""
+        """The same problem under one of its dtypes; "" for the first. Raises BadSetting."""
         if not self.dtypes or not set(self.dtypes) <= set(NAMES):
             example = "give {'float32': (1e-4, 1e-6)}, of " + ", ".join(NAMES)
             raise mistake(self, f"dtypes is {self.dtypes!r:.80}", example)
@@ -213,7 +213,7 @@ class Problem:
 
     @property
     def signature(self) -> tuple[Parameter, ...]:
-        """The parameters of a solution. Raises BadProblem for a type that isn't known."""
+        """The parameters of a solution. Raises BadSetting for a type that isn't known."""
         if not self.parameters:
             return _of_ctypes(self)
         stated = self.parameters
@@ -233,7 +233,7 @@ class Problem:
 
     @cached_property
     def tests(self) -> tuple[list[Words], list[Words]]:
-        """Samples and test cases, without their data. Raises BadProblem."""
+        """Samples and test cases, without their data. Raises BadSetting."""
         samples, cases = called(self, "generate_sample"), called(self, "generate_test_cases")
         samples = [samples] if isinstance(samples, Mapping) else samples
         names = set[str]()
@@ -249,7 +249,7 @@ class Problem:
         return list(samples), list(cases)
 
     def prepared(self, words: Words) -> Case:
-        """A case with its inputs, the reference's result, and the extra parameters. Raises BadProblem."""
+        """A case with its inputs, the reference's result, and the extra parameters. Raises BadSetting."""
         name, seed = words["name"], words.get("seed")
         seed = self.get_seed(f"{self.name} {name}") if seed is None else int(seed)
         if (torch := sys.modules.get("torch")) is not None:
@@ -275,7 +275,7 @@ class Problem:
         return case
 
     def verified(self, case: Case, actual: tuple[Any, ...]) -> tuple[bool, dict[str, Any]]:
-        """What `verify_result` says of the outputs of a solution. Raises BadProblem for anything but its pair."""
+        """What `verify_result` says of the outputs of a solution. Raises BadSetting for anything but its pair."""
         pair = [outputs if len(outputs) > 1 else outputs[0] for outputs in (case.outputs, actual)]
         verdict = called(self, "verify_result", *pair, case=case.name)
         try:
@@ -302,7 +302,7 @@ class Problem:
 
 def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
     """What a method of a problem gives. One that takes a dtype, as Tensara's first ones did, gets PyTorch's. Raises
-    BadProblem, with the place, for its errors.
+    BadSetting, with the place, for its errors.
     """
     function = of or getattr(problem, method)
     try:
@@ -321,9 +321,9 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
         raise mistake(problem, f"{method} raised {first} ({place})", "correct it", case) from error
 
 
-def mistake(problem: Problem, said: str, advice: str, case: str = "") -> BadProblem:
+def mistake(problem: Problem, said: str, advice: str, case: str = "") -> BadSetting:
     """The error of a mistake in a problem, in one line."""
-    return BadProblem(f"{problem.name}: {said}{f' in case {case!r}' if case else ''}: {advice}")
+    return BadSetting(f"{problem.name}: {said}{f' in case {case!r}' if case else ''}: {advice}")
 
 
 def ctype_of(parameter: Parameter) -> Any:
@@ -331,7 +331,7 @@ def ctype_of(parameter: Parameter) -> Any:
     if parameter.pointer:
         return ctypes.c_void_p
     if parameter.dtype in ("float16", "bfloat16"):
-        raise BadProblem(f"{parameter.declaration}: a number of this type can't be passed: pass a float")
+        raise BadSetting(f"{parameter.declaration}: a number of this type can't be passed: pass a float")
     return np.ctypeslib.as_ctypes_type(np.dtype(parameter.dtype))
 
 

@@ -153,7 +153,7 @@ def check(
     the emulator may take for one seed, as estimated before; for a solution, after which no case starts. progress:
     called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
     before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    BadShape, BadSetting, BadProblem, OutOfMemory.
+    BadSetting, BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed

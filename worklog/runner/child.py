@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import ChildFailed, LaunchFailed, OutOfMemory, WorklogError
+from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 from worklog.gate import failed
 from worklog.gpu import visible_to_a_child
 from worklog.runner.job import Progress
@@ -97,7 +97,7 @@ class Child:
 
     def answers(self) -> Iterator[Answer | None]:
         """Each answer until the process has gone, and None twice a second. Called again after an exception, it goes on
-        with the answer that was being handled. Raises ChildFailed if it stays.
+        with the answer that was being handled. Raises WorklogError if it stays.
         """
         heard = ticked = time.monotonic()
         while self._process.poll() is None:
@@ -123,13 +123,13 @@ class Child:
         yield from self._whole_answers()
 
     def end(self) -> None:
-        """Make sure that the process and what it started are gone. Raises ChildFailed if it stays."""
+        """Make sure that the process and what it started are gone. Raises WorklogError if it stays."""
         with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one not yet waited for
             os.killpg(self.pid, signal.SIGKILL)
         try:
             self._process.wait(STUCK_S)
         except subprocess.TimeoutExpired as error:
-            raise ChildFailed(
+            raise WorklogError(
                 f"process {self.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
                 "look with nvidia-smi, and restart the machine if it stays"
             ) from error
@@ -183,8 +183,8 @@ class Child:
             return error
         if self.kind == "raised":
             what, traceback = self.last["what"], self.last["traceback"]
-            return ChildFailed(f"{what}: a mistake in worklog or in a library that it uses\n{traceback}")
-        return ChildFailed(f"no kernel was launched: {self.last.get('fault') or self}")
+            return WorklogError(f"{what}: a mistake in worklog or in a library that it uses\n{traceback}")
+        return WorklogError(f"no kernel was launched: {self.last.get('fault') or self}")
 
     def stage(self, kernel: Kernel | None) -> Stage:
         """The stage at which the kernel failed that ended the process. kernel: None for one of the package. Raises what

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from worklog.errors import BadSetting, BadShape, listed
+from worklog.errors import BadSetting, listed
 from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness
 from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
@@ -59,9 +59,9 @@ class Job:
 
     @property
     def problem(self) -> Shape:
-        """The shape of a matrix product. Raises BadShape for anything else."""
+        """The shape of a matrix product. Raises BadSetting for anything else."""
         if self.shape is None:
-            raise BadShape(f"{self} isn't a product of matrices: it has no M, N and K")
+            raise BadSetting(f"{self} isn't a product of matrices: it has no M, N and K")
         return self.shape
 
     @property
@@ -104,7 +104,7 @@ def jobs_of(
 
     kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
     that differ from the run's harness. against: further baselines in each job's loop, but for the kernel itself.
-    Raises BadShape, and BadSetting for more jobs than MOST_VALUES.
+    Raises BadSetting, and BadSetting for more jobs than MOST_VALUES.
     """
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
     others = listed("against", against)

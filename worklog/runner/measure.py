@@ -52,7 +52,7 @@ def measure(
     against: further baselines beside cuBLAS: rungs or kernels, which take turns with each kernel in the same loop.
     A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
     one among this machine's runs).
-    Raises NoGpu where there is no CUDA device, BadSetting, BadShape, OutOfMemory, and BadRunFile for an `out` that
+    Raises NoGpu where there is no CUDA device, BadSetting, OutOfMemory, and BadRunFile for an `out` that
     exists or a folder that cannot be written, before anything is measured.
     """
     jobs, user_kernels = jobs_of(kernels, shapes, against=against)
@@ -171,7 +171,7 @@ def carry_out(
 
     user_kernels: those that jobs name. timeout_s: seconds that a measurement may take beyond its budget before it
     counts as hung. stop: ends the run when another thread sets it. command: the child's command line (default:
-    worklog.runner.worker). Raises what measure() raises, Interrupted, and GpuBusy while another run measures here.
+    worklog.runner.worker). Raises what measure() raises, Interrupted, and NoGpu while another run measures here.
     """
     own = require_measurable(jobs, harness, user_kernels)
     if command is None:
@@ -268,7 +268,7 @@ class _Growing:
 
 
 def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()) -> dict[str, Kernel]:
-    """The user kernels by name. Raises BadSetting and BadShape for each mistake, before anything is measured."""
+    """The user kernels by name. Raises BadSetting for each mistake, before anything is measured."""
     if not jobs:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     own: dict[str, Kernel] = {}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import ARCH, EmulatedDevice
-from worklog.errors import BadSetting, BadShape, LaunchFailed, OutOfMemory
+from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu import gpu
 from worklog.kernel import Kernel, rung
 from worklog.kernel.best import MOST_WORKSPACE, choose, table
@@ -59,7 +59,7 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     of best was made on another GPU or driver. A process reads and compiles a rung's file once: restart it after
     editing the file.
 
-    Raises BadSetting and BadShape for arrays that the mode's kernel doesn't take, NoGpu, OutOfMemory, LaunchFailed.
+    Raises BadSetting for arrays that the mode's kernel doesn't take, NoGpu, OutOfMemory, LaunchFailed.
     """
     if type(alpha) is not float or type(beta) is not float:
         alpha, beta = _number("alpha", alpha), _number("beta", beta)
@@ -124,15 +124,15 @@ def _read(name: str, array: Any) -> tuple[int, Layout]:
 
 
 def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
-    """Whether a matrix is row-major, and whether it is column-major. Raises BadShape for an array that isn't a matrix,
+    """Whether a matrix is row-major, and whether it is column-major. Raises BadSetting for an array that isn't a matrix,
     and BadSetting for one with gaps.
     """
     library, _, shape, strides = layout
     if len(shape) != 2:
-        raise BadShape(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
+        raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
     (rows, columns), (down, along) = shape, strides
     if max(rows, columns) > MOST_SIZE:
-        raise BadShape(f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}")
+        raise BadSetting(f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}")
     unit = 1 if library == "torch" else FLOAT_BYTES
     empty = not (rows and columns)
     by_rows = empty or ((columns == 1 or along == unit) and (rows == 1 or down == columns * unit))
@@ -147,7 +147,7 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
 
 class Plan:
     """What calls have in common whose matrices differ only in their addresses. by_alpha: whether alpha isn't 0.
-    aligned: whether all addresses are multiples of 16 bytes. of_c: None for a new C. Raises BadSetting and BadShape for
+    aligned: whether all addresses are multiples of 16 bytes. of_c: None for a new C. Raises BadSetting for
     matrices that don't fit each other.
 
     size: of C. memory: bytes of A, B and C. swapped: whether C^T = B^T A^T is computed, since C is column-major. reads:
@@ -162,11 +162,11 @@ class Plan:
         self.library, device, (m, k), _ = of_a
         inner, n = of_b[2]
         if k != inner:
-            raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
+            raise BadSetting(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
         c_by_rows = a_by_rows or b_by_rows if of_c is None else _orders("C", of_c)[0]
         for name, (library, number, shape, _) in (("B", of_b), ("C", of_c or (self.library, device, (m, n), ()))):
             if name == "C" and tuple(shape) != (m, n):
-                raise BadShape(f"sgemm: C is {shape[0]} x {shape[1]}, and A B is {m} x {n}")
+                raise BadSetting(f"sgemm: C is {shape[0]} x {shape[1]}, and A B is {m} x {n}")
             if library != self.library:
                 raise BadSetting(f"sgemm: A is of {self.library} and {name} of {library}: take one library")
             if number != device:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from worklog.errors import BadProblem, BadSetting, LaunchFailed, meant
+from worklog.errors import BadSetting, LaunchFailed, meant
 from worklog.gate import SEED_BITS, Checker, timed
 from worklog.harness import Reading
 from worklog.kernel import words_of
@@ -47,7 +47,7 @@ def measure(
 
     Memory that CuPy and PyTorch hold is given back before each case. A harness with warmup and stopping "tensara"
     measures as Tensara does. A solution that fails is in the run with its verdict and without a time. Raises what
-    worklog.measure raises, and BadProblem.
+    worklog.measure raises, and BadSetting.
     """
     if harness is not None and harness.l2 == "rotate":
         raise BadSetting("l2 = rotate: a solution's arrays aren't copied: take l2 = flush or l2 = warm")
@@ -55,7 +55,7 @@ def measure(
     names = [words["name"] for words in posed.tests[1]]
     for pattern in cases:
         if not any(fnmatch(name, pattern) for name in names):
-            raise BadProblem(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
+            raise BadSetting(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
     chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
     kernels = [replace(one, problem=problem, dtype=posed.dtype) for one in solutions]
     jobs = [Job(kernel.name, None, (), ((CASE, name),), ("baseline",)) for kernel in kernels for name in chosen]

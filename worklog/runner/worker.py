@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from worklog.errors import CompileFailed, GpuBusy, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
+from worklog.errors import CompileFailed, LaunchFailed, NoGpu, OutOfMemory, WorklogError, memory_is_full
 from worklog.gpu import bus_id, gpu_reason, switchable_clocks
 from worklog.kernel import words_of
 from worklog.runner.job import Skipped
@@ -216,14 +216,14 @@ def _too_slow(job: Job, harness: Harness, earlier: Sequence[Measurement]) -> str
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:
-    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises GpuBusy."""
+    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises NoGpu."""
     if gpu_reason() is not None:
         return nullcontext()
     return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{bus_id()}.lock")
 
 
 def locked(path: Path) -> IO[str]:
-    """A lock file, locked until it is closed or the process ends. Raises GpuBusy, naming the process that holds it."""
+    """A lock file, locked until it is closed or the process ends. Raises NoGpu, naming the process that holds it."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -233,7 +233,7 @@ def locked(path: Path) -> IO[str]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         with file:
-            raise GpuBusy(
+            raise NoGpu(
                 f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
                 "other: wait for it, or cancel it"
             ) from error

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from worklog.errors import BadSetting, BadShape
+from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.calibration import Calibration
 from worklog.runs.estimates import Estimate, median, paired_ratio, process_label
@@ -105,9 +105,9 @@ class Measurement:
 
     @property
     def problem(self) -> Shape:
-        """The shape as a Shape. Raises BadShape for what isn't a matrix product."""
+        """The shape as a Shape. Raises BadSetting for what isn't a matrix product."""
         if self.shape is None:
-            raise BadShape(f"{self.title} isn't a product of matrices: it has no M, N and K")
+            raise BadSetting(f"{self.title} isn't a product of matrices: it has no M, N and K")
         return Shape(*self.shape)
 
     @property

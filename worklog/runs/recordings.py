@@ -36,13 +36,13 @@ def forced_source() -> str:
     return source
 
 
-def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), size: Any = None) -> Run:
-    """The given file, else the newest run of this machine that has these kernels and a time at this size, else a
-    recording that has. Its label says which. size: as for worklog.measure (default: any).
+def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), shape: Any = None) -> Run:
+    """The given file, else the newest run of this machine that has these kernels and a time at this shape, else a
+    recording that has. Its label says which. shape: as for worklog.measure (default: any).
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadShape.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting.
     """
-    names, shape = [*kernels], None if size is None else Shape.of(size)
+    names, shape = [*kernels], None if shape is None else Shape.of(shape)
 
     def holds(run: Run) -> bool:
         timed = shape is None or any(m.us for m in run.select(shape=shape))

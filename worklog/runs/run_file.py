@@ -143,7 +143,12 @@ def read_lines(cls: type[R], texts: Sequence[str], path: Path, origin: str = "")
     for part in ("gpu", "calibration"):
         if part not in known:
             raise BadRunFile(f"{path} has no line of kind {part}: {ADVICE}")
-    of: dict[str, Any] = {"created": head.created, "tool": head.tool, "software": head.software, "origin": origin or head.origin}
+    of: dict[str, Any] = {
+        "created": head.created,
+        "tool": head.tool,
+        "software": head.software,
+        "origin": origin or head.origin,
+    }
     return cls(harness, path=path, **of, **known)
 
 

@@ -72,7 +72,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
 
     rung: by default the last of the ladder that the run has an ablation of. size: of the waterfall and the finding; by
     default 4096, else the largest with a combined reading, and of the largest effect. Raises NothingToDraw where there
-    is none; BadShape.
+    is none; BadSetting.
     """
     known = ablated(run)
     if rung is None and not known:

@@ -40,7 +40,7 @@ def accuracy(run: Run, size: Size | None = None) -> Sketch:
 
     Kernels of the class fp32 are drawn full, the others hollow; rungs on tensor cores have another colour than those on
     FP32 cores, and what is no rung is grey. Raises NothingToDraw where fewer than two kernels have an error, or none
-    has the class fp32; BadShape.
+    has the class fp32; BadSetting.
     """
     shape = shape_to_draw(run, size)
     errors = {m.kernel: (m, *error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}

@@ -50,7 +50,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
 
     run: a run, or its `frame()`. A failed or skipped rung has a row with the reason. A user's kernels stand below the
     rungs, which are then drawn in a lighter colour. Raises NothingToDraw where nothing was measured at the size,
-    BadShape.
+    BadSetting.
     """
     run = selection.as_run(run)
     shape = selection.shape_to_draw(run, size)
@@ -135,7 +135,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), first those on FP32 cores,
     then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow, and where
     the SM clock was lower than the GPU's, it is stated. Raises NothingToDraw where one of the two has no
-    measured kernel, BadShape.
+    measured kernel, BadSetting.
     """
     shape = selection.shape_to_draw(run, size)
     timed = [m for m in selection.rows(run, shape) if measured(m)]

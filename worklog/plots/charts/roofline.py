@@ -32,7 +32,7 @@ WORDS = {"fp32_tflops": "FP32 {:.1f} TFLOP/s", "l2_gbs": "L2 {:.2f} TB/s", "copy
 @on_axes
 def roofline(run: Run, size: Size | None = None) -> Sketch:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
-    Raises NothingToDraw where the run has no ceiling, or no measured rung with a tile; BadShape.
+    Raises NothingToDraw where the run has no ceiling, or no measured rung with a tile; BadSetting.
     """
     shape = shape_to_draw(run, size)
     gpu, measured_here = run.gpu, run.calibration

@@ -44,7 +44,7 @@ def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> 
 def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     """Every sample of a kernel at one size and the running median in its interval, the SM clock of each sample with
     the reason why it was slowed, and the interval's half-width beside the samples' own noise. Raises NothingToDraw
-    where the run has no samples of it, BadShape.
+    where the run has no samples of it, BadSetting.
     """
     shape = shape_to_draw(run, size)
     m = next((m for m in run.select(kernel, shape) if measured(m) and m.n), None)
