@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gate.numpy_device import Function, NumpyBuffer, NumpyDevice, NumpySubject, Problem
+from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, in_double, sequential, split_k, strassen, summed
 from tests.gate.wrong import (
     BENCHMARK,
@@ -224,13 +224,8 @@ class OnAnotherStream(NumpySubject):
 class SpillsItsWorkspace(NumpySubject):
     """Writes one element more than it asks for."""
 
-    workspace: NumpyBuffer | None = None
-
     def workspace_elements(self, shape: Shape) -> int:
         return 8
-
-    def use_workspace(self, buffer: NumpyBuffer) -> None:
-        self.workspace = buffer
 
     def enqueue(self, *launch: Any) -> None:
         super().enqueue(*launch)
