@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-
-from tests.gate.kernels import (
-    RIGHT,
+from tests.gate.right import RIGHT, in_double, sequential, split_k, strassen, summed
+from tests.gate.wrong import (
     WRONG,
     epilogue,
     in_double,
@@ -23,7 +22,8 @@ from tests.gate.kernels import (
     tf32,
     wrong,
 )
-from tests.gate.numpy_device import Function, NumpyBuffer, NumpyDevice, NumpySubject, Problem
+
+from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.gate import Memory, SgemmChecker
 from worklog.gate.hard_data import NORMS
 from worklog.gate.precision import NAME, SHORT
@@ -159,13 +159,8 @@ class OnAnotherStream(NumpySubject):
 class SpillsItsWorkspace(NumpySubject):
     """Writes one element more than it asks for."""
 
-    workspace: NumpyBuffer | None = None
-
     def workspace_elements(self, shape: Shape) -> int:
         return 8
-
-    def use_workspace(self, buffer: NumpyBuffer) -> None:
-        self.workspace = buffer
 
     def enqueue(self, *launch: Any) -> None:
         super().enqueue(*launch)

@@ -127,9 +127,6 @@ class Owner(NumpySubject):
     def workspace_elements(self, shape: Shape) -> int:
         return shape.m * shape.n
 
-    def use_workspace(self, buffer: Any) -> None:
-        self.workspace = buffer
-
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spilled", [None, 1.0])

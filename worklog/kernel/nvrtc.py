@@ -68,19 +68,26 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
     paths = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     environment = {**os.environ, "LD_LIBRARY_PATH": paths}  # of NVRTC's other library
     command = (sys.executable, "-I", "-S", PROCESS)
-    failure = f"{program.name}: compiling {program.entry} {{}}: reduce its templates, recursion or unrolling"
-    try:
-        done = subprocess.run(command, input=order, stdout=subprocess.PIPE, env=environment, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired as error:
-        raise CompileFailed(failure.format(f"took more than {LIMIT_S:g} s")) from error
-    if done.returncode:
-        raise CompileFailed(failure.format("ended the compiler"))
-    answer = json.loads(done.stdout)
+    why = "ended the compiler"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            made, _ = process.communicate(order, LIMIT_S)
+        except BaseException as error:  # subprocess.run() doesn't wait for its process after an interrupt
+            process.kill()
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            why = f"took more than {LIMIT_S:g} s"
+    if process.returncode:
+        raise CompileFailed(
+            f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
+        )
+    answer = json.loads(made)
     if answer["failed"]:
         raise compile_error(program, answer["log"] or answer["failed"])
     if not answer["symbol"]:
         raise _no_entry(program)
-    return done.stdout
+    return made
 
 
 def _reads_files(program: Program) -> bool:

@@ -130,8 +130,8 @@ def try_kernel(
     source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
     the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
     in blocks of 32 x 32. shapes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
-    rungs to measure with it (default: all that take the shapes, once per session). on: "gpu" or "emulated" (default: the
-    GPU where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
+    rungs to measure with it (default: all that take them, once per session). on: "gpu" or "emulated" (default: the GPU
+    where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
     for the times (default: the unbiased one). words: as for Kernel.from_source.
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed

@@ -206,7 +206,10 @@ class _Growing:
         return len(self.run.measurements) if self.run else 0
 
     def measure_some(self, **how: Any) -> None:
-        """One child: as many of its jobs as it survives, and a verdict on the kernel that ends it. how: for run_child."""
+        """One child: as many of its jobs as it survives, and a verdict on the kernel that ended it.
+
+        how: for run_child.
+        """
         first, home = self.done, self._home(self.jobs[self.done])
         jobs = list(takewhile(lambda job: self._home(job) == home, self.jobs[first:]))
 

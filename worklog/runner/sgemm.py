@@ -124,8 +124,8 @@ def _read(name: str, array: Any) -> tuple[int, Layout]:
 
 
 def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
-    """Whether a matrix is row-major, and whether it is column-major. Raises BadSetting for an array that isn't a matrix,
-    and BadSetting for one with gaps.
+    """Whether a matrix is row-major, and whether it is column-major. Raises BadSetting for an array that isn't a
+    matrix, or has gaps.
     """
     library, _, shape, strides = layout
     if len(shape) != 2:
