@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from worklog.runs.tables import Table
+from worklog.runs.table import Table
 
 ROOT = Path(__file__).parents[1]
 TABLE, PAGE = ROOT / "tests" / "seeds.csv", ROOT / "notebooks" / "seeds.md"

@@ -136,7 +136,7 @@ def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack() -> 
     shares = {m.kernel: 100 * (m.ratio or 0.0) for m in run.select(shape=Shape.of(256)) if m.kernel != "cuBLAS"}
     blocks = {rung.name: math.prod(rung.blocks(Shape.of(256))) for rung in LADDER}
     assert max(shares, key=shares.__getitem__) == "shared" and f"at {shares['shared']:.1f} % of cuBLAS" in text
-    assert f"with {blocks['shared']} blocks for {run.device['multiprocessors']} SMs" in text
+    assert f"with {blocks['shared']} blocks for {run.gpu.multiprocessors} SMs" in text
     later = [*blocks.values()][[*blocks].index("shared") + 1 :]
     assert f"larger tiles, which give {min(later)} to {max(later)} blocks" in text
 

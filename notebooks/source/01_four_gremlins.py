@@ -65,7 +65,8 @@ def compare(kernel, sizes, **setting):
 
 # %%
 unbiased, biased = compare("warptiled", [4096], clocks="ignored")
-us, mhz = (np.array(unbiased.samples[what], float) for what in ("us", "sm_mhz"))
+side = unbiased.samples.sides[0]
+us, mhz = np.array(side.us), np.array(side.sm_mhz, float)
 print(f"SM clock of {len(mhz)} samples: {min(mhz):.0f} to {max(mhz):.0f} MHz, {np.ptp(mhz) / np.median(mhz):.1%} apart")
 
 # %% [markdown]
@@ -125,7 +126,7 @@ for name, value in settings.items():
 
 # %%
 unbiased, biased = compare("warptiled", [256, 1024, 4096], timer="host")
-host = np.median(worklog.results(["warptiled"], [256], timer="host").measurements[0].samples["baseline_us"])
+host = np.median(worklog.results(["warptiled"], [256], timer="host").measurements[0].samples.sides[1].us)
 events = worklog.results(["cuBLAS"], [256]).measurements[0].us
 print(f"    cuBLAS at 256: {events:10.1f} µs, with timer = host {host:10.1f} µs  {host / events - 1:+8.1%}")
 
@@ -133,7 +134,7 @@ print(f"    cuBLAS at 256: {events:10.1f} µs, with timer = host {host:10.1f} µ
 # The second sign: the rate at the last size is above the peak of the hardware.
 
 # %%
-peak = ablation.device["fp32_peak_tflops"]
+peak = ablation.gpu.fp32_peak_tflops
 print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
 
 # %% [markdown]
@@ -180,10 +181,13 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 
 # %%
 unbiased, biased = compare("warptiled", [1024], warmup="none")
-first, middle = biased.samples["us"][0], np.median(biased.samples["us"]) - worklog.open_run().calibration["offset_us"]
+first, middle = (
+    biased.samples.sides[0].us[0],
+    np.median(biased.samples.sides[0].us) - worklog.open_run().calibration.offset_us,
+)
 print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the unbiased time")
-print(f"the median of all {len(biased.samples['us'])} launches: {middle:.1f} µs, {middle / unbiased.us - 1:+.1%}")
-began, *later = biased.samples["sm_mhz"]
+print(f"the median of all {len(biased.samples.sides[0].us)} launches: {middle:.1f} µs, {middle / unbiased.us - 1:+.1%}")
+began, *later = biased.samples.sides[0].sm_mhz
 print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(later):.0f} MHz in the later ones")
 
 # %% [markdown]

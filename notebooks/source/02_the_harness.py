@@ -51,8 +51,8 @@ plots.calibration(run)
 # microsecond. The calibration contradicts both:
 
 # %%
-overhead = run.calibration["offset_us"]
-print(f"resolution {run.calibration['tick_us']:.3f} µs, event overhead {overhead:.2f} µs")
+overhead = run.calibration.offset_us
+print(f"resolution {run.calibration.tick_us:.3f} µs, event overhead {overhead:.2f} µs")
 for length in (1, 10, 100, 1000):
     us = length + overhead
     print(f"a kernel of {length:4} µs measures {us:7.2f} µs: {us / length - 1:+8.2%}")
@@ -133,7 +133,7 @@ ways = {
 }
 for name, settings in ways.items():
     m = worklog.results(["vectorized"], [1024], **settings).measurements[0]
-    us = np.array(m.samples["us"]) - overhead
+    us = np.array(m.samples.sides[0].us) - overhead
     print(f"{name:18} first {us[0]:7.1f} µs   median {np.median(us):7.1f} µs")
 
 # %% [markdown]
@@ -159,7 +159,7 @@ plots.samples(run, "cuBLAS", 512)
 
 # %%
 m = run.measurements[0]
-us = np.array(m.samples["us"])[np.array(m.samples["counts"], bool)] - overhead
+us = np.array(m.samples.sides[0].us)[np.array(m.samples.counts, bool)] - overhead
 bad = np.append(us, 100 * us[0])
 for statistic in ("median", "mean", "min", "first"):
     calm, hit = (estimate_of(list(values), statistic).value for values in (us, bad))
@@ -199,8 +199,8 @@ for n in (24, 100):
 # %%
 from worklog.harness.rules import Evidence, stopping_rule
 
-counts = np.array(m.samples["counts"], bool)
-times, places = us.tolist(), np.array(m.samples.get("placement") or 0 * counts)[counts].tolist()
+counts = np.array(m.samples.counts, bool)
+times, places = us.tolist(), np.array(m.samples.sides[0].placement or 0 * counts)[counts].tolist()
 for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
     rule = stopping_rule(name, run.harness["precision"], run.harness["least_samples"], size=512)
     asked = ((n, rule.check(Evidence(times[:n], sum(times[:n]), places[:n]))) for n in range(1, len(times) + 1))
@@ -223,7 +223,7 @@ for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
 
 # %%
 turns = worklog.results(["vectorized"], [1024]).measurements[0]
-ours, theirs = (np.array(turns.samples[side]) - overhead for side in ("us", "baseline_us"))
+ours, theirs = (np.array(side.us) - overhead for side in turns.samples.sides)
 n = len(ours)
 for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 2 * n)}.items():
     turn, first, then = slowdown[::2], slowdown[:n], slowdown[n:]
@@ -273,8 +273,8 @@ def spread(us, groups):
 rng = np.random.default_rng(0)
 for kernel in ("vectorized", "cuBLAS"):
     m = worklog.results([kernel], [256]).measurements[0]
-    counts = np.array(m.samples["counts"], bool)
-    us, place = np.array(m.samples["us"])[counts], np.array(m.samples.get("placement") or 0 * counts)[counts]
+    counts = np.array(m.samples.counts, bool)
+    us, place = np.array(m.samples.sides[0].us)[counts], np.array(m.samples.sides[0].placement or 0 * counts)[counts]
     chance = [spread(us, rng.permutation(place)) for _ in range(1000)]
     more = np.mean(np.array(chance) >= spread(us, place))
     print(f"{kernel}, {len(us)} samples in {len(set(place))} placements: {spread(us, place) / m.us:.2%}", end="; ")
@@ -291,7 +291,7 @@ for kernel in ("vectorized", "cuBLAS"):
 # cuBLAS at 256:
 
 # %%
-included = "with" if m.us_process else "without"
+included = "with" if m.time.process else "without"
 print(f"{m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs, {included} the part of process")
 for kernels in (1, 2):
     half = process_half_us(kernels)

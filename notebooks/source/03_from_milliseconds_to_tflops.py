@@ -62,12 +62,12 @@ plots.DIAGRAMS["diagram_5_conversion"](run)
 
 # %%
 m = next(m for m in run.measurements if m.kernel == "warptiled")
-gpu, highest = run.device, run.device["sm_clock_mhz"]
+gpu, highest = run.gpu, run.gpu.sm_clock_mhz
 roofs = {
-    "multiply-adds alone, measured": run.calibration["fp32_tflops"],
-    "computed, clock of these samples": gpu["fp32_peak_tflops"] * m.sm_mhz / highest,
-    "computed, highest clock": gpu["fp32_peak_tflops"],
-    "Triton's formula, highest clock": gpu["multiprocessors"] * 4 * 32 * highest / 1e6,
+    "multiply-adds alone, measured": run.calibration.fp32_tflops,
+    "computed, clock of these samples": gpu.fp32_peak_tflops * m.sm_mhz / highest,
+    "computed, highest clock": gpu.fp32_peak_tflops,
+    "Triton's formula, highest clock": gpu.multiprocessors * 4 * 32 * highest / 1e6,
     "H200 datasheet, FP32": 67,
     "H200 datasheet, TF32": 494.5,
     "H200 datasheet, BF16": 989,
@@ -115,7 +115,7 @@ plots.bars(title, {"TFLOP/s": wrong}, f"{m.kernel} at {size}, {run.label}", acce
 # %%
 moved, seconds = m.problem.compulsory_bytes, m.us / 1e6
 gbs, gibs = moved / seconds / 1e9, moved / seconds / 2**30
-share = gbs / run.calibration["copy_gbs"]
+share = gbs / run.calibration.copy_gbs
 print(f"{moved / 1e6:.0f} MB in {ms:.3f} ms: {gbs:.1f} GB/s, or {gibs:.1f} GiB/s")
 limit = "limits" if share > 0.5 else "does not limit"
 print(f"that is {share:.1%} of the rate of a copy: memory {limit} this kernel")
@@ -152,9 +152,9 @@ print(f"tiles_2d here: {ours.tflops:.1f} TFLOP/s, {ours.ratio:.1%} of cuBLAS (th
 # and drift cancels.
 
 # %%
-overhead = run.calibration["offset_us"]
+overhead = run.calibration.offset_us
 paired = {r.kernel: 100 * r.ratio for r in run.measurements}
-medians = {r.kernel: 100 * (np.median(r.samples["baseline_us"]) - overhead) / r.us for r in run.measurements}
+medians = {r.kernel: 100 * (np.median(r.samples.sides[1].us) - overhead) / r.us for r in run.measurements}
 half = {r.kernel: 50 * (r.ratio_high - r.ratio_low) for r in run.measurements}
 apart = max(abs(medians[name] - share) for name, share in paired.items())
 title = f"Paired or of medians, the shares differ by at most {apart:.2f} points"
@@ -170,7 +170,7 @@ plots.bars(title, columns, run.label, written="{:.2f}")
 # %%
 unbiased = worklog.results(["vectorized"], [1024]).measurements[0]
 warm = worklog.results(["vectorized"], [1024], l2="warm").measurements[0]
-cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - overhead for r in (unbiased, warm))
+cublas, cublas_warm = (np.median(r.samples.sides[1].us) - overhead for r in (unbiased, warm))
 shares = {"both cold, as measured": unbiased.ratio, "both warm, as measured": warm.ratio}
 shares |= {"only cuBLAS warm": cublas_warm / unbiased.us, "only the kernel warm": cublas / warm.us}
 low, high = (100 * found(shares.values()) for found in (min, max))
@@ -218,7 +218,7 @@ for name, C in {"FP32": fp32, "TF32": tf32, "BF16": bf16}.items():
 # uses a unit of error that fits the problem, and states the precision class:
 
 # %%
-stages = {stage["name"]: stage["detail"] for stage in m.verdict["stages"]}
+stages = {stage.name: stage.detail for stage in m.verdict.stages}
 print(stages["precision"])
 
 # %% [markdown]
@@ -229,8 +229,8 @@ print(stages["precision"])
 # %%
 half = 50 * (m.us_high - m.us_low) / m.us
 print(f"{m.kernel} at {m.problem}: {ms:.3f} ms ±{half:.2f} %, {m.tflops:.1f} TFLOP/s,")
-print(f"{m.of_ceiling:.1%} of the measured ceiling of {run.calibration['fp32_tflops']:.1f} TFLOP/s,")
-print(f"{m.ratio:.1%} of FP32 cuBLAS, timed in the same loop; gate: {m.verdict['precision']} passed")
+print(f"{m.of_ceiling:.1%} of the measured ceiling of {run.calibration.fp32_tflops:.1f} TFLOP/s,")
+print(f"{m.ratio:.1%} of FP32 cuBLAS, timed in the same loop; gate: {m.verdict.precision} passed")
 print(run.label)
 
 # %% [markdown]

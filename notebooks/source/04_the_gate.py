@@ -454,8 +454,8 @@ for name, change in others.items():
 
 # %%
 print(run.label)
-for stage in run.measurements[0].verdict["stages"]:
-    print(stage["name"], *textwrap.wrap(stage["detail"], 78), sep="\n    ")
+for stage in run.measurements[0].verdict.stages:
+    print(stage.name, *textwrap.wrap(stage.detail, 78), sep="\n    ")
 
 # %% [markdown]
 # The same as a picture, at the article's size, with the errors that the article's rule passes:

@@ -466,8 +466,8 @@ answer = None  # a time in ms
 lab.check_answer("05", answer)
 
 # %% tags=["solution"]
-counts, gpu = counted.rungs["vectorized"], run.device
-answer = (counts.wavefronts - counts.conflicts) / (gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3)
+counts, gpu = counted.rungs["vectorized"], run.gpu
+answer = (counts.wavefronts - counts.conflicts) / (gpu.multiprocessors * gpu.sm_clock_mhz * 1e3)
 lab.check_answer("05", answer)
 
 # %% [markdown]

@@ -38,10 +38,10 @@ run.label
 # lower roof.
 
 # %%
-known, paper = run.calibration, run.device
-fp32, l2, copy = known["fp32_tflops"], known["l2_gbs"] / 1e3, known["copy_gbs"] / 1e3
-print(f"FP32    {fp32:5.1f} TFLOP/s, {fp32 / paper['fp32_peak_tflops']:.1%} of lanes times clock")
-print(f"memory  {copy:5.2f} TB/s, {1e3 * copy / paper['memory_peak_gbs']:.1%} of bus times clock")
+known, paper = run.calibration, run.gpu
+fp32, l2, copy = known.fp32_tflops, known.l2_gbs / 1e3, known.copy_gbs / 1e3
+print(f"FP32    {fp32:5.1f} TFLOP/s, {fp32 / paper.fp32_peak_tflops:.1%} of lanes times clock")
+print(f"memory  {copy:5.2f} TB/s, {1e3 * copy / paper.memory_peak_gbs:.1%} of bus times clock")
 print(f"L2      {l2:5.2f} TB/s")
 print(f"ridges: {fp32 / l2:.1f} FLOP per byte of L2, {fp32 / copy:.1f} per byte of memory")
 
@@ -117,11 +117,11 @@ for one, two in pairwise(at):
 # lanes, whatever its intensity. The emulator counts w, bank conflicts included.
 
 # %%
-lanes = paper["fp32_peak_tflops"] * 1e6 / paper["multiprocessors"] / 2 / paper["sm_clock_mhz"]
+lanes = paper.fp32_peak_tflops * 1e6 / paper.multiprocessors / 2 / paper.sm_clock_mhz
 for name, rung in counted.rungs.items():
     if rung.wavefronts and name in rates:
         w = rung.wavefronts_per_fma
-        roof = paper["fp32_peak_tflops"] / (lanes / 32 * w)
+        roof = paper.fp32_peak_tflops / (lanes / 32 * w)
         limit = f"{roof:6.1f}" if roof < fp32 else f"{fp32:6.1f} (FP32)"
         print(f"{name:16} w = {w:.3f}  limit {limit:14} measured {rates[name]:5.1f} TFLOP/s")
 
@@ -160,7 +160,7 @@ for size in (2048, 4096):
 # clocks of two measurements differ:
 
 # %%
-extra = known["cold_cycles"] - known["warm_cycles"]
+extra = known.cold_cycles - known.warm_cycles
 print(f"calibration: a read takes {extra:.0f} cycles longer from memory than from L2")
 for name in ("vectorized", "warptiled"):
     for size in (256, 512, 1024, 2048, 4096):
@@ -194,14 +194,14 @@ from worklog.kernel import occupancy
 
 sizes = (256, 512, 1024, 2048, 4096, 8192)
 by_size = worklog.results(["tiles_1d", "autotuned", "warptiled", "cuBLAS"], sizes)
-arch = "sm_" + "".join(map(str, paper["compute_capability"]))
+arch = paper.arch
 for name in ("tiles_1d", "autotuned", "warptiled"):
     built = by_size.kernels[name]
     at_once = occupancy(arch, built["block"], built["registers"], built["shared_bytes"]).blocks
     print(f"{name}: at most {at_once} on a multiprocessor")
     for m in by_size.select(name):
         x, y = worklog.rung(name).blocks(m.problem)
-        part = m.of_ceiling / min(1, x * y / paper["multiprocessors"])
+        part = m.of_ceiling / min(1, x * y / paper.multiprocessors)
         print(f"  {m.problem.m:4}: {x * y:5} blocks, {m.of_ceiling:5.1%} of the GPU, {part:5.1%} of the busy part")
 print("cuBLAS", *(f"{m.problem.m}: {m.of_ceiling:.1%}" for m in by_size.select("cuBLAS")))
 for shape in map(worklog.Shape.of, (sizes[0], sizes[-1])):

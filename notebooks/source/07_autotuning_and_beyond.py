@@ -94,10 +94,10 @@ table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 gained = next(v for v in found.kept if v.name == "BM=128 BN=128 TN=8 MIN_BLOCKS=2")
 inspected, own = inspect(gained.kernel), memory_counts().rungs[rung.name]
 shared = inspected.counts.shared_load.wavefronts + inspected.counts.shared_store.wavefronts
-clocks = run.device["multiprocessors"] * run.device["sm_clock_mhz"] * 1e3  # of all SMs, per millisecond
+clocks = run.gpu.multiprocessors * run.gpu.sm_clock_mhz * 1e3  # of all SMs, per millisecond
 print(f"{inspected.label}\n{gained.name}: {shared / clocks:.2f} ms at least in shared memory")
 print(f"{rung.name}, its own tile: {own.wavefronts / clocks:.2f} ms at least in shared memory")
-print(f"either: {inspected.shape.flops / run.device['fp32_peak_tflops'] / 1e9:.2f} ms at least in multiply-adds")
+print(f"either: {inspected.shape.flops / run.gpu.fp32_peak_tflops / 1e9:.2f} ms at least in multiply-adds")
 
 # %% [markdown]
 # Both are below the time of the multiply-adds, so these counts do not decide between them. A measurement must.
@@ -161,7 +161,7 @@ else:
 def blocks(name, size):
     """Blocks of the grid per SM of this machine."""
     x, y = worklog.rung(name).blocks(worklog.Shape.of(size))
-    return x * y / run.device["multiprocessors"]
+    return x * y / run.gpu.multiprocessors
 
 
 rows = []

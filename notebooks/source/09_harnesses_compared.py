@@ -140,7 +140,7 @@ for group, which in (("warm, launched back to back", warm - {"CuPy benchmark"}),
 # %%
 for l2 in ("flush", "warm"):
     run = worklog.results(["vectorized"], [1024], **({} if l2 == "flush" else {"l2": l2}))
-    us = np.median(run.measurements[0].samples["baseline_us"]) - run.calibration["offset_us"]
+    us = np.median(run.measurements[0].samples.sides[1].us) - run.calibration.offset_us
     print(f"l2 = {l2:5}  cuBLAS {us:6.2f} µs   {run.label}")
 
 # %% [markdown]
@@ -235,7 +235,7 @@ print(f"event overhead: {here:.2f} µs in this comparison, {there:.2f} µs in th
 for kernel in ("vectorized", "warptiled"):
     for gate in (True, False):
         m = worklog.results([kernel], [256], gate=gate).measurements[0]
-        cublas = np.median(m.samples["baseline_us"]) - there
+        cublas = np.median(m.samples.sides[1].us) - there
         how = "with the gate" if gate else "without it"
         print(f"at 256 {how:13}: {kernel} {m.us:.2f} µs, cuBLAS beside it {cublas:.2f} µs, ratio {m.ratio:.1%}")
 

@@ -35,8 +35,8 @@ from worklog.kernel.solution import Solution
 from worklog.runner.check import check
 from worklog.runner.declare import declared
 from worklog.runner.measure import live_wanted
+from worklog.runs import recordings
 from worklog.runs.comparison import open_comparison
-from worklog.runs.run import recordings
 
 # %% [markdown]
 # ## 1. One call

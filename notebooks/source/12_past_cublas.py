@@ -224,12 +224,12 @@ steps("specialized", "bulk_copies")
 # have no block in the last wave. How much of the SMs' time is used, if all blocks take the same time?
 
 # %%
-sms = run.device["multiprocessors"]
+sms = run.gpu.multiprocessors
 used = {}
 for size in (1024, 2048, 4096, 8192):
     blocks = int(np.prod(rung.blocks(Shape.of(size))))
     used[size] = {"blocks": blocks, "waves": -(-blocks // sms), "used": f"{blocks / sms / -(-blocks // sms):.0%}"}
-print(f"{sms} SMs: {run.device['name']}")
+print(f"{sms} SMs: {run.gpu.name}")
 pd.DataFrame.from_dict(used, orient="index")
 
 # %% [markdown]

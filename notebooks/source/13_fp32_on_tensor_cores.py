@@ -56,10 +56,10 @@ print(f"cuBLAS in FP32 at 4096: {cublas.tflops:.1f} TFLOP/s, {run.label}")
 # computes them at 1830 MHz, and FP32's at 1980 MHz.
 
 # %%
-gpu = run.device
-print(f"{gpu['name']}, {gpu['sm_clock_mhz']} MHz")
+gpu = run.gpu
+print(f"{gpu.name}, {gpu.sm_clock_mhz} MHz")
 per_sm = {"FP32": 128} | {name.upper(): TENSOR[9, 0][name] for name in ("tf32", "fp16")}
-rate = 2e-6 * gpu["multiprocessors"] * gpu["sm_clock_mhz"]
+rate = 2e-6 * gpu.multiprocessors * gpu.sm_clock_mhz
 peak = pd.DataFrame({name: {"peak": n * rate, "a third": n * rate / 3} for name, n in per_sm.items()}).round(0)
 peak.astype(int)
 
@@ -284,7 +284,7 @@ bounds = {"tf32": peak["TF32"]["peak"], "tf32x3": peak["TF32"]["a third"]}
 shares = {}
 for m in run.measurements:
     bound = bounds.get(m.kernel, peak["FP32"]["peak"] if m.kernel == "cuBLAS" else peak["FP16"]["a third"])
-    clock = {"SM MHz": f"{m.sm_mhz:.0f}", "at its clock": f"{m.tflops / bound * gpu['sm_clock_mhz'] / m.sm_mhz:.0%}"}
+    clock = {"SM MHz": f"{m.sm_mhz:.0f}", "at its clock": f"{m.tflops / bound * gpu.sm_clock_mhz / m.sm_mhz:.0%}"}
     rates = {"TFLOP/s": f"{m.tflops:.1f}", "of cuBLAS": f"{m.ratio:.1%}", "of the limit": f"{m.tflops / bound:.0%}"}
     shares[m.kernel] = rates | clock
 print(*labels(run, run.measurements), sep="\n")
@@ -358,7 +358,7 @@ pd.DataFrame(shares).map("{:.1%}".format)
 # ## Graded exercise
 #
 # The splitting pass of rung 26 is pure traffic. What is a lower bound of its time at 4096, in µs, if it reads each
-# element of A and B from DRAM once and writes its halves once? `run.device["memory_peak_gbs"]` is the data sheet's
+# element of A and B from DRAM once and writes its halves once? `run.gpu.memory_peak_gbs` is the data sheet's
 # rate of DRAM.
 
 # %%
@@ -366,7 +366,7 @@ answer = None  # a time in µs
 lab.check_answer("13", answer)
 
 # %% tags=["solution"]
-answer = 2 * 4096**2 * (4 + 2 * 2) / gpu["memory_peak_gbs"] / 1e3
+answer = 2 * 4096**2 * (4 + 2 * 2) / gpu.memory_peak_gbs / 1e3
 lab.check_answer("13", answer)
 
 # %% [markdown]

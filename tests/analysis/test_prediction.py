@@ -16,8 +16,8 @@ from worklog.emulator import load
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
-from worklog.runs import Gpu
-from worklog.runs.run import Run, recorded_run
+from worklog.runs import Gpu, recorded_run
+from worklog.runs.run import Run
 
 WORST, WORST_OF_LARGE, LARGE = 3.1, 1.85, 2048  # time over bound; from LARGE on, each SM has several blocks
 

@@ -19,8 +19,9 @@ from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
 from worklog.runner.job import Job
 from worklog.runner.tuned import SHAPES
+from worklog.runs import runs_dir
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, runs_dir
+from worklog.runs.run import Run
 from worklog.settings import Harness
 
 Asked = list[tuple[list[Job], Harness]]

@@ -15,7 +15,8 @@ from tests.conftest import WHY
 from tests.helpers import SIGNATURE
 from worklog.cli.commands import main
 from worklog.runner import measure as bench
-from worklog.runs.run import Run, runs_dir
+from worklog.runs import runs_dir
+from worklog.runs.run import Run
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"

@@ -26,8 +26,9 @@ from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
 from worklog.runner.job import jobs_of, silent
+from worklog.runs import CHAPTERS, recordings, runs_dir
 from worklog.runs import run as runs
-from worklog.runs.run import CHAPTERS, Run, recordings, runs_dir
+from worklog.runs.run import Run
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 ROOT = Path(__file__).parents[2]
@@ -205,7 +206,7 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
     said = {(row["kernel"], row["m"]): row["seconds"] for row in rows}
     for m in run.select():
         if m.us and m.verdict and m.kernel != "cuBLAS":
-            took = sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"]) / 1e6
+            took = sum(stage["seconds"] for stage in m.verdict.stages) + sum(m.samples.sides[0].us) / 1e6
             foreseen = said[m.kernel, m.shape[0]]
             assert took / 2 < foreseen < took * 2, (m.kernel, str(m.problem), took, foreseen)
 

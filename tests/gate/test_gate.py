@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.gate.right import RIGHT, in_double, sequential, split_k, strassen, summed
-from tests.gate.wrong import (
+
+from tests.gate.kernels import (
+    RIGHT,
     WRONG,
     epilogue,
     in_double,
@@ -22,7 +23,6 @@ from tests.gate.wrong import (
     tf32,
     wrong,
 )
-
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.gate import Memory, SgemmChecker
 from worklog.gate.hard_data import NORMS

@@ -66,7 +66,7 @@ def test_an_illegal_address_fails_only_its_own_kernel() -> None:
     failed = str(run.measurements[1].reason)
     assert "cudaErrorIllegalAddress" in failed and "worklog check --emulate" in failed
     assert run.complete and any("fresh process" in note for note in run.notes)
-    assert run.kernels["last"]["registers"] > 0 and run.calibration["offset_us"] > 0
+    assert run.kernels["last"]["registers"] > 0 and run.calibration.offset_us > 0
     assert run.path is not None and Run.load(run.path).measurements == run.measurements
     us = {m.kernel: m.us for m in run.measurements}
     assert us["first"] == pytest.approx(us["last"], rel=0.1)
@@ -183,6 +183,6 @@ def test_the_gpu_that_is_current_is_the_one_that_measures() -> None:
             found = worklog.time(cupy.matmul, matrix, matrix, harness=QUICK)
             assert found.us and found.label.startswith(f"live · {gpu().name}")
             run = measure("naive", 256, harness=QUICK)
-            assert run.device == gpu().as_dict() and run.measurements[0].us
+            assert run.gpu == gpu().as_dict() and run.measurements[0].us
             sessions.append(own_session())
     assert sessions[0] is sessions[2] is not sessions[1]

@@ -28,7 +28,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
 from worklog.runner.measure import measure
 from worklog.runner.session import Session
-from worklog.runs.run import open_run
+from worklog.runs import open_run
 
 ROOT = Path(__file__).parents[2]
 NAMES = [record.name for record in LADDER]
@@ -146,10 +146,10 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     assert run.software["cublas"] and run.software["cuda_driver"]
     for m in run.measurements:
         assert m.us_low <= m.us <= m.us_high
-        stages = [stage["name"] for stage in m.verdict["stages"]]
+        stages = [stage.name for stage in m.verdict.stages]
         assert {"every timed launch", "plausible"} <= {*stages}
         assert m.n >= QUICK.least_samples
-        assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) == len(m.samples["counts"])
+        assert len(m.samples.sides[0].us) == len(m.samples.sides[0].sm_mhz) == len(m.samples.counts)
         assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000
 
 

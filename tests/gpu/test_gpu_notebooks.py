@@ -23,8 +23,9 @@ from worklog.runner import launches, measure
 from worklog.runner.job import Job
 from worklog.runner.session import Session
 from worklog.runner.worker import attempt
+from worklog.runs import new_path
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, new_path
+from worklog.runs.run import Run
 from worklog.runs.verdict import Verdict
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
@@ -104,5 +105,5 @@ def quick(
         run.kernels.setdefault(task.kernel, session.describe(task.kernel))
         for one in known[task]:
             run.add(one)
-    run.save(how.get("out") or new_path(run.device["name"], run.created, secrets.token_hex(2)))
+    run.save(how.get("out") or new_path(run.gpu.name, run.created, secrets.token_hex(2)))
     return run

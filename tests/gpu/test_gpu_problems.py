@@ -67,4 +67,4 @@ def test_tensaras_rules_and_float16(python: Path, tmp_path: Path) -> None:
     run = solved.measure(chosen, "softmax", "float16", cases=CASES, harness=harness, out=tmp_path / "run.json")
     (found,) = run.measurements
     assert found.us and 5 <= found.n <= 20, found.reason
-    assert found.verdict is not None and found.verdict["precision"] == "float16"
+    assert found.verdict is not None and found.verdict.precision == "float16"

@@ -52,7 +52,9 @@ def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_
     assert "flush" not in gpu.log
     with pytest.raises(BadSetting, match=r"3 sets of 16\.00 MiB .* L2 of 64 MiB: give 12"):
         read(gpu, ROTATE, sets=3)
-    assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4, abs=1e-3), "it would have been warm"
+    assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4, abs=1e-3), (
+        "it would have been warm"
+    )
     with pytest.raises(BadSetting, match="take l2 = flush"):
         time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], ROTATE)
 

@@ -22,20 +22,19 @@ from worklog.emulator import EmulatedDevice, load
 from worklog.emulator.predict import predict
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.gpu.device import Gpu
 from worklog.kernel import best, resources
 from worklog.kernel.best import BULK, FILE, Table, choose, kernel_of, read, table, work_of
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import filled
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner import tuned
+from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import recorded_run
 
 BEST = worklog.rung("best")
 SMALL = st.integers(1, 70)
 DEVICE = EmulatedDevice()
-GPU = Gpu.of(recorded_run().device)
+GPU = recorded_run().gpu
 LOADED = {
     (index, parts): kernel_of(tuned.TEMPLATES[index], parts).load(DEVICE)
     for index in (7, 16)  # the smallest tiles of each width, which have the same code as the others

@@ -16,14 +16,13 @@ from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
 from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
-from worklog.gpu.device import Gpu
 from worklog.kernel import Kernel, Program
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.check import compile_for
 from worklog.runner.launches import Loop, Pool, elements
-from worklog.runs.run import recorded_run
+from worklog.runs import recorded_run
 
 SOURCE = Path(__file__).with_name("two_passes.cu")
 SHAPE = Shape(9, 13, 7)
@@ -112,7 +111,7 @@ def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_
 
 
 def test_a_bound_counts_all_passes_and_reads_the_inputs_once() -> None:
-    shape, gpu = Shape(200, 200, 192), Gpu.of(recorded_run().device)
+    shape, gpu = Shape(200, 200, 192), recorded_run().gpu
     whole, *each = (bound(one, shape, gpu) for one in (TWO, *TWO.passes))
     assert whole.counts.thread_fma == sum(one.counts.thread_fma for one in each)
     assert whole.limits["L1 lookups"] == pytest.approx(sum(one.limits["L1 lookups"] for one in each))

@@ -19,8 +19,8 @@ from worklog.lab.exercises import EXERCISES
 from worklog.runs.comparison import KNOWN, open_comparison
 
 FACTOR_2 = PLAIN.replace("alpha * acc :", "2.0f * alpha * acc :")
-GPU = worklog.open_run().device
-ALL_WAVEFRONTS = memory_counts().rungs["vectorized"].wavefronts / GPU["multiprocessors"] / GPU["sm_clock_mhz"] / 1e3
+GPU = worklog.open_run().gpu
+ALL_WAVEFRONTS = memory_counts().rungs["vectorized"].wavefronts / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3
 
 FORGOTTEN = """extern "C" __global__ void k(const float* x, float* out, int n) {
   float sum = 0;
@@ -93,7 +93,7 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook: str, answer
 
 def test_the_smallest_tile_is_right_where_even_that_is_right_of_the_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
     run = worklog.open_run()
-    calibration = {**run.calibration, "fp32_tflops": run.calibration["l2_gbs"] / 2e3}  # a ridge at 0.5 FLOP per byte
+    calibration = {**run.calibration, "fp32_tflops": run.calibration.l2_gbs / 2e3}  # a ridge at 0.5 FLOP per byte
     monkeypatch.setattr("worklog.lab.exercises.open_run", lambda: replace(run, calibration=calibration))
     assert lab.check_answer("06", 8).right
     assert not lab.check_answer("06", 16).right

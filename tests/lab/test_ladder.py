@@ -23,7 +23,7 @@ def recorded(**changed: Measurement) -> Run:
     """The ladder by hand at 4096 and 1024, with the compiler's facts about two rungs. changed: instead of a rung's."""
     run = ladder_run()
     run.measurements = [changed.get(m.kernel, m) for m in run.measurements] + ladder_run(1024).measurements
-    run.device["compute_capability"] = [9, 0]
+    run.gpu.compute_capability = [9, 0]
     for name, registers in (("tiles_1d", 39), ("tiles_2d", 94)):
         program = rung(name).program
         run.kernels[name] |= {"registers": registers, "shared_bytes": 8192, "sha256": program.code_sha256}

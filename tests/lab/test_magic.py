@@ -31,8 +31,9 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
+from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, recorded_run
+from worklog.runs.run import Run
 from worklog.runs.verdict import Stage, Verdict
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
@@ -303,7 +304,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             else:
                 found[place] = replace(m, verdict=Verdict((fine,), "fp32").as_dict())
         return small_run(
-            measurements=found, device=recorded_run().device, kernels={name: {"registers": 7} for name in names}
+            measurements=found, device=recorded_run().gpu, kernels={name: {"registers": 7} for name in names}
         )
 
     for module in (bench, check, device):

@@ -27,8 +27,9 @@ from worklog.lab.panel_page import Panel, places
 from worklog.lab.readings import LAUNCHES, Held, NotRecorded, Reading, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import grid_jobs
+from worklog.runs import recordings
 from worklog.runs.estimates import Estimate
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
 
 GRID = small_grid()

@@ -33,7 +33,7 @@ def cycles(m: Measurement) -> float:
 
 def cublas_us(m: Measurement) -> float:
     """The time of cuBLAS in the same loop."""
-    return float(np.median(m.samples["baseline_us"])) - RUN.calibration["offset_us"]
+    return float(np.median(m.samples.sides[1].us)) - RUN.calibration.offset_us
 
 
 def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role() -> None:
@@ -66,11 +66,11 @@ def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_from_2048_on(size: int) -> None:
-    latency = RUN.calibration["cold_cycles"] - RUN.calibration["warm_cycles"]
+    latency = RUN.calibration.cold_cycles - RUN.calibration.warm_cycles
     shape, cold = worklog.Shape.of(size), {name: measured(name, size) for name in ("naive", "vectorized", "warptiled")}
     saved = {name: cycles(m) - cycles(measured(name, size, l2="warm")) for name, m in cold.items()}
-    bytes_us = shape.compulsory_bytes / RUN.calibration["copy_gbs"] / 1e3
-    assert (shape.compulsory_bytes < RUN.device["l2_bytes"]) == (size <= 2048)
+    bytes_us = shape.compulsory_bytes / RUN.calibration.copy_gbs / 1e3
+    assert (shape.compulsory_bytes < RUN.gpu.l2_bytes) == (size <= 2048)
     if size <= 1024:
         assert 1.2 * latency < saved["vectorized"] / (size / 8) < 1.7 * latency, "once per K tile"
         assert 0.8 * latency < saved["warptiled"] < 1.6 * latency, "once per launch"
@@ -99,27 +99,26 @@ def test_a_block_alone_on_its_multiprocessor_is_slower_except_where_it_always_is
     at_once = occupancy("sm_90", built["block"], built["registers"], built["shared_bytes"]).blocks
     assert at_once == (1 if name == "autotuned" else 2)
     for size in SIZES[:3]:
-        idle = RUN.device["multiprocessors"] / math.prod(worklog.rung(name).blocks(worklog.Shape.of(size)))
+        idle = RUN.gpu.multiprocessors / math.prod(worklog.rung(name).blocks(worklog.Shape.of(size)))
         beyond = (measured(name, 4096).tflops or 0.0) / (measured(name, size).tflops or 0.0) / idle
         assert beyond < 1.1 if at_once == 1 else beyond > 1.2
 
 
 def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up() -> None:
     for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
-        samples, warm_us = measured(name, size, warmup="none").samples, measured(name, size).us or 0.0
-        assert 100 < samples["us"][0] - warm_us < 320
-        assert np.median(samples["us"]) - RUN.calibration["offset_us"] == pytest.approx(warm_us, rel=0.01)
-        assert samples["sm_mhz"][0] > 0.995 * np.median(samples["sm_mhz"])
-        assert samples["placement"].count(samples["placement"][0]) == 1, "alone, so the mean over placements has it"
-    samples = measured("warptiled", 4096, clocks="ignored").samples
-    assert -1.2 < np.polyfit(np.log(samples["sm_mhz"]), np.log(samples["us"]), 1)[0] < -0.8
+        cold, warm_us = measured(name, size, warmup="none").samples.sides[0], measured(name, size).us or 0.0
+        assert 100 < cold.us[0] - warm_us < 320
+        assert np.median(cold.us) - RUN.calibration.offset_us == pytest.approx(warm_us, rel=0.01)
+        assert (cold.sm_mhz[0] or 0.0) > 0.995 * np.median([mhz or 0.0 for mhz in cold.sm_mhz])
+        assert cold.placement.count(cold.placement[0]) == 1, "alone, so the mean over placements has it"
+    clocks, us = measured("warptiled", 4096, clocks="ignored").samples.clocked()
+    assert -1.2 < np.polyfit(np.log(clocks), np.log(us), 1)[0] < -0.8
 
 
 @pytest.mark.parametrize(("kernel", "shows"), [("vectorized", True), ("cuBLAS", False)])
 def test_the_placement_of_one_kernel_shows_and_the_noise_of_another_hides_it(kernel: str, shows: bool) -> None:
     samples, rng = measured(kernel, 256).samples, np.random.default_rng(0)
-    counts = np.array(samples["counts"], bool)
-    us, places = (np.array(samples[what])[counts] for what in ("us", "placement"))
+    us, places = np.array(samples.counted()), np.array(samples.placements())
 
     def spread(places: np.ndarray[Any, Any]) -> float:
         return float(np.std([np.median(us[places == place]) for place in np.unique(places)]))

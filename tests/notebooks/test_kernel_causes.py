@@ -154,23 +154,23 @@ def test_the_counts_in_the_headers() -> None:
 
 
 def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
-    gpu = worklog.open_run().device
-    tf32, fp16 = (2e-6 * gpu["multiprocessors"] * gpu["sm_clock_mhz"] * lanes for lanes in (1024, 2048))
+    gpu = worklog.open_run().gpu
+    tf32, fp16 = (2e-6 * gpu.multiprocessors * gpu.sm_clock_mhz * lanes for lanes in (1024, 2048))
     assert (tf32, fp16) == approx((535, 1071), abs=0.5)
-    assert (tf32 * 1830 / gpu["sm_clock_mhz"], fp16 * 1830 / gpu["sm_clock_mhz"]) == approx((494.7, 989.4), abs=0.1)
+    assert (tf32 * 1830 / gpu.sm_clock_mhz, fp16 * 1830 / gpu.sm_clock_mhz) == approx((494.7, 989.4), abs=0.1)
     power = {m.kernel: m for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements}
-    watts = {name: m.watts or 0.0 for name, m in power.items()}
+    watts = {name: m.energy.watts if m.energy else 0.0 for name, m in power.items()}
     assert max(watts, key=lambda name: watts[name]) == "tf32" and set(watts) == set(SECOND)
     assert (watts["tf32"], watts["split"]) == approx((724, 713), abs=1)
     for m in (power[name] for name in SECOND if name != "split"):
         assert watts["split"] < 1.252 * watts[m.kernel] and (power["split"].us or 0) < 0.57 * (m.us or 0)
         assert (power["split"].sm_mhz or 0) < (m.sm_mhz or 0)
     pairs = [worklog.results(name).measurements[0].samples for name in ("warptiled", "split")]
-    clocks = [np.median(samples[side]) for samples in pairs for side in ("sm_mhz", "baseline_sm_mhz")]
+    clocks = [np.median([mhz or 0.0 for mhz in side.sm_mhz]) for samples in pairs for side in samples.sides]
     assert clocks == approx([1973, 1973, 1670, 1978], abs=1)
     found = {name: worklog.results(name).measurements[0] for name in ("tf32", "tf32x3", "cuBLAS")}
-    stages = {name: (found[name].verdict or {})["stages"] for name in ("tf32", "cuBLAS")}
-    details = {name: next(s["detail"] for s in stages[name] if s["name"] == "precision") for name in stages}
+    verdicts = {name: found[name].verdict for name in ("tf32", "cuBLAS")}
+    details = {n: next(s.detail for s in v.stages if s.name == "precision") for n, v in verdicts.items() if v}
     tf32_error, cublas_error = (float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values())  # type: ignore[index]
     assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(230, rel=0.01)
     assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)

@@ -64,11 +64,11 @@ def test_each_gremlin_shows_where_01_says() -> None:
     sizes = (256, 1024, 4096)
     host = [us("warptiled", size, timer="host") for size in sizes]
     assert max(host) / min(host) < 5 < us("warptiled", 4096) / us("warptiled", 256) / 10
-    assert (measured("warptiled", 4096, timer="host").tflops or 0) > 5 * worklog.open_run().device["fp32_peak_tflops"]
+    assert (measured("warptiled", 4096, timer="host").tflops or 0) > 5 * worklog.open_run().gpu.fp32_peak_tflops
     bubble = [us("warptiled", size, queue=False) / us("warptiled", size) for size in sizes]
     assert bubble == sorted(bubble, reverse=True) and bubble[0] > 1.3
     assert us("vectorized", 256, l2="warm") < 0.95 * us("vectorized", 256)
-    assert measured("warptiled", 1024, warmup="none").samples["us"][0] > 1.3 * us("warptiled", 1024)
+    assert measured("warptiled", 1024, warmup="none").samples.sides[0].us[0] > 1.3 * us("warptiled", 1024)
 
 
 def test_the_panel_gives_the_answers_of_01() -> None:
@@ -95,7 +95,7 @@ def test_the_arithmetic_of_02_and_03() -> None:
     five, six = (median(list(map(float, range(n)))) for n in (5, 6))
     assert (five.low, five.high) == (0, 4) and 0 < six.low < 1 and 4 < six.high < 5
     run, shape = worklog.open_run(), COUNTED.shape
-    assert 10 < 2 * run.device["l2_bytes"] / run.calibration["copy_gbs"] / 1e3 < 100, "microseconds of a flush"
+    assert 10 < 2 * run.gpu.l2_bytes / run.calibration.copy_gbs / 1e3 < 100, "microseconds of a flush"
     extra = {2 * rung.thread_fma - shape.flops for rung in COUNTED.rungs.values()}
     assert extra == {0, 2 * shape.m * shape.n}, "an epilogue"
     fp32, tf32, bf16 = (numbers(shown("03"), name)[0] for name in ("FP32", "TF32", "BF16"))
@@ -149,17 +149,17 @@ def test_the_counts_of_05() -> None:
 
 def test_the_roofs_of_06() -> None:
     run = worklog.results(shapes=[4096])
-    at, fp32 = levels_of(run), run.calibration["fp32_tflops"]
+    at, fp32 = levels_of(run), run.calibration.fp32_tflops
     assert at["naive"].sectors < at["naive"].threads and at["coalesced"].sectors > at["coalesced"].threads
     assert all(0.85 < at[name].sectors / at[name].blocks < 1.01 for name in list(at)[2:])
     assert all(one.sectors < 1.01 * one.blocks and one.blocks < one.compulsory for one in at.values())
     rates = {m.kernel: m.tflops or 0.0 for m in run.measurements}
-    roofs = {n: run.device["fp32_peak_tflops"] / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
+    roofs = {n: run.gpu.fp32_peak_tflops / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
     assert all(0.5 * roofs[name] < rates[name] < roofs[name] < fp32 for name in FIRST_IN_SHARED)
     assert all(roof > fp32 for name, roof in roofs.items() if name not in FIRST_IN_SHARED)
     small = worklog.Shape.of(256)
-    assert 1e3 * fp32 / run.calibration["copy_gbs"] < small.flops / small.compulsory_bytes, "right of both ridges"
-    assert rates["naive"] == pytest.approx(run.device["fp32_peak_tflops"] / 132, rel=0.1), "exercise 2"
+    assert 1e3 * fp32 / run.calibration.copy_gbs < small.flops / small.compulsory_bytes, "right of both ridges"
+    assert rates["naive"] == pytest.approx(run.gpu.fp32_peak_tflops / 132, rel=0.1), "exercise 2"
 
 
 def test_the_compilers_numbers_of_07() -> None:
@@ -169,7 +169,7 @@ def test_the_compilers_numbers_of_07() -> None:
     assert 0 < one[0] - two[0] <= 4 and one[1:] == [0, 1] and two[1:] == [0, 2], "a few registers too many"
     assert wide[0] - squeezed[0] > 50 and wide[1:] == [0, 1] and squeezed[1] > 0 and squeezed[2] == 2, "it spills"
     x, y = worklog.rung("autotuned").blocks(worklog.Shape.of(1024))
-    assert x * y < worklog.open_run().device["multiprocessors"] / 2
+    assert x * y < worklog.open_run().gpu.multiprocessors / 2
 
 
 def test_the_sweep_answers_the_questions_of_07() -> None:

@@ -216,7 +216,7 @@ def calibrated(device: dict[str, Any] | None = None, **changes: Any) -> Run:
     """The ladder with another calibration, where None takes a part away, and device."""
     run = ladder_run()
     calibration = {name: value for name, value in (CALIBRATION | changes).items() if value is not None}
-    return replace(run, calibration=calibration, device=device or run.device)
+    return replace(run, calibration=calibration, device=device or run.gpu)
 
 
 REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"

@@ -31,8 +31,9 @@ from worklog.plots.figure import DARK, LIGHT, PAPER, in_the_dark
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
+from worklog.runs import recordings
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run
 from worklog.runs.verdict import ErrorMap
 
 H200, EMULATED = full_run().label, "emulated · sm_90 PTX"

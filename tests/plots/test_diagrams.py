@@ -30,8 +30,9 @@ from worklog.plots.figure import ALERT, LIGHT
 from worklog.plots.selection import rate
 from worklog.problem import random_inputs, sampled_reference
 from worklog.problem.gemm import Shape
+from worklog.runs import recordings
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run
 from worklog.settings import PITFALLS
 
 MENTAL_MODEL, HIERARCHY, GREMLINS, LOOP, CONVERSION, FORMULA, GATE = DIAGRAMS
@@ -211,7 +212,7 @@ def test_the_numbers_are_the_runs(name: str, numbers: str, h200: Run) -> None:
     [
         (HIERARCHY, lambda run: run.calibration.pop("l2_gbs"), "l2 bandwidth"),
         (HIERARCHY, lambda run: run.calibration.pop("copy_gbs"), "copy bandwidth"),
-        (HIERARCHY, lambda run: run.device.pop("l2_bytes"), "size of the L2"),
+        (HIERARCHY, lambda run: run.gpu.pop("l2_bytes"), "size of the L2"),
         (CONVERSION, lambda run: run.calibration.pop("fp32_tflops"), "FP32 ceiling"),
         (LOOP, lambda run: of_warptiled(run).samples.clear(), "no samples"),
         (GATE, lambda run: (of_warptiled(run).verdict or {}).clear(), "no verdict"),
@@ -235,7 +236,7 @@ def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ..
         replace(unbiased[m.shape], changed=m.changed) if m.changed == {"l2": "warm"} and m.shape[0] >= 2048 else m
         for m in run.measurements
     ]
-    finding, fits = DIAGRAMS[HIERARCHY](run).headline, run.device["l2_bytes"] >= 3 * 4 * 2048**2
+    finding, fits = DIAGRAMS[HIERARCHY](run).headline, run.gpu.l2_bytes >= 3 * 4 * 2048**2
     assert f"nothing {claim}" in finding
     assert ("fit into" in finding) == (2048 in sizes and fits), "fitting alone does not explain an effect"
 
@@ -243,9 +244,9 @@ def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ..
 def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(h200: Run) -> None:
     before, m = DIAGRAMS[LOOP](h200), of_warptiled(h200)
     assert before.svg().count("<circle") == 9 and "hollow" not in words(before) and "check" not in words(before)
-    m.samples["counts"][2] = 0
+    m.samples.counts[2] = 0
     assert m.verdict is not None
-    m.verdict["stages"] = [m.verdict["stages"][-1] | {"name": EVERY_LAUNCH}]
+    m.verdict.stages = [m.verdict.stages[-1] | {"name": EVERY_LAUNCH}]
     after = draw(LOOP, h200)
     assert after.svg().count("<circle") == 9 and "hollow" in words(after) and "check" in words(after)
 

@@ -24,8 +24,9 @@ from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
 from worklog.plots.figure import DARK, LIGHT, Drawing
 from worklog.plots.registry import FIGURES
+from worklog.runs import recordings
 from worklog.runs.comparison import open_comparison
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run
 
 NAMES = *FIGURES, "ablation_warptiled"
 # These come with the package, from other sources than this run.
@@ -42,7 +43,8 @@ import sys
 from pathlib import Path
 from worklog.plots import draw_all
 from worklog.plots.figure import Drawing
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run
+from worklog.runs import recordings
 encoded = Drawing.encoded
 Drawing.encoded = lambda self, svg: encoded(self, svg) if self.name == "ladder" else b""
 draw_all(Run.load(Path(sys.argv[1]), origin="recorded"), Path(sys.argv[2]))
@@ -58,7 +60,7 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run made by hand, on a device whose name isn't HTML."""
     run = ladder_run()
     ablate(run, "warptiled")
-    run.device["name"] = "<GPU & Co>"
+    run.gpu.name = "<GPU & Co>"
     return run.save(tmp_path_factory.mktemp("run") / "run.json")
 
 

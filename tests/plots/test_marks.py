@@ -29,9 +29,10 @@ from worklog.plots.charts.samples import closing
 from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER, Drawing
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
+from worklog.runs import recordings
 from worklog.runs.ablation import effects
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run
 from worklog.settings import PITFALLS
 
 
@@ -144,7 +145,7 @@ def test_the_tiles_of_a_sweep_are_in_order() -> None:
 
 
 def test_the_interval_closes_and_the_noise_stays() -> None:
-    us = runs.sampled(1000).measurements[0].samples["us"][:900]
+    us = runs.sampled(1000).measurements[0].samples.sides[0].us[:900]
     steps = closing(us, [0] * 900)
     assert [step.n for step in steps] == sorted({step.n for step in steps}) and steps[-1].n == 900
     early = next(step for step in steps if step.n >= 50)
@@ -157,8 +158,10 @@ def test_the_interval_ends_as_the_harness_states_it() -> None:
     run = Run.load(recordings()["h200"], "recorded")
     [m] = [m for m in run.select("cuBLAS") if m.shape == (512,) * 3]
     times, counts = sample_times(run, m)
-    us, placed = ([one for one, use in zip(of, counts, strict=True) if use] for of in (times, m.samples["placement"]))
-    last = closing(us, placed, m.us_process or 0.0)[-1].median
+    us, placed = (
+        [one for one, use in zip(of, counts, strict=True) if use] for of in (times, m.samples.sides[0].placement)
+    )
+    last = closing(us, placed, (m.time and m.time.process) or 0.0)[-1].median
     assert (last.value, last.low, last.high) == (approx(m.us), approx(m.us_low), approx(m.us_high))
     assert f"known to ±{100 * last.relative_half_width:.2g} %" in samples(run, "cuBLAS", 512).headline
     assert 100 * last.relative_half_width == approx(0.50, abs=0.005)

@@ -22,7 +22,7 @@ from tests.record import recording
 from tests.record.corpus_trial import Tried, tried
 from tests.record.public_kernels import kernels
 from worklog.runs import documents
-from worklog.runs.tables import Table
+from worklog.runs.table import Table
 
 MOST_FORMS = 20
 REPOSITORIES = Path(__file__).with_name("repositories.txt")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.record.corpus_trial import forms_missing
 from worklog.errors import WorklogError
-from worklog.runs.tables import Table
+from worklog.runs.table import Table
 
 LIST = Path(__file__).with_name("forms.txt")
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"

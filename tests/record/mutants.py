@@ -23,7 +23,7 @@ from tests.record import recording
 from tests.record.edits import chosen, edits
 from tests.record.mutant_trial import EQUAL, NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, kernels, tried
 from worklog.runs import documents
-from worklog.runs.tables import Table
+from worklog.runs.table import Table
 
 KIND = "mutants"
 FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / KIND

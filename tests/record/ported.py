@@ -28,9 +28,8 @@ from worklog.peers.harnesses import nvbench_summaries
 from worklog.runner import declare, solved
 from worklog.runner.check import check
 from worklog.runner.declare import Benchmark
-from worklog.runs import Measurement, documents
-from worklog.runs.run import source_label
-from worklog.runs.tables import Table
+from worklog.runs import Measurement, documents, source_label
+from worklog.runs.table import Table
 from worklog.settings import Harness
 
 LIMIT_S = 60.0  # of a child process

@@ -45,7 +45,7 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, de
     subject.arrays.rate = 1e6 * PEAK_TFLOPS * times
     found = measure(session, name, Shape.of(128))
     assert found.status == ("failed" if "missing" in detail else "measured")
-    stage = next(stage for stage in found.verdict["stages"] if stage["name"] == "plausible")  # type: ignore[index]
+    stage = next(stage for stage in found.verdict.stages if stage["name"] == "plausible")  # type: ignore[index]
     assert detail in stage["detail"] and stage["passed"] == (found.status == "measured")
 
 
