@@ -27,8 +27,21 @@ from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed, until_failure
 from worklog.kernel import Buffer, Device, Subject
 from worklog.kernel.solution import Passed, Ready
-from worklog.problem import Case, Domain, Problem, Shape, Words, random_inputs
-from worklog.problem.arrays import dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
+from worklog.problem import (
+    Case,
+    Domain,
+    Problem,
+    Shape,
+    Words,
+    dtype_of,
+    excess,
+    is_array,
+    nbytes,
+    random_inputs,
+    raw,
+    rebuilt,
+    values_of,
+)
 
 SEED_BITS = 32  # so that it can be typed
 TIMED = "timed output"
