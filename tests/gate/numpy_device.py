@@ -159,7 +159,7 @@ def fold(m: Any, found: Any, record: Any) -> None:
     worst[:] = np.fmax(worst, (squares / m, left / m))
 
 
-GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, compare, fold)}
+GATES_OWN = {kernel.__name__: kernel for kernel in (differ, refill, observe, project, compare, fold)}
 
 
 POOL_BYTES = 3 * 2**25  # room for a pool with the workspaces of two libraries

@@ -27,7 +27,7 @@ from worklog.gate.exact import (
     stretch,
     structured,
 )
-from worklog.gate.shapes import RANGES, drawn_shapes, edge_shapes, ragged_shapes
+from worklog.gate.shapes import RANGES, drawn_shapes, edge_shapes, exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 
@@ -171,6 +171,18 @@ def test_a_projection_with_alpha_beta_and_powers_of_two(alpha: float, beta: floa
         wrong[7, 3] = 0
         wrong[7, 4] += np.float32(error)
         assert projection.wrong_rows(wrong).tolist() == [7] and set(projection.wrong_columns(wrong)) <= {3, 4}
+
+
+def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_kernel_takes_them() -> None:
+    for takes in (True, False):
+        drawn = [exact_problems(Shape(3, 4, 5), np.random.default_rng(n), alpha=takes, beta=takes) for n in range(20)]
+        usual, *_ = zip(*drawn, strict=True)
+        assert all(projection.problem.usual for projection in usual)
+        for scalar, wanted in (
+            ("alpha", {-1.0, 1.0} if takes else {1.0}),
+            ("beta", {-1.0, 0.0, 1.0} if takes else {0.0}),
+        ):
+            assert {np.sign(getattr(projection.problem, scalar)) for three in drawn for projection in three} == wanted
 
 
 # --------------------------------------------------------------------------------------------------------------- shapes

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,23 @@ from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, Memory
 from worklog.gate.hard_data import check_hard_data
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import failed, passed, until_failure
-from worklog.kernel import Buffer, Device, Runnable, Subject
+from worklog.kernel import Buffer, Device, Subject
 from worklog.kernel.solution import Passed
-from worklog.problem import Case, Domain, Problem, Shape, Words, random_inputs
-from worklog.problem.arrays import dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
+from worklog.problem import (
+    Case,
+    Domain,
+    Problem,
+    Shape,
+    Words,
+    dtype_of,
+    excess,
+    is_array,
+    nbytes,
+    random_inputs,
+    raw,
+    rebuilt,
+    values_of,
+)
 from worklog.runs.verdict import ErrorMap, Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed
@@ -240,9 +254,6 @@ class SgemmChecker:
         self._rng = memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
         reached: str | None = None
 
-        def probe(shape: Shape, alpha: float) -> LaunchProbe:
-            return LaunchProbe(self.device, self._probe_kernels, shape, claimed, alpha, self._rng)
-
         def stages() -> Iterator[Stage]:
             nonlocal reached
             if self.shape not in domain:
@@ -263,7 +274,7 @@ class SgemmChecker:
             yield stage
             if whole:
                 yield check_hard_data(subject, memory, tensor, short, claimed, self.shape.flops)
-            yield shapes.check_ragged(subject, buffers, probe)
+            yield shapes.check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
 
         ran = until_failure(stages())
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
@@ -285,9 +296,15 @@ class SgemmChecker:
         """
         return self._precision.judge(TIMED, self.buffers.written(written), claimed)[1]
 
-    def probe(self, claimed: str = "fp32", alpha: float = 1.0) -> LaunchProbe:
-        """For one timed loop of a kernel of that class, which computes C = alpha A B in this checker's buffers."""
-        return LaunchProbe(self.device, self._probe_kernels, self.shape, claimed, alpha)
+    def probe(
+        self,
+        claimed: str = "fp32",
+        alpha: float = 1.0,
+        shape: Shape | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> LaunchProbe:
+        """For launches of a kernel of that class, which computes C = alpha A B; by default at this checker's shape."""
+        return LaunchProbe(self.device, self._probe_kernels, shape or self.shape, claimed, alpha, rng)
 
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed. `buffers.restore` afterwards: the loop has changed A and B."""

@@ -320,15 +320,15 @@ def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices)
     return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
 
 
-def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[Shape, float], LaunchProbe]) -> Stage:
-    """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for a shape
-    and an alpha, new. Raises LaunchFailed.
+def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]) -> Stage:
+    """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for an
+    alpha and a shape, new. Raises LaunchFailed.
     """
     memory, domain = buffers.memory, subject.domain
     shapes = ragged_shapes(buffers.shape, domain, memory.rng)
     for number, shape in enumerate(shapes):
         alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
-        checks = probe(shape, alpha)
+        checks = probe(alpha, shape)
         buffers.poison()
         a, b, c = buffers.part(shape)
         checks.prepare(a, b, c)
