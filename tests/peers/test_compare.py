@@ -19,10 +19,10 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import Found, OtherHarness, Timer, cupti_timer, nvbench_summaries
+from worklog.peers.harnesses import OtherHarness, Timer, cupti_timer, nvbench_summaries
 from worklog.peers.works import Work, works_on
 from worklog.runner.declare import declared
-from worklog.runs.comparison import Comparison, open_comparison
+from worklog.runs.comparison import Comparison, Row, open_comparison
 from worklog.runs.estimates import Estimate
 
 
@@ -135,17 +135,17 @@ def test_two_readings_agree_if_their_intervals_overlap(second: tuple[float, floa
 @pytest.mark.parametrize(
     ("budget_s", "theirs", "said"),
     [
-        (3.0, [peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)], r"±0\.5 % after \d\.\d\d s; NVBench 1\.50 s"),
+        (3.0, [Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)], r"±0\.5 % after \d\.\d\d s; NVBench 1\.50 s"),
         (1e-6, [], r"±0\.5 % not reached in \d\.\d\d s; NVBench –"),
     ],
 )
 def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_converge_is_reported(
-    budget_s: float, theirs: list[peers.Row], said: str
+    budget_s: float, theirs: list[Row], said: str
 ) -> None:
     gpu = VirtualGpu(noise=2e-2)
     harness = peers.OurHarness(gpu, None, 0.0, peers.SAMPLING.but(budget_s=budget_s))  # type: ignore[arg-type]
-    rows = [peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15), *theirs]
-    rows.append(peers.Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
+    rows = [Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15), *theirs]
+    rows.append(Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
     read = [*map(asdict, rows)]
     (point,) = wall_s = peers.wall_times(harness, [work(gpu, 512, 500.0)], read)
     assert point["of"] == 512 and point["worklog_s"] > 0
@@ -178,16 +178,17 @@ def test_nvbench_results_are_read_by_tag() -> None:
     }
 
 
-def reads_three_too_long(works: Sequence[Work]) -> Iterator[Found]:
-    yield from (("NVBench cold", timed, timed.of + 3, 1.0) for timed in works)
+def reads_three_too_long(works: Sequence[Work]) -> Iterator[Row]:
+    yield from (Row("NVBench cold", timed.kind, timed.of, timed.of + 3, 1.0) for timed in works)
 
 
-def reads_no_number(works: Sequence[Work]) -> Iterator[Found]:
-    yield from (("no number", timed, 20.0 if timed is works[0] else float("nan"), float("nan")) for timed in works)
+def reads_no_number(works: Sequence[Work]) -> Iterator[Row]:
+    for timed in works:
+        yield Row("no number", timed.kind, timed.of, 20.0 if timed is works[0] else float("nan"), float("nan"))
 
 
-def fails_at_the_second(works: Sequence[Work]) -> Iterator[Found]:
-    yield "broken", works[0], 8.4, 0.1
+def fails_at_the_second(works: Sequence[Work]) -> Iterator[Row]:
+    yield Row("broken", works[0].kind, works[0].of, 8.4, 0.1)
     raise RuntimeError("cudaErrorStreamCaptureInvalidated\nsecond line")
 
 

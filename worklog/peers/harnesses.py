@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
 Timer = Callable[[Work], float]  # microseconds of one launch
-Found = tuple[str, Work, float, float | None]  # the harness's name, the work, microseconds, seconds that it took
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,19 @@ class OtherHarness:
     """read: from works to the reading of each, in turn; it may raise anything. extra: what brings it."""
 
     name: str
-    read: Callable[[Sequence[Work]], Iterator[Found]]
+    read: Callable[[Sequence[Work]], Iterator[Row]]
     extra: str = "peers"
 
     @classmethod
     def of_timer(cls, name: str, setup: Callable[[], Timer], extra: str = "peers") -> OtherHarness:
         """One that times each work with the function that `setup` imports."""
 
-        def read(works: Sequence[Work]) -> Iterator[Found]:
+        def read(works: Sequence[Work]) -> Iterator[Row]:
             timer = setup()
             for work in works:
                 started = time.perf_counter()
                 us = timer(work)
-                yield name, work, us, time.perf_counter() - started
+                yield Row(name, work.kind, work.of, us, time.perf_counter() - started)
 
         return cls(name, read, extra)
 
@@ -54,12 +53,10 @@ class OtherHarness:
         """What it reads. Any error in it becomes the reason of the rows that it did not read."""
         rows: list[Row] = []
         try:
-            for name, work, us, wall_s in self.read(works):
-                seconds = wall_s if wall_s is not None and isfinite(wall_s) else None
-                if isfinite(us):
-                    rows.append(Row(name, work.kind, work.of, us, seconds))
-                else:
-                    rows.append(Row(name, work.kind, work.of, None, seconds, f"it read {us} µs"))
+            for row in self.read(works):
+                if row.us is not None and not isfinite(row.us):
+                    row = replace(row, us=None, reason=f"it read {row.us} µs")
+                rows.append(row)
         # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
         except Exception as error:
             why = in_words(error)
@@ -178,7 +175,7 @@ COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
 
-def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
+def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     """All works in one call: NVBench runs once per process. The wall times are its own."""
     import cuda.bench as bench
 
@@ -204,7 +201,8 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
         for title, tag in (("NVBench cold", COLD), ("NVBench batch", BATCH)):
             mean = summaries.get(f"{tag}time/gpu/mean")
             if mean is not None:
-                yield title, names[name], 1e6 * mean, summaries.get(f"{tag}walltime")
+                work = names[name]
+                yield Row(title, work.kind, work.of, 1e6 * mean, summaries.get(f"{tag}walltime"))
 
 
 def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
