@@ -29,9 +29,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-NO_BROWSER = (
-    f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
-)
+NO_BROWSER = f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
