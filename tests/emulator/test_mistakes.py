@@ -1,4 +1,4 @@
-"""Kernels of the table and rungs, each with one mistake: a finding says it, and names the lines concerned."""
+"""Kernels of the table, each with one mistake: a finding says it, and names the lines concerned."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, gemm, smallest
+from tests.emulator.helpers import cuda
 from tests.emulator.launches import bugs, launched
 from worklog.emulator import BudgetExceeded, Finding
-from worklog.kernel.ladder import rung
 
 # What the lines must have that findings of these kinds name.
 CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}
@@ -121,8 +120,6 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     ("mma_f16", ("#define A_LINE 24", "#define A_LINE 20"), "misaligned: .*not a multiple of 16"),
     ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), "misaligned: .*multiples of 32 and 16 are needed"),
 ]  # fmt: skip
-HAND_OVERS = "shared", "double_buffered", "pipelined"  # floats, two tiles, two k
-BARRIERS = [(name, number) for name in HAND_OVERS for number in range(rung(name).source.count(SYNC))]
 DEADLOCKS = [
     ("warp_specialised", "EMPTY_PARITY_INVERTED", "phase 0 of the mbarrier at shared byte 16416 lacks 4 of 4 arrivals"),
     ("warp_specialised", "COUNTS_MORE_ARRIVALS", "phase 0 of the mbarrier at shared byte 16384 lacks 1 of 34 arrivals"),
@@ -150,19 +147,6 @@ def test_a_mistake_is_found_at_its_lines(name: str, change: str | tuple[str, str
         assert result.ok == (change == "NO_FENCE")  # a warning
         for line in (line for finding in ours for line in lines_of(finding, source)):
             assert re.search(CONCERNED.get(name, ""), line), every
-
-
-@pytest.mark.parametrize(("name", "number"), BARRIERS)
-def test_without_a_barrier_there_is_a_race_between_lines_that_use_the_tiles(name: str, number: int) -> None:
-    record, (m, n, k) = rung(name), smallest(rung(name), 3)
-    parts = record.source.split(SYNC)
-    source = SYNC.join([*parts[:number], parts[number] + parts[number + 1], *parts[number + 2 :]])
-    kernel = compiled(source, record.entry)
-    findings = gemm(record, kernel, (m // 2, n, k), source=source, count=False)[2].findings
-    assert {finding.kind for finding in findings} == {"shared-race"}
-    for line in (line for finding in findings for line in lines_of(finding, source)[:2]):
-        assert re.search(r"(As|Bs|a_k|b_k)\[", line)
-    assert any(len({thread // 32 for thread in finding.threads}) > 1 for finding in findings)
 
 
 @pytest.mark.parametrize(("name", "change", "says"), DEADLOCKS)
