@@ -46,7 +46,7 @@ class State:
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
         self.axes, self.stream, self.device = MappingProxyType(dict(values)), stream, device
-        self.work = defaultdict[str, float](float)
+        self.work = defaultdict[str, Any](float)
         self.call: Call | None = None
 
     def __getitem__(self, axis: str) -> Any:
