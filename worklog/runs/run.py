@@ -79,6 +79,14 @@ class File(TypedDict):
     measurements: list[dict[str, Any]]
 
 
+class _Charts:
+    """`run.plot`, the charts of a run. Not a property, behind which IPython completes nothing."""
+
+    def __get__(self, run: Run | None, owner: type[Run]) -> Any:
+        # By name: this room lies below the charts, and matplotlib is slow to import.
+        return self if run is None else import_module("worklog.plots").Plots(run)
+
+
 @dataclass(repr=False)
 class Run:
     """Measurements plus provenance. origin: "live" where it was measured, which its file keeps; "recorded" for one that
@@ -98,6 +106,7 @@ class Run:
     origin: str = "live"
     path: Path | None = None
 
+    plot = _Charts()
     frame, samples, pivot, shares = frames.measurements, frames.samples, frames.pivot, frames.shares
     text = __repr__ = tables.text
     _repr_html_ = tables.html
@@ -120,11 +129,6 @@ class Run:
             treated = f" · timer {timer}, no overhead removed"
         gate = sorted({d for m in self.select() for d in m.degradations if d.startswith("gate: ")})
         return self.label + treated + (" · " + "; ".join(gate) if gate else "")
-
-    @property
-    def plot(self) -> Any:
-        """The charts of this run: `run.plot.ladder()`, as `worklog.plots.ladder(run)`."""
-        return import_module("worklog.plots").Plots(self)  # by name: this room lies below, and matplotlib is slow
 
     @property
     def unknown(self) -> list[str]:
