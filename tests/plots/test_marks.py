@@ -254,9 +254,17 @@ def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) 
     assert axes.get_position().x1 <= before.x1, "names at the right have room within the axes' own"
 
 
+def completed(words: str, names: dict[str, Any]) -> set[str]:
+    """What TAB offers in a notebook."""
+    completer = pytest.importorskip("IPython.core.completer")
+    with completer.provisionalcompleter():
+        offered = completer.IPCompleter(namespace=names).completions(words, len(words))
+        return {completion.text for completion in offered}
+
+
 def test_a_run_has_its_charts_and_a_frame_is_taken_for_a_run() -> None:
     run = full_run()
-    assert {"ladder", "roofline", "sizes", "samples"} <= {name for name in dir(run.plot) if name[0] != "_"}
+    assert {"ladder", "roofline", "sizes", "samples"} <= completed("run.plot.", {"run": run})
     whole, taken = run.plot.ladder(size=4096), ladder(run.frame(), 4096)
     assert whole.headline == ladder(run, 4096).headline == taken.headline and run.label in said(taken)
     assert names(taken) == names(whole) and lengths(taken) == lengths(whole)

@@ -43,9 +43,8 @@ class Page:
 
     def rows(self, left: float, bottom: float, width: float, pitch: float, names: Sequence[str]) -> Axes:
         """Axes with one row per name, each `pitch` inches high; y counts inches down from the top."""
-        height = pitch * len(names)
-        axes = self.axes(left, bottom, width, height)
-        plain_rows(axes, height, [pitch * (index + 0.5) for index in range(len(names))], names)
+        axes = self.axes(left, bottom, width, pitch * len(names))
+        plain_rows(axes, pitch, names)
         return axes
 
     def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> None:
@@ -70,7 +69,12 @@ def right_of(names: Iterable[str]) -> float:
     return MARGIN_IN + widest(names) + 0.12
 
 
-def plain_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
+def plain_rows(axes: Axes, pitch: float, names: Sequence[str]) -> None:
+    """Rows with names, each `pitch` inches high on a page, without a scale; y counts inches down from the top."""
+    name_rows(axes, pitch * len(names), [pitch * (index + 0.5) for index in range(len(names))], names)
+
+
+def name_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
     """Name rows at these places, inches down from the top of axes of that height, without a scale."""
     axes.set_ylim(height, 0)
     axes.set_yticks(places, names)

@@ -16,17 +16,21 @@ from worklog.runs.measurement import Measurement
 from worklog.runs.record import RunRecord
 
 
+class _Charts:
+    """`run.plot`, the charts of a run. Not a property, behind which IPython completes nothing."""
+
+    def __get__(self, run: Run | None, owner: type[Run]) -> Any:
+        # By name: this room lies below the charts, and matplotlib is slow to import.
+        return self if run is None else import_module("worklog.plots").Plots(run)
+
+
 class Run(RunRecord):
     """Measurements plus provenance: see RunRecord. It shows itself, and grows in its file."""
 
+    plot = _Charts()
     frame, samples, pivot, shares = frames.measurements, frames.samples, frames.pivot, frames.shares
     text = __repr__ = tables.text
     _repr_html_ = tables.html
-
-    @property
-    def plot(self) -> Any:
-        """The charts of this run: `run.plot.ladder()`, as `worklog.plots.ladder(run)`."""
-        return import_module("worklog.plots").Plots(self)  # by name: this room lies below, and matplotlib is slow
 
     @classmethod
     def load(cls, path: Path, origin: str = "") -> Run:

@@ -51,6 +51,12 @@ class Fall:
     steps: dict[str, float]
 
     @property
+    def ends(self) -> tuple[str, str]:
+        """Both readings in words."""
+        naive = about(self.combined.biased, self.combined.noise, rate)
+        return f"unbiased {rate(self.combined.unbiased)}", f"naive {naive}"
+
+    @property
     def remainder(self) -> Effect:
         """What the settings do together beyond the product of what each does alone, as an effect like the others."""
         product = self.combined.biased / self.steps[REMAINDER]
@@ -99,11 +105,15 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     if fall is None:
         subtitle += " The run has no combined reading to split up."
     else:
-        ends, where = fall.combined, f"at {fall.combined.problem}"
-        alt.append(f"waterfall {where}: unbiased {rate(ends.unbiased)}, naive {_naive(fall)} TFLOP/s")
+        where = f"at {fall.combined.problem}"
+        alt.append(f"waterfall {where}: {' to '.join(fall.ends)} TFLOP/s")
         subtitle += f" Right: from the unbiased to the naive reading {where}; the effects interact, so what they do "
         subtitle += "together has a row."
-    none, rows = [row.name for row in rows if not row.shows], [row for row in rows if row.shows]
+    none = []
+    for row in rows:
+        if row.setting not in (REMAINDER, *COMBINED) and all(in_words(e) == "0" for e in row.cells.values()):
+            none.append(row.name)
+    rows = [row for row in rows if row.name not in none]
     left = max(right_of(row.name for row in rows), MARGIN_IN + 0.12 + widest((row.detail for row in rows), SMALL_PT))
     wide, height = CELL * len(sizes), ROW * (len(rows) + 1)
     width = max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST)
@@ -145,17 +155,6 @@ class Row:
     detail: str
     cells: dict[Shape, Effect]
 
-    @property
-    def shows(self) -> bool:
-        """Whether it is drawn: a row with a visible effect is, and so are combined readings and the remainder."""
-        return self.setting in (REMAINDER, *COMBINED) or any(in_words(e) != "0" for e in self.cells.values())
-
-    @property
-    def strongest(self) -> float:
-        """The opacity of its strongest colour: an effect that is the same at every size is pale."""
-        steps = [e.step for e in self.cells.values()]
-        return PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
-
 
 def _rows(shown: Sequence[Effect]) -> list[Row]:
     """Single pitfalls in the order of the effects, then the combined ones."""
@@ -177,10 +176,6 @@ def in_words(effect: Effect) -> str:
     return effect_in_words(effect).replace("-", "−").replace(" ", "\u00a0")
 
 
-def _naive(fall: Fall) -> str:
-    return about(fall.combined.biased, fall.combined.noise, rate)
-
-
 def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | None) -> None:
     """Cells in inches: x from the left, y down from the row of unbiased readings."""
     height = ROW * (len(rows) + 1)
@@ -199,9 +194,10 @@ def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | N
             header.set(color=ACCENT, weight="bold")
         axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
         for line, row in enumerate(rows, start=1):
-            effect = row.cells.get(size)
+            effect, steps = row.cells.get(size), [e.step for e in row.cells.values()]
             words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
-            colour = figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), row.strongest)
+            strongest = PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
+            colour = figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), strongest)
             cell = Rectangle((CELL * column, ROW * line), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0)
             axes.add_patch(cell)
             points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
@@ -237,10 +233,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
-    for words, value, y in (
-        (f"unbiased {rate(fall.combined.unbiased)}", fall.combined.unbiased, ROW / 2),
-        (f"naive {_naive(fall)}", naive, last),
-    ):
+    for words, value, y in zip(fall.ends, (fall.combined.unbiased, naive), (ROW / 2, last), strict=True):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
         beside(axes, words, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, GREY, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart, styled
-from worklog.plots.page import beside, page, plain_rows, right_of, widest
+from worklog.plots.page import beside, name_rows, page, right_of, widest
 from worklog.plots.selection import interval
 from worklog.runs import Measurement
 
@@ -65,7 +65,7 @@ def bars(
 
 def name_rates(axes: Axes, height: float, most: float, names: Sequence[str], places: Sequence[float]) -> None:
     """TFLOP/s up to a little beyond `most`, and names at their places, inches down from the top."""
-    plain_rows(axes, height, places, names)
+    name_rows(axes, height, places, names)
     axes.set_xlim(0, 1.06 * most)
     axes.set_xlabel("TFLOP/s")
 

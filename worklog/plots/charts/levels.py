@@ -143,7 +143,7 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
     height = ROW * len(rungs)
 
     def draw(axes: Axes) -> None:
-        plain_rows(axes, height, [ROW * (index + 0.5) for index in range(len(rungs))], list(rungs))
+        plain_rows(axes, ROW, list(rungs))
         values = [value for at in rungs.values() for value in astuple(at)]
         limits = min(values) / 2, 2 * max(values)
         scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")

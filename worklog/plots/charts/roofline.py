@@ -82,7 +82,7 @@ def roofline(run: Run, size: Size | None = None) -> Sketch:
         looks = {name: {"fontsize": BODY_PT} for name in names} | {mark: {"color": MUTED}}
         name_points(axes, names | {mark: (ends[1], cublas)}, looks)
 
-    return Sketch("roofline", finding, subtitle, [run.full_label], alt, draw, HEIGHT, LEFT)
+    return Sketch("roofline", finding, subtitle, [run.full_label], alt, draw, HEIGHT, LEFT, above=0.08, below=0.45)
 
 
 def _draw_roofs(axes: Axes, ceilings: dict[str, float], memory: dict[str, float]) -> None:
