@@ -22,7 +22,7 @@ from worklog.runner.tuned import SHAPES
 from worklog.runs import runs_dir
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.settings import Harness
+from worklog.settings import PITFALLS, Harness
 
 Asked = list[tuple[list[Job], Harness]]
 
@@ -97,4 +97,6 @@ def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked: Asked) -> None
     ((tasks, _),) = asked
     assert {t.kernel for t in tasks} == {"naive"}
     effects = json.loads(worklog("ablate", "naive", "--size", "512", "--json").stdout)
-    assert {"l2", "timer", "warmup", "clocks"} <= {effect["setting"] for effect in effects}
+    assert {effect["setting"] for effect in effects} >= {pitfall.setting for pitfall in PITFALLS if pitfall.article}
+    assert worklog("ablate", "--grid", "--out", "grid.json").stdout.endswith("run saved: grid.json\n")
+    assert {t.kernel for t in asked[-1][0]} >= {"naive", "warptiled"} and Path("grid.json").is_file()

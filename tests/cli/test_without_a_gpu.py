@@ -23,6 +23,7 @@ from worklog.cli.readme import markers
 from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
+from worklog.runner import check as checks
 from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
 from worklog.runner.job import jobs_of, silent
@@ -231,6 +232,19 @@ def test_a_new_kernel_passes_as_it_is() -> None:
     checked = worklog("check", "mine.cu", "--size", "20x30x40")
     assert checked.exit_code == 0, checked.output
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
+
+
+def test_only_a_thorough_check_takes_further_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent, check = list[float](), checks.check
+
+    def briefly(*given: Any, thorough_s: float, **how: Any) -> checks.Checked:
+        spent.append(thorough_s)
+        return check(*given, **how)
+
+    monkeypatch.setattr(checks, "check", briefly)
+    for words in ([], ["--thorough"]):
+        assert worklog("check", "coalesced", "--emulate", "--size", "32", *words).exit_code == 0
+    assert spent == [0.0, 60.0]
 
 
 def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
