@@ -47,7 +47,7 @@ def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
 def test_a_warp_specialised_kernel_passes_the_gate() -> None:
     kernel = Kernel.from_source(cuda("warp_specialised"))
     for device in (CudaDevice(), EmulatedDevice()):
-        verdict = Checker(device, Shape(128, 128, 64), 0).check(kernel.load(device))
+        verdict = SgemmChecker(device, Shape(128, 128, 64), 0).check(kernel.load(device))
         assert verdict.accepted, verdict.reason
 
 

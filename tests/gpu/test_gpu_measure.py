@@ -16,7 +16,7 @@ import pytest
 
 from tests.gpu.conftest import QUICK, Measured
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import Checker
+from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import Memory
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
@@ -67,12 +67,12 @@ def test_every_rung_and_cublas_pass(session: Session, name: str) -> None:
 
 def test_cublas_passes_at_any_shape(session: Session) -> None:
     for shape in (Shape(384, 640, 256), Shape(1, 1, 1), Shape(1000, 17, 333)):
-        verdict = Checker(session.device, shape, seed=1).check(session.baselines["fp32"])
+        verdict = SgemmChecker(session.device, shape, seed=1).check(session.baselines["fp32"])
         assert verdict.accepted, (shape, verdict.reason)
 
 
 def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
-    checker = Checker(session.device, SMALL, seed=1)
+    checker = SgemmChecker(session.device, SMALL, seed=1)
     assert not checker.check(session.baselines["tf32"]).accepted
     a, b, c = checker.buffers.abc
     checker.buffers.poison()

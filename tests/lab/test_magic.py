@@ -70,16 +70,16 @@ def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Typed:
 
 
 def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, printed = run(WRONG)
-    assert not found.passed
+    trial, printed = run(WRONG)
+    assert not trial.passed
     assert "    .......................o\n" in printed and "recorded" not in printed
-    html = found._repr_html_()
+    html = trial._repr_html_()
     assert "✗ exact" in html and "Only the last column" in html and "<table" not in html
-    assert "failed at exact" in found.ladder().alt
+    assert "failed at exact" in trial.ladder().alt
     outputs: list[Any] = []
     monkeypatch.setattr(magic, "get_ipython", lambda: SimpleNamespace(kernel="of a notebook"))
     monkeypatch.setattr(magic, "display", lambda shown, **_: outputs.append(shown))
-    found._ipython_display_()
+    trial._ipython_display_()
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
@@ -95,12 +95,12 @@ def test_every_error_names_its_line_on_the_page_up_to_a_limit(run: Typed, above:
 
 
 def test_a_race_names_the_cells_lines(run: Typed) -> None:
-    found, printed = run(RACY)
-    assert not found.passed
+    trial, printed = run(RACY)
+    assert not trial.passed
     assert "Bs[k][x]" in RACY.splitlines()[8] and "As[y][x] =" in RACY.splitlines()[6]
     assert re.search(r"✗ launch: cell:9: shared-race: .*line 7", printed), printed
-    assert {f.line for f in found.checked.findings} == {9}
-    assert "cell:9: shared-race" in found._repr_html_()
+    assert {f.line for f in trial.checked.findings} == {9}
+    assert "cell:9: shared-race" in trial._repr_html_()
 
 
 DOMAIN = "'M % 512 == 0, N % 512 == 0, K % 16 == 0'"
@@ -151,11 +151,11 @@ def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(run: Typ
 @pytest.fixture
 def virtual(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
     """worklog.time on a virtual GPU, of which the cells have two kernels."""
-    found = VirtualGpu()
+    gpu = VirtualGpu()
     monkeypatch.setattr(timing, "require_gpu", lambda: None)
-    monkeypatch.setattr(timing, "own_session", lambda: session_on(found, CALIBRATION))
-    shell.user_ns.update(short=found.kernel(50.0), long=found.kernel(80.0), n=10**3)
-    return found
+    monkeypatch.setattr(timing, "own_session", lambda: session_on(gpu, CALIBRATION))
+    shell.user_ns.update(short=gpu.kernel(50.0), long=gpu.kernel(80.0), n=10**3)
+    return gpu
 
 
 def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> None:
@@ -231,9 +231,9 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         assert 'role="status"' in html and "mine: " in html and "32 registers" in html
         assert re.search(r"mine</th><td[^>]*>skipped<", html) and "recorded · NVIDIA H200" in html
         assert "skipped: the emulator gives no time" in chart["text/plain"] and "image/png" in chart
-        found = [each for each in outputs(SLOW, begun=manager.interrupt_kernel) if each["output_type"] != "stream"]
-        assert [each["output_type"] for each in found] == ["error"]
-        assert found[0]["traceback"][0].startswith("%%rung: interrupted")
+        shown = outputs(SLOW, begun=manager.interrupt_kernel)
+        [error] = [output for output in shown if output["output_type"] != "stream"]
+        assert error["output_type"] == "error" and error["traceback"][0].startswith("%%rung: interrupted")
         until(lambda: not checking())
         client.execute(SLOW)
         until(checking)
@@ -260,12 +260,12 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
-    found = try_kernel(PLAIN, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
-    assert found.passed and found.kernel.name == "plain" and found.kernel.threads == (16, 8)
-    assert found.why == "only checked" and found.run is None
+    trial = try_kernel(PLAIN, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
+    assert trial.passed and trial.kernel.name == "plain" and trial.kernel.threads == (16, 8)
+    assert trial.why == "only checked" and trial.run is None
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
-    assert [(one.threads, one.blocks(shape)) for one in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
+    assert [(kernel.threads, kernel.blocks(shape)) for kernel in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
     for given, why in ({"shape": 9}, "did you mean shapes"), ({"on": "cpu"}, "gpu or"), ({"beside": {}}, "list"):
         with pytest.raises(BadSetting, match=why):
             try_kernel(PLAIN, **given)
@@ -278,8 +278,8 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
-    one = try_kernel(PLAIN, "mine", shapes=512, beside="naive").shown
-    assert [m.kernel for m in one.measurements] == ["naive", "mine", "cuBLAS"], "one needs no list"
+    single = try_kernel(PLAIN, "mine", shapes=512, beside="naive").shown
+    assert [m.kernel for m in single.measurements] == ["naive", "mine", "cuBLAS"], "one needs no list"
     largest = try_kernel(PLAIN, "mine", shapes=["100x7x3"]).shown
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
 
@@ -293,18 +293,18 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     asked: list[list[str]] = []
 
     def measure(kernels: Any, sizes: Any, *, progress: Any, **_: Any) -> Run:
-        names = [one if isinstance(one, str) else one.name for one in kernels]
+        names = [kernel if isinstance(kernel, str) else kernel.name for kernel in kernels]
         asked.append(names)
         progress(0, 1, "mine")
-        found = [measured(name, n.m) for n in sizes for name in names]
+        rows = [measured(name, n.m) for n in sizes for name in names]
         fine = Stage("precision", True, 1, 2, "fine")
-        for place, m in enumerate(found):
+        for place, m in enumerate(rows):
             if m.kernel == "bad":
-                found[place] = Measurement("bad", m.shape, "refused", reason="launch: it failed")
+                rows[place] = Measurement("bad", m.shape, "failed", reason="launch: it failed")
             else:
-                found[place] = replace(m, verdict=Verdict((fine,), "fp32").as_dict())
+                rows[place] = replace(m, verdict=Verdict((fine,), "fp32"))
         return small_run(
-            measurements=found, device=recorded_run().gpu, kernels={name: {"registers": 7} for name in names}
+            measurements=rows, device=recorded_run().gpu, kernels={name: {"registers": 7} for name in names}
         )
 
     for module in (bench, check, device):
@@ -316,9 +316,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, gpu: list[list[str]]) -> None:
-    found, printed = run(CELL)
+    trial, printed = run(CELL)
     assert gpu[0][0] == "mine" and gpu[0][1:] == [*LADDER_NAMES, "cuBLAS"]
-    assert found.run is not None and found.passed and found.checked.label == "live · a GPU"
+    assert trial.run is not None and trial.passed and trial.checked.label == "live · a GPU"
     assert re.search(r"^at least .*; measured 100 µs, \d\.\d\d times that \(", printed, re.MULTILINE)
     assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
     again, printed = run(CELL)
@@ -335,8 +335,8 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, g
 
 
 def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(run: Typed, gpu: list[list[str]]) -> None:
-    found, printed = run(CELL.replace("%%rung mine", "%%rung bad"))
-    assert not found.passed
+    trial, printed = run(CELL.replace("%%rung mine", "%%rung bad"))
+    assert not trial.passed
     assert "✗ launch: launch: it failed" in printed
     with pytest.raises(NothingToDraw, match="no error map"):
-        found.tile_map()
+        trial.tile_map()

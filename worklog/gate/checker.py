@@ -25,8 +25,7 @@ from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, Memory
 from worklog.gate.hard_data import check_hard_data
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import failed, passed, until_failure
-from worklog.kernel import Runnable
-from worklog.kernel import Buffer, Device, Subject
+from worklog.kernel import Buffer, Device, Runnable, Subject
 from worklog.kernel.solution import Passed
 from worklog.problem import (
     Case,

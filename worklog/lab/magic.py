@@ -34,7 +34,6 @@ from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, newest_run
@@ -62,7 +61,7 @@ class Trial:
     """
 
     kernel: Kernel
-    checked: Checked
+    checked: check.Checked
     size: Shape
     run: Run | None
     shown: Run
@@ -175,7 +174,7 @@ def try_kernel(
     verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
     if first.verdict is not None:
         verdict = first.verdict
-    checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
+    checked = check.Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
     shown = _in_order(run, run.measurements)
     if known:
         rows = [m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels] + run.measurements
@@ -207,7 +206,7 @@ def _in_order(run: Run, rows: Sequence[Measurement], **changed: Any) -> Run:
 
 
 def _in_recording(
-    kernel: Kernel, checked: Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
+    kernel: Kernel, checked: check.Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
 ) -> Run:
     """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
     them, with a row for this kernel that has no time.
