@@ -21,7 +21,7 @@ from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
 from worklog.cli import output
 from worklog.cli.commands import COMMANDS, main
-from worklog.runs.table import COLUMNS
+from worklog.runs.measurement import COLUMNS
 from worklog.runs.tables import text
 
 ROOT = Path(__file__).parents[2]

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import measured
+from tests.helpers import GPU, measured
 from worklog.kernel.ladder import LADDER
-from worklog.problem.gemm import Shape, tflops
-from worklog.runs.comparison import Comparison
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.problem.gemm import Shape
+from worklog.runs import Calibration, Comparison, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Stage, Verdict, Work
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 # Milliseconds at 4096.
@@ -32,24 +30,27 @@ TIMES_MS = {
 }
 SIZE = (4096, 4096, 4096)
 CEILING = 66.0
-CALIBRATION: dict[str, Any] = {
-    "offset_us": 3.45,
-    "offset_by_length_us": {"1": 3.5, "10": 3.44, "1000": 3.41},
-    "tick_us": 0.032,
-    "slope": 0.99996,
-    "aa_ratio": 1.0001,
-    "aa_low": 0.9998,
-    "aa_high": 1.0004,
-    "warm_cycles": 270.0,
-    "cold_cycles": 690.0,
-    "still_cached": 0.0,
-    "fp32_tflops": CEILING,
-    "copy_gbs": 4244.6,
-    "l2_gbs": 7824.2,
-}
+CALIBRATION = Calibration(
+    offset_us=3.45,
+    offset_spread_us=0.1,
+    offset_by_length_us={"1": 3.5, "10": 3.44, "1000": 3.41},
+    tick_us=0.032,
+    fp32_tflops=CEILING,
+    copy_gbs=4244.6,
+    l2_gbs=7824.2,
+    sm_mhz=1980.0,
+    slope=0.99996,
+    aa_ratio=1.0001,
+    aa_low=0.9998,
+    aa_high=1.0004,
+    launch_us=11.0,
+    warm_cycles=270.0,
+    cold_cycles=690.0,
+    still_cached=0.0,
+)
 PRECISE = 187.4, 1296.0, "class fp32: rms 19.3 u·D (fp32 up to 80.8), largest 187 (up to 1296)"
-STAGES = [
-    {"name": name, "passed": True, "measured": measured, "limit": limit, "detail": detail}
+STAGES = tuple(
+    Stage(name, True, measured, limit, detail)
     for name, measured, limit, detail in (
         ("exact on edge shapes", 0, 0, "4 shapes x 4 pairs of alpha and beta, no element wrong"),
         ("exact at the benchmark shape", 0, 0, "families E1, E2, E3 at 4096, no row wrong"),
@@ -58,7 +59,7 @@ STAGES = [
         ("timed output", *PRECISE),
         ("plausible", 0.78, 1.02, "77.7 % of the 66.9 TFLOP/s that are possible"),
     )
-]
+)
 BIASED = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS}
 NAIVE_READING = {setting: BIASED[setting] for setting in HOW_ONE_MEASURES}
 ARTICLE_FOUR = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article}
@@ -81,17 +82,15 @@ BIAS_AT_20_US += [(ARTICLE_FOUR, 4.1), (NAIVE_READING, 4.3)]
 
 def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Measurement:
     """One finished measurement of a square problem, ±0.4 % wide, with nine samples."""
-    rate = tflops(Shape.of(n), us)
     spread = [1.0, 0.999, 1.001, 0.998, 1.002, 1.0, 1.004, 0.997, 1.03]
+    times = [round(us * factor + CALIBRATION.offset_us, 3) for factor in spread]
     fields: dict[str, Any] = {
-        "us_low": us * 0.996,
-        "us_high": us * 1.004,
-        "ratio_low": ratio * 0.997,
-        "ratio_high": ratio * 1.003,
-        "of_ceiling": rate / CEILING,
-        "of_roof": rate / 66.9,
-        "samples": {"us": [round(us * s + CALIBRATION["offset_us"], 3) for s in spread], "counts": [1] * len(spread)},
-        "verdict": {"accepted": True, "precision": "fp32", "reason": None, "stages": STAGES},
+        "time": Estimate(us, us * 0.996, us * 1.004),
+        "against": {"cuBLAS": Estimate(ratio, ratio * 0.997, ratio * 1.003)},
+        "roof": Roof(66.9),
+        "samples": Samples([Side(kernel, times)], [1] * len(spread)),
+        "overhead_us": CALIBRATION.offset_us,
+        "verdict": Verdict(STAGES, "fp32"),
     }
     return replace(measured(kernel, n, us, ratio), **(fields | more))
 
@@ -99,17 +98,10 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
 def empty_run() -> Run:
     """Provenance and calibration, no measurement."""
     return Run(
-        device={
-            "name": "NVIDIA H200",
-            "multiprocessors": 132,
-            "l2_bytes": 60 * 2**20,
-            "memory_bytes": 140 * 2**30,
-            "fp32_peak_tflops": 66.9,
-            "memory_peak_gbs": 4814.3,
-        },
+        gpu=GPU,
         harness=Harness().as_dict(),
         created="2026-11-21T03:12:44+00:00",
-        calibration={**CALIBRATION},
+        calibration=CALIBRATION,
         kernels={rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
         complete=True,
         origin="recorded",
@@ -212,11 +204,10 @@ def single_settings() -> Run:
     return replace(run, measurements=[m for m in run.measurements if len(m.changed) < 2])
 
 
-def calibrated(device: dict[str, Any] | None = None, **changes: Any) -> Run:
-    """The ladder with another calibration, where None takes a part away, and device."""
+def calibrated(gpu: Gpu = GPU, **changes: Any) -> Run:
+    """The ladder with another calibration and GPU."""
     run = ladder_run()
-    calibration = {name: value for name, value in (CALIBRATION | changes).items() if value is not None}
-    return replace(run, calibration=calibration, device=device or run.gpu)
+    return of(*run.measurements, kernels=run.kernels, gpu=gpu, calibration=replace(CALIBRATION, **changes))
 
 
 REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"
@@ -227,9 +218,9 @@ def failed() -> Run:
     are a user's and come first."""
     run = ladder_run()
     found = {m.kernel: replace(m, converged=m.kernel != "naive") for m in run.measurements}
-    mine = replace(found["tiles_1d"], kernel="mine", ratio=0.5, tflops=25.0)
+    mine = measurement("mine", 4096, 5500.0, 0.5)
     for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
-        found[name] = Measurement(name, SIZE, "refused", reason=reason)
+        found[name] = Measurement(name, SIZE, "failed", reason=reason)
     users = {name: {"user": "kernel"} for name in ("mine", "wrong")}
     return of(mine, *found.values(), kernels=run.kernels | users)
 
@@ -238,7 +229,7 @@ def both() -> Run:
     """Both ladders at 4096; tf32 has neither the class nor the error of FP32, split ran at a lower clock, and best on
     another day."""
     found = {
-        name: replace(measured(name, 4096, us, 2663 / us), verdict={"precision": "fp32", "stages": [stage(largest)]})
+        name: replace(measured(name, 4096, us, 2663 / us), verdict=Verdict((stage(largest),), "fp32"))
         for name, us, largest in (
             ("naive", 270_000, 205.0),
             ("best", 2500, 205.0),
@@ -247,15 +238,17 @@ def both() -> Run:
             ("cuBLAS", 2663, 205.0),
         )
     }
-    found["tf32"] = replace(found["tf32"], verdict={"precision": "tf32", "stages": [stage(20_400.0, 263_000.0)]})
-    found["best"] = replace(found["best"], label="another day")
-    found["split"] = replace(found["split"], sm_mhz=1650.0)
-    return of(*found.values(), device=empty_run().device | {"sm_clock_mhz": 1980.0})
+    found["tf32"] = replace(found["tf32"], verdict=Verdict((stage(20_400.0, 263_000.0),), "tf32"))
+    run = of(*found.values())
+    [best] = run.select("best")
+    another = replace(best, context=replace(run.context, created="2026-10-01T00:00:00+00:00"))
+    slower = replace(found["split"], samples=Samples([Side("split", [700.0], [1650.0])], [1]))
+    return of(found["naive"], another, found["tf32"], slower, found["cuBLAS"])
 
 
-def stage(largest: float, limit: float = 1296.0) -> dict[str, Any]:
-    """What the gate's stage for precision measures on a kernel with this error."""
-    return {"name": "precision", "measured": largest, "limit": limit}
+def stage(largest: float, limit: float = 1296.0) -> Stage:
+    """The gate's stage for precision, of a kernel with this error."""
+    return Stage("precision", True, largest, limit, "")
 
 
 def over_sizes() -> Run:
@@ -274,12 +267,12 @@ def sampled(count: int, mask: int = 0) -> Run:
     """naive at 512 with that many noisy samples, a tenth of which doesn't count; the mask says why it was slowed."""
     us = 100 * (1 + 0.01 * np.random.default_rng(0).standard_normal(count))
     repeated = count // 10
-    found = {
-        "us": us.tolist(),
-        "counts": [1] * (count - repeated) + [0] * repeated,
-        "sm_mhz": [1980.0] * (count - 1) + [None if count > 1 else 1980.0],
-    }
-    return of(replace(measurement("naive", 512, 100.0, 0.5, samples=found), throttle_mask=mask))
+    counts = [1] * (count - repeated) + [0] * repeated
+    clocks = [1980.0] * (count - 1) + [None if count > 1 else 1980.0]
+    side = Side("naive", us.tolist(), clocks)
+    return of(
+        measurement("naive", 512, 100.0, 0.5, samples=Samples([side], counts), overhead_us=0.0, throttle_mask=mask)
+    )
 
 
 def benchmark(sizes: Iterable[int] = (8, 64), **changes: Any) -> Run:
@@ -287,9 +280,10 @@ def benchmark(sizes: Iterable[int] = (8, 64), **changes: Any) -> Run:
     found = []
     for name, us in (("fast", 1.0), ("slow", 2.0)):
         for n in sizes:
-            m = replace(measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, baseline="theirs")
-            interval = {"us_low": 0.99 * us * n, "us_high": 1.01 * us * n}
-            found.append(replace(m, bytes_read=1000 * n, flops=None, **(interval | changes)))
+            time, ratio = Estimate(us * n, 0.99 * us * n, 1.01 * us * n), Estimate(0.5, 0.49, 0.51)
+            m = measured(name, us=us * n)
+            m = replace(m, shape=None, axes={"N": n, "dtype": "half"}, time=time, against={"theirs": ratio})
+            found.append(replace(m, work=Work(bytes_read=1000 * n), roof=None, **changes))
     return of(*found)
 
 

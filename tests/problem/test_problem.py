@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from worklog import Problem
-from worklog.errors import BadProblem
+from worklog.errors import BadSetting
 
 
 class Loose(Problem):
@@ -34,5 +34,5 @@ def test_parameters_are_read_from_cpp() -> None:
     declared = [parameter.declaration for parameter in Loose().under("").signature]
     assert declared == ["const unsigned int* x", "__half* y", "size_t n"]
     for wrong in ("float** x", "float", "float x[4]"):
-        with pytest.raises(BadProblem, match="give T for the dtype, or one of float"):
+        with pytest.raises(BadSetting, match="give T for the dtype, or one of float"):
             _ = type("Wrong", (Problem,), {"parameters": wrong})().signature

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from worklog.plots.accuracy import error_of
+from worklog.plots.selection import error_of
 from worklog.plots.ladder import class_of, leaders
 
 from worklog import runs
