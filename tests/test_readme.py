@@ -21,7 +21,7 @@ from worklog.cli.readme import markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape
-from worklog.runs import CHAPTERS, Measurement, Run, recorded_run, recordings
+from worklog.runs import CHAPTERS, Measurement, Run, Stage, Verdict, recorded_run, recordings
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 ROOT = Path(__file__).parents[1]
@@ -65,19 +65,22 @@ def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(readme:
 def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
     def of(name: str, share: float, rms: float, precision: str) -> Measurement:
         detail = f"class x: rms {rms} u·D (fp32 up to 80.8), largest 1"
-        verdict = {"precision": precision, "stages": [{"name": "precision", "detail": detail}]}
-        return replace(measured(name, 4096, us=2663 / share, ratio=share), verdict=verdict, label="a day")
+        verdict = Verdict((Stage("precision", True, rms, 80.8, detail),), precision)
+        return replace(measured(name, 4096, us=2663 / share, ratio=share), verdict=verdict)
 
     shares = dict.fromkeys((*(rung.name for rung in RUNGS), "cuBLAS"), 0.5) | {"bulk_copies": 0.95, "best": 1.2}
     rows = [of(name, share, 19.0, "fp32") for name, share in shares.items() if name not in ("tf32", "split", "ragged")]
-    rows += [of("tf32", 4.0, 4000.0, "tf32"), replace(of("split", 3.0, 9.5, "fp32"), label="an earlier day")]
+    rows += [of("tf32", 4.0, 4000.0, "tf32"), of("split", 3.0, 9.5, "fp32")]
     run = small_run(measurements=rows)
+    earlier = replace(run.context, created="2026-10-01")
+    run.measurements = [replace(m, context=earlier) if m.kernel == "split" else m for m in run.measurements]
     text = " ".join(f"{pictures(run)} {chapters(run)}".split())
     assert "`split` computes FP32 on tensor cores 3.00 times as fast as cuBLAS, with 0.50 times its" in text
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
     assert "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
     assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
-    assert "Source: an earlier day (`split`); a day (`best`); recorded" in text and "ragged" not in text
+    assert re.search(r"Source: [^;]+2026-10-01 \(`split`\); [^;]+2026-11-21 \(`best`\); recorded", text)
+    assert "ragged" not in text
 
 
 def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before: None) -> None:
@@ -124,7 +127,7 @@ def test_what_the_first_numbers_compare_is_said_with_the_libraries_on_tensor_cor
     """split's FP32 is of tensor cores, cuBLAS's of FP32 cores; TF32 is another class, bf16x6 is FP32's."""
     held = {m.kernel: m for m in Run.load(recordings(CHAPTERS)["h200_libraries"]).select()}
     tf32, bf16x6 = held["cublas_tf32"], held["triton_bf16x6"]
-    precision = [(m.verdict or {})["precision"] for m in (tf32, bf16x6)]
+    precision = [m.verdict and m.verdict.precision for m in (tf32, bf16x6)]
     assert precision == ["tf32", "fp32"] and held["cublas_tf32"].ratio > 7 > 1.5 > bf16x6.ratio > 1.2
     text = " ".join(pictures(at_4096()).split())
     assert f"TF32 reaches {tf32.tflops:.0f} TFLOP/s in the less precise class tf32" in text

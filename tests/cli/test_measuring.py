@@ -35,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     def carry_out(tasks: Sequence[Job], harness: Harness, *, out: Path | None = None, **_: Any) -> Run:
         found.append((list(tasks), harness))
         made = [
-            Measurement(t.kernel, astuple(t.problem), "refused", reason="wrong")
+            Measurement(t.kernel, astuple(t.problem), "failed", reason="wrong")
             if t.kernel == "shared"
             else replace(measured(t.kernel, **t.pitfalls), shape=astuple(t.problem))
             for t in tasks

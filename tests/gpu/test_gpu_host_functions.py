@@ -28,7 +28,7 @@ def test_a_wrong_host_function_fails(name: str, measured: Measured, request: pyt
     if name == "the_host_computes":
         request.getfixturevalue("gives_up_soon")
     found = measured(WRONG[name], TIMED, SHORT)
-    assert found.status == "refused", f"it passed with {found.us} µs"
+    assert found.status == "failed", f"it passed with {found.us} µs"
     if name in WRONG_WHEN_TIMED:
         assert after_timing.EVERY_LAUNCH in str(found.reason)
     if name == "clears_afterwards":
@@ -51,7 +51,7 @@ def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_t
     verdict = SgemmChecker(session.device, SHAPE, seed=1).check(RIGHT[WAITS].load(session.device), RIGHT[WAITS].claimed)
     assert verdict.accepted, verdict.reason
     found = measured(RIGHT[WAITS], SHAPE, SHORT)
-    assert found.status == "refused" and "synchronises" in str(found.reason)
+    assert found.status == "failed" and "synchronises" in str(found.reason)
 
 
 def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path: Path, measured: Measured) -> None:
@@ -61,7 +61,7 @@ def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path: Path, me
     subprocess.run(["nvcc", "-shared", "-Xcompiler", "-fPIC", "-o", library, HERE / "library.cu"], check=True)
     for name, status in (
         ("on_the_stream", "measured"),
-        ("on_the_legacy_stream", "refused"),
-        ("on_its_own_stream", "refused"),
+        ("on_the_legacy_stream", "failed"),
+        ("on_its_own_stream", "failed"),
     ):
         assert measured(Kernel.from_function(f"{library}:{name}"), TIMED, SHORT).status == status, name

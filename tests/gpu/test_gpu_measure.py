@@ -107,7 +107,7 @@ def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measu
     text = rung("naive").source
     wide = Kernel.from_source(text, entry=rung("naive").program.entry, name="wide", grid="M, N", block="64, 64")
     found = measured(wide, Shape.of(256))
-    assert (found.status, found.us) == ("refused", None) and "launch" in str(found.reason)
+    assert (found.status, found.us) == ("failed", None) and "launch" in str(found.reason)
     assert measured("coalesced", Shape.of(256)).us is not None
 
 

@@ -101,7 +101,7 @@ def quick(
     for task in few:
         if task not in known:
             known[task] = attempt(session, task, used)
-            assert user_kernels or known[task][0].status != "refused", known[task]
+            assert user_kernels or known[task][0].status != "failed", known[task]
         run.kernels.setdefault(task.kernel, session.describe(task.kernel))
         for one in known[task]:
             run.add(one)

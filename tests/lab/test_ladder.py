@@ -88,7 +88,7 @@ def test_at_a_missing_size_only_the_time_is_missing() -> None:
 
 
 def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() -> None:
-    run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "refused", reason="exact: 3 rows differ"))
+    run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ"))
     run.kernels["tiles_2d"]["sha256"] = "another"
     page = lab.ladder("tiles_2d", run=run)
     assert facts(page.climb)["time"][0] == "–"

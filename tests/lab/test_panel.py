@@ -105,7 +105,7 @@ def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
     assert panel.choice.settings["clocks"] == "locked:1395", "the page knows only locked"
     uncalibrated = replace(GRID, calibration={})
     assert reading(uncalibrated, offset="kept").time.value == approx(140.0 + OFFSET)
-    failed = replace(reading().measurement, status="refused", reason="precision: wrong")
+    failed = replace(reading().measurement, status="failed", reason="precision: wrong")
     for run, chosen, words in (
         (warm, {}, "not recorded: warptiled at 1024"),
         (GRID, {"clocks": "locked", "l2": "rotate"}, "not recorded: .* clocks = locked, l2 = rotate$"),

@@ -4,7 +4,7 @@ comparison of harnesses."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,20 @@ import pytest
 from tests.helpers import GPU, measured
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
-from worklog.runs import Calibration, Comparison, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Stage, Verdict, Work
+from worklog.runs import (
+    Calibration,
+    Comparison,
+    Estimate,
+    Gpu,
+    Measurement,
+    Roof,
+    Run,
+    Samples,
+    Side,
+    Stage,
+    Verdict,
+    Work,
+)
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 # Milliseconds at 4096.
@@ -33,7 +46,7 @@ CEILING = 66.0
 CALIBRATION = Calibration(
     offset_us=3.45,
     offset_spread_us=0.1,
-    offset_by_length_us={"1": 3.5, "10": 3.44, "1000": 3.41},
+    offset_by_length_us={"1": 3.5, "10": 3.45, "1000": 3.41},
     tick_us=0.032,
     fp32_tflops=CEILING,
     copy_gbs=4244.6,
@@ -169,7 +182,7 @@ def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
             "device": {"name": "NVIDIA H200"},
             "created": "2026-11-21T05:20:00+00:00",
             "complete": True,
-            "calibration": CALIBRATION,
+            "calibration": asdict(CALIBRATION),
             "rows": rows,
         }
     )

@@ -29,7 +29,7 @@ from worklog.plots.charts.samples import closing
 from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER, Drawing
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
-from worklog.runs import recordings
+from worklog.runs import Estimate, recordings
 from worklog.runs.ablation import effects
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -58,9 +58,10 @@ def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_
 @pytest.mark.parametrize(("share", "rival"), [(1.04, 51.6), (0.99, 51.6), (0.7, 30.0), (0.7, 10.0)])
 def test_no_words_cross_the_line_of_cublas(share: float, rival: float) -> None:
     *rungs, cublas = runs.ladder_run().measurements
-    shown = [replace(m, tflops=share * rival, ratio=share, us_low=None) for m in rungs]
+    us = 1e-6 * Shape(*SIZE).flops / rival
+    shown = [runs.measurement(m.kernel, 4096, us / share, share) for m in rungs]
     shown[0] = Measurement("naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3)
-    chart = ladder(of(*shown, replace(cublas, tflops=rival)))
+    chart = ladder(of(*shown, runs.measurement(cublas.kernel, 4096, us, 1.0)))
     crossed = chart.axes[0].transData.transform((rival, 0))[0]
     placed = [(words, box) for words, box in boxes(chart) if "TFLOP/s ·" in words or "slow" in words]
     assert len(placed) == len(rungs) + 1 and [words for words, box in placed if box.x0 < crossed < box.x1] == []
@@ -108,16 +109,14 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> Non
 
 def test_other_axes_are_in_the_names_of_the_lines() -> None:
     half = runs.benchmark().measurements
-    run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}, us=3 * (m.us or 0.0)) for m in half))
+    run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
     assert "fast dtype=half 1 at 8" in lines(run).alt and "theirs dtype=float" in lines(run).alt
 
 
 def test_further_baselines_of_matrix_products_are_lines_too() -> None:
-    found = [measured("naive", n, us=float(n)) for n in (256, 1024)]
-    found += [
-        replace(measured("naive", n, us=float(n), ratio=2.0, against="torch"), baseline="torch") for n in (256, 1024)
-    ]
-    chart = lines(of(*found), y="us")
+    against = {"cuBLAS": Estimate(0.5, 0.49, 0.51), "torch": Estimate(2.0, 1.99, 2.01)}
+    timed = [replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024)]
+    chart = lines(of(*timed), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
 

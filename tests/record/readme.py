@@ -11,14 +11,12 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from worklog.plots.selection import error_of
-from worklog.plots.ladder import class_of, leaders
 
 from worklog import runs
 from worklog.cli.figures import at_4096
 from worklog.cli.readme import markers, rewrite, share
 from worklog.kernel import FP32, TENSOR, Kernel
-from worklog.plots.selection import rate
+from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.runs import Comparison, Measurement, Run, Table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -75,7 +73,7 @@ def chapters(run: Run) -> str:
         measured = [timed[rung.name] for rung in rungs]
         of_fp32 = sorted((m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0)
         ends = (of_fp32[0], of_fp32[-1])
-        return " to ".join(f"{share(run, m)} % (`{m.kernel}`)" for m in ends)
+        return " to ".join(f"{share(m)} % (`{m.kernel}`)" for m in ends)
 
     return _picture(
         "accuracy",

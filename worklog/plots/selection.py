@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from statistics import median
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ class FrameRun:
         """Raises NothingToDraw where a column is missing that every frame of a run has."""
         if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {*frame.columns}:
             raise NothingToDraw(f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()")
-        self.calibration, self.kernels, self.device = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        self.calibration, self.kernels = SimpleNamespace(fp32_tflops=math.inf), dict[str, Any]()  # inf: not drawn
         self.measurements = []
         for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
             if row["m"] is not None and not row["changed"]:

@@ -12,6 +12,7 @@ from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER
 from worklog.plots.page import Sketch, beside, leave_room, name_points, on_axes, scale
 from worklog.runs import Comparison, Run, bound, open_comparison
+from worklog.runs.calibration import KnownLengths
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
 HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
@@ -61,11 +62,6 @@ def calibration(run: Run) -> Sketch:
     return Sketch("calibration", finding, subtitle, footer, alt, draw, HEIGHT, MARGIN_IN + 0.5, right=0.2)
 
 
-def _left(by_length: dict[str, float] | None, overhead_us: float | None) -> dict[float, float]:
-    """Microseconds wrong at each known length with the event overhead removed."""
-    return {float(length): us - (overhead_us or 0.0) for length, us in (by_length or {}).items()}
-
-
 def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: float) -> None:
     """A log axis of true lengths, with air of these factors at its ends, and a line at no error."""
     scale(axes.xaxis, sorted(lengths), "true length, µs", (left * min(lengths), right * max(lengths)), log=10)
@@ -96,8 +92,8 @@ def peers(comparison: Comparison | None = None) -> Sketch:
         finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
         best = next((name for name in nearest if not name.startswith(OURS)), None)
         finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs" if best else ""
-    known = comparison.document["calibration"]
-    band = max(map(abs, _left(known.get("offset_by_length_us"), known.get("offset_us")).values()))
+    by_length = comparison.document["calibration"]["offset_by_length_us"]
+    band = abs(KnownLengths({float(length): us for length, us in by_length.items()}).worst_us)
     subtitle = (
         "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "
         f"calibrates on. Both axes are logarithmic, the vertical one linear up to ±{LINEAR:g} µs. In colour: the three "

@@ -205,8 +205,7 @@ def one_formula(run: Run, m: Measurement) -> Facts:
             bar = _percent((kernel.tflops or 0.0) / fastest)
             drawn.append(common(run, kernel) | {"bar": bar, "cublas": kernel.kernel == CUBLAS, "failed": ""})
         else:
-            failed = {"refused": "failed the gate"}.get(kernel.status, kernel.status)
-            drawn.append({"kernel": kernel.kernel, "failed": failed})
+            drawn.append({"kernel": kernel.kernel, "failed": kernel.status})
     ours = [kernel for kernel in kernels if measured(kernel) and kernel.kernel != CUBLAS]
     best, box = max(ours, key=lambda kernel: kernel.tflops or 0.0), max(110, 31 * len(kernels))
     facts = {"height": 36 + box, "box": box, "rungs": drawn, "several": ours[0] is not best}
