@@ -82,8 +82,7 @@ def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
         if isinstance(kernel, Kernel):
             own[name] = replace(kernel, name=name)
-        (found,) = attempt(session, Job(name, shape), harness)
-        return found
+        return attempt(session, Job(name, shape), harness)
 
     stream = cupy.cuda.get_current_stream()
     yield measure

@@ -53,7 +53,7 @@ def test_a_file_of_benchmarks(tmp_path: Path) -> None:
     assert [m.status for m in run.measurements] == expected, [m.reason for m in run.measurements]
     large = run.measurements[5]
     assert large.axes == {"N": 2**24, "dtype": "float32"} and large.moved_bytes == 8 * 2**24
-    assert large.of_copy == approx(0.9, abs=0.35) and large.hot_us is not None
+    assert large.of_copy == approx(0.9, abs=0.35) and large.hot is not None
     assert "memory is full" in str(run.measurements[-1].reason)
     against = measure([copied.at(["N=16777216", "dtype=float32"])], by_cupy, harness=QUICK, out=tmp_path / "two.json")
     (found,) = against.measurements
@@ -106,8 +106,7 @@ def test_pytorch_is_a_baseline_beside_cublas(tmp_path: Path) -> None:
         ["warptiled"], 1024, harness=QUICK, against=[Kernel.from_function(PRODUCT), "naive"], out=tmp_path / "run.json"
     )
     (m,) = run.select()
-    others = {one.baseline: one for one in run.against(m)}
-    assert set(others) == {"torch", "naive"}
-    assert {one.status for one in others.values()} == {"measured"}, {name: o.reason for name, o in others.items()}
-    assert others["naive"].ratio is not None and others["naive"].ratio > 5
-    assert others["torch"].ratio == approx(m.ratio, rel=0.5)
+    assert set(m.against) == {"cuBLAS", "torch", "naive"} and m.baseline == "cuBLAS"
+    naive, torch = m.against["naive"], m.against["torch"]
+    assert naive is not None and naive.value > 5, m.degradations
+    assert torch is not None and torch.value == approx(m.ratio, rel=0.5), m.degradations

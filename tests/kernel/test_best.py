@@ -28,7 +28,7 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import filled
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner import tuned
-from worklog.runs import recorded_run
+from worklog.runs import Estimate, recorded_run
 from worklog.runs.measurement import Measurement
 
 BEST = worklog.rung("best")
@@ -158,14 +158,14 @@ def swept(true: Table) -> list[Measurement]:
     kinds = {tuned.name_of(one.template, n): (one, n) for one in true.tiles[:-1] for n in counts}
     kinds[BULK.name] = true.tiles[-1], 1
     return [
-        Measurement(
-            name,
-            astuple(shape),
-            "measured",
-            us=true.split_us(shape) if name == "split" else true.us(*kinds[name], shape),
-        )
+        timed(name, shape, true.split_us(shape) if name == "split" else true.us(*kinds[name], shape))
         for name, shape in tuned.points(GPU)
     ]
+
+
+def timed(name: str, shape: Shape, us: float) -> Measurement:
+    """A measurement with this time."""
+    return Measurement(name, astuple(shape), time=Estimate(us, us, us))
 
 
 def test_a_sweep_gives_back_the_times_that_made_it() -> None:
@@ -176,7 +176,7 @@ def test_a_sweep_gives_back_the_times_that_made_it() -> None:
         replace(t, alone_us=ratio * t.shared_us, block_us=0.5) for t, ratio in zip(true.tiles, alone, strict=True)
     )
     true = replace(true, tiles=tiles)
-    biased = replace(swept(true)[0], us=0.01, changed={"l2": "warm"})
+    biased = replace(swept(true)[0], time=Estimate(0.01, 0.01, 0.01), changed={"l2": "warm"})
     found = tuned.fitted(replace(run, measurements=[*swept(true), biased]))
     assert found.label.startswith("measured on an NVIDIA H200, driver ") and "split" not in found.label
     assert {name: getattr(found, name) for name in new} == pytest.approx(new, rel=0.05)

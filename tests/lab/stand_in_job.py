@@ -9,13 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tests.lab.grid import small_grid
 from worklog.runner.worker import Say, started
-from worklog.runs.run import Run
+from worklog.runs.run_file import head_lines, line
 
 
 def main() -> None:
@@ -25,21 +24,16 @@ def main() -> None:
     work(order, say, sys.argv[1])
 
 
-def head_of(run: Run) -> dict[str, Any]:
-    """As a job's first answer has it."""
-    return {name: getattr(run, name) for name in ("device", "harness", "tool", "software", "calibration", "notes")}
-
-
 def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
-    """The tasks, out of the grid that was made by hand."""
-    grid, tasks, said = small_grid(), order["tasks"], Path(seconds)
-    say("ready", head=head_of(grid))
-    for done, task in enumerate(tasks):
-        say("progress", done=done, doing=str(task))
+    """The jobs, out of the grid that was made by hand."""
+    grid, said = small_grid(), Path(seconds)
+    say("ready", head=head_lines(grid))
+    for done, job in enumerate(order["jobs"]):
+        say("progress", done=done, doing=str(job))
         if done:
             time.sleep(float(said.read_text() if said.exists() else seconds))
-        (found,) = grid.select(task.kernel, task.shape, task.pitfalls)
-        say("measured", number=done + 1, measurements=[asdict(replace(found, label=""))], description={})
+        (m,) = grid.select(job.kernel, job.shape, job.pitfalls)
+        say("measured", number=done + 1, line=line("measurement", m), description={})
     say("done")
 
 

@@ -172,7 +172,7 @@ def _fill(rows: Sequence[Row], which: str, *words: Any) -> None:
 
 def _row(example: Example, point: str, lines: Mapping[str, int], m: Measurement) -> Row:
     why = [f"{m.status}: {m.reason}"] if m.us is None else []
-    read = dict(ours=m.us, low=m.us_low, high=m.us_high, hot=m.hot_us)
+    read = dict(ours=m.us, low=m.us_low, high=m.us_high, hot=m.hot.value if m.hot else None)
     return Row(example.project, example.name, point, lines[example.path], **read, why=why)
 
 
@@ -229,7 +229,7 @@ def main(folder: Path, out: Path | None) -> None:
         "created": now,
         "label": source_label("live", gpu().name, HARNESS.clocks, now),
         "tool": tool(),
-        "device": gpu().as_dict(),
+        "device": asdict(gpu()),
         "software": software(),
         "harness": HARNESS.as_dict(),
         "repositories": repositories(),

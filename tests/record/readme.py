@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-
 from worklog import runs
 from worklog.cli.figures import at_4096
 from worklog.cli.readme import markers, rewrite, share
