@@ -16,7 +16,7 @@ from worklog.emulator import load
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
-from worklog.runs import Gpu, recorded_run
+from worklog.runs import Estimate, Gpu, recorded_run
 from worklog.runs.run import Run
 
 WORST, WORST_OF_LARGE, LARGE = 3.1, 1.85, 2048  # time over bound; from LARGE on, each SM has several blocks
@@ -102,7 +102,9 @@ def test_what_is_shown(run: Run) -> None:
 
 def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     least, most = spread(rung_bounds(run, Shape.of(1024)))
-    slower = replace(run, measurements=[replace(m, us=3 * (m.us or 0.0)) for m in run.select(shape=Shape.of(1024))])
+    timed = [(m, m.us) for m in run.select(shape=Shape.of(1024)) if m.us]
+    slow = [replace(m, time=Estimate(3 * us, 3 * us, 3 * us)) for m, us in timed]
+    slower = replace(run, measurements=slow)
     monkeypatch.setattr(prediction, "recorded_run", lambda: slower)
     shown = predicted(rung("shared"), Shape(1024, 512, 1024), measured_us=1e4)
     assert f"take {3 * least:.2f} to {3 * most:.2f} times their bounds at 1024" in shown.sentences[1]

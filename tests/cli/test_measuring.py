@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import worklog
 from tests.cli.test_mistakes import FILES
-from tests.helpers import measured, small_run
+from tests.helpers import GPU, measured, small_run
 from worklog.kernel import LADDER
 from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
@@ -40,8 +40,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
             else replace(measured(t.kernel, **t.pitfalls), shape=astuple(t.problem))
             for t in tasks
         ]
-        run = small_run(measurements=made)
-        run.save(out or runs_dir() / "run.json")
+        run = small_run(measurements=made, gpu=replace(GPU, driver="1"))
+        run.save(out or runs_dir() / "run.jsonl")
         return run
 
     monkeypatch.setattr(bench, "carry_out", carry_out)
@@ -79,7 +79,7 @@ def test_run_draws_shapes_by_a_seed_that_the_run_keeps(asked: Asked) -> None:
     assert re.search(r"^ geometric mean +50\.0 % +50\.0 %$", result.stdout, re.MULTILINE)
     drawn_by, stale = Run.load(Path("here.json")).notes
     assert drawn_by == "6 shapes drawn: --shapes 6 --seed 3"
-    assert stale.startswith("best chooses by a table for an NVIDIA H200 with driver"), "this run names no driver"
+    assert stale.startswith("best chooses by a table for an NVIDIA H200 with driver"), "this run has another driver"
 
 
 def test_a_failed_check_is_shown_and_exits_with_1(asked: Asked) -> None:

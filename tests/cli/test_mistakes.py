@@ -80,7 +80,7 @@ MISTAKES = [
     ("run warptiled --against toch", r".*did you mean torch\?"),
     ("check mine.cu --entry sgem", r"mine\.cu has no launch .*its kernels are sgemm \(did you mean sgemm\?\)"),
     ("check mine.cu --problem sofmax", r"there is no problem 'sofmax' \(did you mean softmax\?\)"),
-    ("check mine.cu --problem softmax --dtype float8", "softmax has no dtype 'float8'"),
+    ("check mine.cu --problem softmax --dtype float8", "softmax: there is no dtype 'float8'"),
     ("sweep tiles_2d --axis BX=3", "tiles_2d has no tile parameter BX"),
     ("run --set l2=wram", r"l2 = 'wram' is not a setting \(did you mean warm\?\): choose from "),
     ("run --set bugdet_s=1", r"there is no setting 'bugdet_s' \(did you mean budget_s\?\): choose from clocks, "),

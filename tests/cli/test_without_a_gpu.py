@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
 from worklog.runner.job import jobs_of, silent
 from worklog.runs import CHAPTERS, recordings, runs_dir
-from worklog.runs import run as runs
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -68,7 +68,7 @@ def test_notebooks_are_written_once_and_a_changed_one_is_kept_and_named(tmp_path
 def test_the_doctor_opens_each_recording_and_says_what_could_not_be_saved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole, cut = recordings()["h200"], tmp_path / "cut.json"
+    whole, cut = recordings()["h200"], tmp_path / "cut.jsonl"
     cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
     monkeypatch.setattr("worklog.runs.recordings", lambda: {"whole": whole, "cut": cut})
     (tmp_path / "file").write_text("no folder")
@@ -171,7 +171,7 @@ def previewed(*words: str) -> dict[str, Any]:
 def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> None:
     result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
     assert re.fullmatch(
-        r"24 measurements; 24 to measure, about [\d.]+ (s|min) \(rough; rates: recorded · NVIDIA H200 · .*\)\n",
+        r"24 measurements, about [\d.]+ (s|min) \(rough; rates: recorded · NVIDIA H200 · .*\)\n",
         result.stdout,
     )
     rows = previewed("naive", "cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
@@ -207,7 +207,7 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
     said = {(row["kernel"], row["m"]): row["seconds"] for row in rows}
     for m in run.select():
         if m.us and m.verdict and m.kernel != "cuBLAS":
-            took = sum(stage["seconds"] for stage in m.verdict.stages) + sum(m.samples.sides[0].us) / 1e6
+            took = m.verdict.seconds + sum(m.samples.sides[0].us) / 1e6
             foreseen = said[m.kernel, m.shape[0]]
             assert took / 2 < foreseen < took * 2, (m.kernel, str(m.problem), took, foreseen)
 
@@ -287,8 +287,8 @@ def test_bench_lists_benchmarks_with_their_points() -> None:
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
-    path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.json")
-    for module in (bench, runs):
+    path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.jsonl")
+    for module in (bench, import_module("worklog.runs.recordings")):
         monkeypatch.setattr(module, "recordings", lambda part="": {"a": path} if part == CHAPTERS else recordings(part))
     label = "recorded · NVIDIA H200 · clocks as found · "
     alone = worklog("run", "best", "split", "--size", "96").stdout

@@ -272,6 +272,6 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
 
 def test_a_skipped_kernel_is_in_the_run_with_its_reason() -> None:
     session = VirtualSession(Machine(), replace(mine(name="mine"), skipped="it does not compile"))
-    (found,) = attempt(session, Job("mine", Shape.of(64)), QUICK)
-    assert (found.status, found.reason, found.us) == ("skipped", "it does not compile", None)
+    m = attempt(session, Job("mine", Shape.of(64)), QUICK)
+    assert (m.status, m.reason, m.us) == ("skipped", "it does not compile", None)
     assert "registers" not in session.describe("mine")

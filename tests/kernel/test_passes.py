@@ -142,7 +142,7 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
     owner = Owner(device, product)
     pool = Pool(device, 4 * elements(SHAPE, SETS, (owner,)), seed=1)
     checker, other = SgemmChecker(device, SHAPE, 0), NumpySubject(device, correct)
-    loop = Loop(checker, (owner, other), in_step=True, pool=pool, **KINDS[kind])
+    loop = Loop(checker, (owner, other), names=("owner", "other"), in_step=True, pool=pool, **KINDS[kind])
     places = set()
     for _ in range(3):
         loop.move()

@@ -6,21 +6,21 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from pytest import approx
 
-from tests.helpers import small_run
+from tests.helpers import GPU, small_run
 from tests.record import ported
 from tests.record.examples import HERE, Example, changed_lines, examples, needed, prepare, repositories
 from worklog.runner import declare
 from worklog.runner.measure import carry_out
-from worklog.runs.measurement import Measurement
+from worklog.runs import Estimate, Measurement
 
 PUBLISHED = """
 import cuda.bench as bench
@@ -165,7 +165,7 @@ def test_tensaras_engine_times_its_cases_beside_ours(folder: Path, monkeypatch: 
 
     def measured(solutions: Sequence[Any], problem: str, *, cases: Sequence[str], **how: Any) -> Any:
         given.append((solutions[0].host.arrays, Path(problem).parts[-5:], cases))
-        found = [Measurement("solution", None, "measured", us=490.0, axes={"case": "n = 1"}, baseline="")]
+        found = [Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))]
         return small_run(measurements=found)
 
     monkeypatch.setattr(ported.solved, "measure", measured)
@@ -199,7 +199,7 @@ def test_the_record_is_written_after_each_project(
         seen.append(len(json.loads(out.read_text())["rows"]) if out.exists() else -1)
         return [ported.Row("NVBench", "one", f"N={n}", 1, "µs", 10.0, theirs=12.5) for n in (1, 2)]
 
-    card = SimpleNamespace(name="a virtual GPU", as_dict=dict)
+    card = replace(GPU, name="a virtual GPU")
     replaced = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": measured})
     for name, value in replaced.items():
         monkeypatch.setattr(ported, name, value)

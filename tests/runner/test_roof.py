@@ -14,7 +14,7 @@ from tests.virtual.session import GPU, PEAK_TFLOPS, VirtualSession, measure
 from worklog.gate.after_timing import fp32_roof
 from worklog.gpu.peaks import Peaks
 from worklog.problem import Shape
-from worklog.runs import Measurement
+from worklog.runs import Work
 
 PEAKS = Peaks(GPU, GPU.sm_clock_mhz)
 
@@ -45,12 +45,13 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, de
     subject.arrays.rate = 1e6 * PEAK_TFLOPS * times
     found = measure(session, name, Shape.of(128))
     assert found.status == ("failed" if "missing" in detail else "measured")
-    stage = next(stage for stage in found.verdict.stages if stage["name"] == "plausible")  # type: ignore[index]
-    assert detail in stage["detail"] and stage["passed"] == (found.status == "measured")
+    assert found.verdict is not None
+    (stage,) = (stage for stage in found.verdict.stages if stage.name == "plausible")
+    assert detail in stage.detail and stage.passed == (found.status == "measured")
 
 
 def test_without_a_known_peak_of_tensor_cores_no_rate_is_called_impossible() -> None:
-    work = Measurement("mine", None, "measured", flops=10**12)
+    work = Work(flops=10**12)
     cards = [replace(GPU, compute_capability=version) for version in ((9, 0), (9, 9))]
     assert [bool(Peaks(card, GPU.sm_clock_mhz).impossible(1.0, work)) for card in cards] == [True, False]
 

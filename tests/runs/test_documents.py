@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,6 @@ def test_a_damaged_recording_is_installed_again(monkeypatch: pytest.MonkeyPatch,
         folder = tmp_path / "recordings" / kind
         folder.mkdir(parents=True)
         (folder / "file.json").write_text(json.dumps(changed(KINDS[kind].document, "rows", GONE)))
-        monkeypatch.setattr("worklog.runs.run.resources.files", lambda package: tmp_path)
+        monkeypatch.setattr(resources, "files", lambda package: tmp_path)
         with pytest.raises(BadRunFile, match=r"rows.*: install gemm-worklog again"):
             recorded()

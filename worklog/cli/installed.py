@@ -123,7 +123,7 @@ def _findings() -> Iterator[Finding]:
     except WorklogError as error:
         yield Finding("kernels", "missing", str(error))
     shipped, saved = runs.recordings(), runs.live_runs()
-    unreadable = _unreadable(shipped.values())
+    unreadable = _unreadable(shipped.values(), whole=True)
     advice = "nothing to show without a GPU: install gemm-worklog again" if unreadable or not shipped else ""
     yield Finding("recordings", unreadable or ", ".join(shipped) or "none", advice)
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
@@ -151,12 +151,13 @@ def _gpu() -> Iterator[Finding]:
     yield Finding("clocks", f"{state}; results are labelled “clocks as found”. To lock: --set clocks=locked, as root")
 
 
-def _unreadable(paths: Iterable[Path]) -> str:
-    """Open each run; why those that can't be read can't."""
+def _unreadable(paths: Iterable[Path], *, whole: bool = False) -> str:
+    """Open each run; why those that can't be read can't. whole: one that was cut short can't."""
     reasons = []
     for path in paths:
         try:
-            runs.Run.load(path)
+            if not runs.Run.load(path).complete and whole:
+                reasons.append(f"{path} was cut short")
         except WorklogError as error:
             reasons.append(str(error))
     return "; ".join(reasons)

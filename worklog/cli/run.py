@@ -157,7 +157,7 @@ def bench(
 
 
 @click.command()
-@click.argument("file", required=False, type=options.PATH, metavar="[RUN.json]")
+@click.argument("file", required=False, type=options.PATH, metavar="[RUN.jsonl]")
 @options.DETAILS
 @click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")

@@ -119,8 +119,8 @@ def print_preview(tasks: Sequence[Job], skipped: Mapping[str, str], harness: Har
         row = {"kernel": task.kernel, "against": list(task.baselines), "set": task.pitfalls, **asdict(task.problem)}
         more = {"seconds": round(takes[task], 2)} if task in takes else {"skipped": skipped[task.kernel]}
         measured.append(row | more)
-    about = spoken(sum(seconds))
-    text = f"{len(tasks)} measurements; {len(left)} to measure, about {about} (rough; rates: {source})"
+    skips = f" ({len(tasks) - len(left)} of them skipped)" if len(left) < len(tasks) else ""
+    text = f"{len(tasks)} measurements{skips}, about {spoken(sum(seconds))} (rough; rates: {source})"
     text += "".join(f"\n{name} skipped: {reason}" for name, reason in skipped.items() if reason)
     document = {"rates": source, "points": len(tasks), "seconds": round(sum(seconds), 2), "measurements": measured}
     output.show(document, text, as_json)

@@ -46,7 +46,7 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
         fp32_tflops=fp32_tflops,
         copy_gbs=copy_ceiling(timeline),
         l2_gbs=l2_ceiling(timeline),
-        sm_mhz=sm_mhz,
+        sm_mhz=None if np.isnan(sm_mhz) else sm_mhz,
         slope=lengths.slope,
         aa_ratio=same.value,
         aa_low=same.low,
@@ -155,7 +155,9 @@ def certificate(found: Calibration, on: Gpu, label: str) -> str:
     """The calibration as text for a terminal; `label` states where and when it was measured."""
     half, lengths = 50 * (found.aa_high - found.aa_low), found.lengths
     within = f"within {TOLERANCE_US:g} µs or {_percent(TOLERANCE)}" if lengths.within_tolerance else "OUT OF TOLERANCE"
-    theory = on.fp32_peak_tflops * found.sm_mhz / on.sm_clock_mhz
+    mhz = found.sm_mhz or on.sm_clock_mhz
+    theory = on.fp32_peak_tflops * mhz / on.sm_clock_mhz
+    clock = f"{mhz:.0f} MHz" if found.sm_mhz else f"an unknown clock, at most {mhz:.0f} MHz"
     rows = {
         "event overhead": f"{found.offset_us:.2f} µs, removed from every result",
         "slope": f"{found.slope:.5f} µs read per true µs",
@@ -165,7 +167,7 @@ def certificate(found: Calibration, on: Gpu, label: str) -> str:
         "launch": f"{found.launch_us:.1f} µs of host time",
         "L2 flush": f"{'evicts' if found.flush_evicts else 'DOES NOT EVICT'}: a read takes {found.warm_cycles:.0f} "
         f"cycles from L2, {found.cold_cycles:.0f} after it ({_percent(found.still_cached)} still cached)",
-        "FP32": f"{found.fp32_tflops:.1f} TFLOP/s at {found.sm_mhz:.0f} MHz, "
+        "FP32": f"{found.fp32_tflops:.1f} TFLOP/s at {clock}, "
         f"{_percent(found.fp32_tflops / theory)} of theory",
         "copy": f"{found.copy_gbs:.0f} GB/s, {_percent(found.copy_gbs / on.memory_peak_gbs)} of theory",
         "L2 reads": f"{found.l2_gbs:.0f} GB/s",

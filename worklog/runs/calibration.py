@@ -54,9 +54,9 @@ class Calibration:
     offset_us: event overhead. offset_spread_us: largest disagreement of the overhead between the known lengths. slope:
     microseconds read per true one beyond the overhead. tick_us: smallest step between two readings. fp32_tflops:
     multiply-adds alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays
-    in L2. sm_mhz: clock during the FP32 ceiling. aa_ratio and its 95 % interval: a kernel against itself. launch_us:
-    host time per launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush. still_cached: share of
-    the reads after a flush that were as quick as from L2.
+    in L2. sm_mhz: clock during the FP32 ceiling, where it is known. aa_ratio and its 95 % interval: a kernel against
+    itself. launch_us: host time per launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush.
+    still_cached: share of the reads after a flush that were as quick as from L2.
     """
 
     offset_us: float
@@ -66,7 +66,7 @@ class Calibration:
     fp32_tflops: float
     copy_gbs: float
     l2_gbs: float
-    sm_mhz: float
+    sm_mhz: float | None
     slope: float
     aa_ratio: float
     aa_low: float

@@ -233,8 +233,8 @@ class Measurement:
     @cached_property
     def hot_ratio(self) -> Estimate | None:
         """The first baseline's over this."""
-        sides = self.samples.sides[:2]
-        return paired_ratio(sides[1].hot_us, sides[0].hot_us) if self.hot and len(sides) > 1 else None
+        ours, theirs, *_ = [*(side.hot_us for side in self.samples.sides), [], []]
+        return paired_ratio(theirs, ours) if ours and theirs else None
 
     # ------------------------------------------------------------------------------------------------------ its samples
 

@@ -19,13 +19,17 @@ CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 
 def live_runs() -> list[Path]:
     """Run files of this machine, newest first."""
-    return sorted(runs_dir().glob("*.json*"), key=lambda path: path.name, reverse=True)
+    return _files(runs_dir())[::-1]
 
 
 def recordings(part: str = "") -> dict[str, Path]:
     """Shipped runs by name, or the documents of a part: CHAPTERS, "grid", "sweeps", "peers", "turns", ..."""
-    folder = Path(str(resources.files("worklog"))) / "recordings" / part
-    return {path.stem: path for path in sorted(folder.glob("*.json*"))}
+    return {path.stem: path for path in _files(Path(str(resources.files("worklog"))) / "recordings" / part)}
+
+
+def _files(folder: Path) -> list[Path]:
+    """Those of JSON and of JSON Lines, by name; none that is half written."""
+    return sorted(path for path in folder.glob("*.json*") if path.suffix in (".json", ".jsonl"))
 
 
 def forced_source() -> str:

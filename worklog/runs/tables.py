@@ -66,7 +66,7 @@ def footnotes(run: RunRecord, measurements: Sequence[Measurement]) -> list[str]:
     concerned: dict[str, list[str]] = {}
     for m in measurements:
         noted = [*m.verdict.notes] if m.verdict else []
-        if m.status == "measured" and m.context != run.context:
+        if m.status == "measured" and m.context not in (None, run.context):
             noted.append(m.label)
         for degradation in (*m.degradations, *noted):
             concerned.setdefault(degradation, []).append(m.title if m.shape else m.place)
