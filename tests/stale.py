@@ -51,7 +51,10 @@ TARGETS = {
         ("notebooks/*.ipynb",),
     ),
     "ptx": Target(
-        "python -m worklog.analysis.ship", ("worklog.analysis.ship",), ("kernels/*",), ("worklog/kernel/ptx/*",)
+        "python -m tests.record.ptx",
+        ("worklog.analysis.memory_counts", "worklog.gate"),
+        ("kernels/*", "tests/record/ptx.py"),
+        ("worklog/kernel/ptx/*",),
     ),
     "seeds": Target("python -m tests.seeds", (), ("tests/seeds.csv", "tests/seeds.py"), ("notebooks/seeds.md",)),
     "animation": Target(

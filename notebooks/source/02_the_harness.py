@@ -66,7 +66,7 @@ for length in (1, 10, 100, 1000):
 from functools import partial
 
 from worklog.harness.batches import take_batch
-from worklog.harness.launch import Witnessed
+from worklog.harness.launch import Timed
 
 
 class Logbook:
@@ -90,8 +90,8 @@ gpu = Logbook()
 
 def checked(name):
     """A launch with new inputs before it, a projection of its output after it, and the check of that projection."""
-    steps = (name, "new A and B", "project C", "check the projection")
-    return Witnessed(*(partial(gpu.write, "   ", step) for step in steps))
+    steps = {"launch": name, "before": "new A and B", "behind": "project C", "after": "check the projection"}
+    return Timed(**{when: partial(gpu.write, "   ", step) for when, step in steps.items()})
 
 
 take_batch(gpu, [checked("the kernel"), checked("cuBLAS")], 1, worklog.Harness())
@@ -106,7 +106,7 @@ print(*gpu.lines, sep="\n")
 # - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
 # - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
 #   the launch bubble.
-# - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2, and notes when it ends.
+# - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2.
 # - Between the two events is only the launch. The flush, the new inputs and the projection are *outside*.
 # - The host waits, so that nothing is queued behind the sample. A GPU fetches its commands a few at a time, and a fetch
 #   could fall between the events.
@@ -295,7 +295,7 @@ included = "with" if m.time.process else "without"
 print(f"{m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs, {included} the part of process")
 for kernels in (1, 2):
     half = process_half_us(kernels)
-    print(f"of {process_label([kernels])}: ±{half:.2f} µs, {half / m.us:.1%} of it")
+    print(f"of {process_label(kernels)}: ±{half:.2f} µs, {half / m.us:.1%} of it")
 
 # %% [markdown]
 # ### Where the code is, and what ran before

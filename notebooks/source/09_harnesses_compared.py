@@ -230,7 +230,7 @@ for point in compared.document["promises"]["beside_cupti"]:
     )
 short, short_run = compared.us(CUBLAS, 256)["worklog"], worklog.results(["cuBLAS"], [256]).measurements[0]
 print(f"cuBLAS at 256: {short:.2f} µs in section 4, {short_run.us:.2f} µs in a run with the gate")
-here, there = (found["offset_us"] for found in (compared.document["calibration"], run.calibration))
+here, there = compared.document["calibration"]["offset_us"], run.calibration.offset_us
 print(f"event overhead: {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
 for kernel in ("vectorized", "warptiled"):
     for gate in (True, False):

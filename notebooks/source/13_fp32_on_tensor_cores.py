@@ -300,10 +300,11 @@ pd.DataFrame.from_dict(shares, orient="index")
 
 # %%
 power = Run.load(recordings("settings")["h200_power"], "recorded")
-joules = {m.kernel: m.joules for m in power.select() if m.joules}
+energies = {m.kernel: m.energy for m in power.select() if m.energy}
+joules = {name: energy.joules for name, energy in energies.items()}
 columns = {
     "mJ per launch": {name: 1e3 * energy for name, energy in joules.items()},
-    "W": {m.kernel: m.watts for m in power.select() if m.joules},
+    "W": {name: energy.watts for name, energy in energies.items()},
     "GFLOP per joule": {name: 2 * 4.096**3 / energy for name, energy in joules.items()},
 }
 least = min(joules, key=joules.get)

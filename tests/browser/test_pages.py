@@ -33,7 +33,7 @@ LOAD = """
 from pathlib import Path
 from worklog import lab
 from worklog.runs.run import Run
-grid, run = (Run.load(Path(name), origin="recorded") for name in ("grid.json", "run.json"))
+grid, run = (Run.load(Path(name), origin="recorded") for name in ("grid.jsonl", "run.jsonl"))
 """
 PANEL = 'lab.panel("warptiled", 1024, run=grid)'
 LADDER = 'lab.ladder("tiles_2d", 4096, run=run)'
@@ -54,8 +54,8 @@ CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVi
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> None:
-    small_grid().save(lab.folder / "grid.json")
-    full_run().save(lab.folder / "run.json")
+    small_grid().save(lab.folder / "grid.jsonl")
+    full_run().save(lab.folder / "run.jsonl")
 
 
 @pytest.fixture(scope="module")

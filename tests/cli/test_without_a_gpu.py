@@ -273,7 +273,7 @@ def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
     source = "__global__ void f(float* a, float* b, float* c, int n) {}"
     Path("mine.cu").write_text(f"// grid: N / 8, M   block: 8\n{source}")
     shown = worklog("run", "mine.cu", "--preview", "--size", "64")
-    assert shown.exit_code == 0 and "2 to measure" in shown.stdout
+    assert shown.exit_code == 0 and "2 measurements, about" in shown.stdout
     assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
 
 

@@ -1,4 +1,4 @@
-"""In place of worklog.runner.job: answers with the unbiased measurement at once, with the biased one after some time.
+"""In place of worklog.runner.worker: answers with the unbiased measurement at once, with the biased one after some time.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def main() -> None:
 
 def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
     """The jobs, out of the grid that was made by hand."""
-    grid, said = small_grid(), Path(seconds)
+    grid, said = replace(small_grid(), origin="live"), Path(seconds)
     say("ready", head=head_lines(grid))
     for done, job in enumerate(order["jobs"]):
         say("progress", done=done, doing=str(job))

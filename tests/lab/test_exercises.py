@@ -93,8 +93,8 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook: str, answer
 
 def test_the_smallest_tile_is_right_where_even_that_is_right_of_the_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
     run = worklog.open_run()
-    calibration = {**run.calibration, "fp32_tflops": run.calibration.l2_gbs / 2e3}  # a ridge at 0.5 FLOP per byte
-    monkeypatch.setattr("worklog.lab.exercises.open_run", lambda: replace(run, calibration=calibration))
+    ridge = replace(run.calibration, fp32_tflops=run.calibration.l2_gbs / 2e3)  # at 0.5 FLOP per byte
+    monkeypatch.setattr("worklog.lab.exercises.open_run", lambda: replace(run, calibration=ridge))
     assert lab.check_answer("06", 8).right
     assert not lab.check_answer("06", 16).right
 

@@ -162,7 +162,7 @@ def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> 
     offset = virtual.offset_us - CALIBRATION.offset_us
     alone, printed = run("%time_gpu --flops 2*n**3 --l2 warm --datapath bf16 short()")
     assert alone.us == approx(50.0 + offset) and alone.tflops == approx(2e3 / alone.us, rel=1e-6)
-    assert (alone.kernel, alone.datapath) == ("short()", "bf16")
+    assert (alone.kernel, alone.roof.datapath) == ("short()", "bf16")
     assert "l2: warm" in alone.degradations and "50.00 µs" in printed
     compared, _ = run("%%time_gpu --against 'long( )' --name mine --set least_samples=20\nshort()\nlong()")
     assert (compared.us, compared.kernel, compared.n >= 20) == (approx(130.0 + offset), "mine", True)
@@ -303,9 +303,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
                 rows[place] = Measurement("bad", m.shape, "failed", reason="launch: it failed")
             else:
                 rows[place] = replace(m, verdict=Verdict((fine,), "fp32"))
-        return small_run(
-            measurements=rows, device=recorded_run().gpu, kernels={name: {"registers": 7} for name in names}
-        )
+        return small_run(measurements=rows, gpu=recorded_run().gpu, kernels={name: {"registers": 7} for name in names})
 
     for module in (bench, check, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)

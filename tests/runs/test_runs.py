@@ -244,6 +244,7 @@ def test_what_is_no_run_is_an_error_with_a_remedy(content: bytes, tmp_path: Path
         (5, "degradations", [[3]]),
         (5, "samples counts", [[1]]),
         (5, "samples sides 0 us", [["1"], [1.0]]),
+        (5, "samples", [{"sides": [{"name": "a", "hot_us": [1.0] * count} for count in (1, 2)]}]),
         (5, "verdict precision", [GONE, None]),
         (9, "changed l2", ["lukewarm"]),
     ],

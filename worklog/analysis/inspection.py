@@ -27,7 +27,7 @@ from worklog.emulator import (
 )
 from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import Kernel
+from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.kernel.resources import Occupancy, bank_conflicts, disassemble, disassembler, main_loop, no_sass, occupancy
 from worklog.problem import Shape, random_inputs
@@ -149,7 +149,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     inspected = Inspection(compiled, main, threads, label, Sass.of(compiled))
     if not kernel.grid:
         return inspected
-    own = kernel.number is None
+    own = kernel.number is None and all(kernel.code is not record.code for record in RUNGS)  # of no other tile
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     inspected = replace(inspected, shape=shape)
     try:

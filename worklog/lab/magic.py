@@ -219,11 +219,11 @@ def _in_recording(
     reason = f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
         reason = f"failed at {verdict.stages[-1].name} ({checked.label})"
-    rows = list[Measurement]()
+    rows, elsewhere = list[Measurement](), replace(run.context, label=checked.label)
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
         sides = (shape.m, shape.n, shape.k)
-        rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict))
+        rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict, context=elsewhere))
     record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
     record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
     return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})

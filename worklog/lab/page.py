@@ -65,7 +65,8 @@ class Page(anywidget.AnyWidget):
             super().set_state(sync_data)
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
-        lines = self.text()
-        words = {"text/plain": "\n".join(lines), "text/html": "".join(f"<p>{escape(line)}</p>" for line in lines)}
+        lines = [(line, "pre" if "\n" in line else "p") for line in self.text()]  # a table has several
+        html = "".join(f"<{tag}>{escape(line)}</{tag}>" for line, tag in lines)
+        words = {"text/plain": "\n".join(line for line, _ in lines), "text/html": html}
         data, metadata = super()._repr_mimebundle_(**how) or ({}, {})
         return data | words, metadata

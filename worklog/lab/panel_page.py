@@ -54,7 +54,7 @@ def chosen_places(choice: PanelChoice) -> dict[str, Any]:
 
 class Panel(Page):
     """The panel as a notebook shows it. progress: whether it is measuring, the share done, and words. job: the command
-    that measures (default: worklog.runner.job).
+    that measures (default: worklog.runner.worker).
     """
 
     progress = traitlets.Dict().tag(sync=True)

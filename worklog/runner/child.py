@@ -71,7 +71,7 @@ class Child:
                     start_new_session=True,
                     env=environment(),
                 )
-        except OSError:
+        except BaseException:  # an interrupt too: the child ends with its lifeline
             self._heard.close()
             self._held.close()
             raise

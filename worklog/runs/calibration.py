@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from worklog.runs.documents import Positive
 from worklog.settings import allowed_us
 
 STILL_CACHED = 0.02  # share of reads after a flush that works and are as quick as from L2: noise
@@ -63,9 +64,9 @@ class Calibration:
     offset_spread_us: float
     offset_by_length_us: dict[str, float]
     tick_us: float
-    fp32_tflops: float
-    copy_gbs: float
-    l2_gbs: float
+    fp32_tflops: Positive
+    copy_gbs: Positive
+    l2_gbs: Positive
     sm_mhz: float | None
     slope: float
     aa_ratio: float

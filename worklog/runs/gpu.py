@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from worklog.runs.documents import Count, Positive
+
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
 # throughput).
 FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
@@ -16,12 +18,12 @@ class Gpu:
 
     name: str
     compute_capability: tuple[int, int]
-    multiprocessors: int
-    l2_bytes: int
-    memory_bytes: int
-    sm_clock_mhz: float
-    memory_clock_mhz: float
-    memory_bus_bits: int
+    multiprocessors: Count
+    l2_bytes: Count
+    memory_bytes: Count
+    sm_clock_mhz: Positive
+    memory_clock_mhz: Positive
+    memory_bus_bits: Count
     driver: str
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.calibration import Calibration
+from worklog.runs.documents import Count, Positive, Whole
 from worklog.runs.estimates import Estimate, median, paired_ratio, process_label
 from worklog.runs.gpu import Gpu
 from worklog.runs.samples import Samples
@@ -32,17 +33,17 @@ def source_label(origin: str, device: str, clocks: str, created: str) -> str:
 class Work:
     """Of one launch, as far as it is known."""
 
-    flops: int | None = None
-    elements: int | None = None
-    bytes_read: int | None = None
-    bytes_written: int | None = None
+    flops: Whole | None = None
+    elements: Whole | None = None
+    bytes_read: Whole | None = None
+    bytes_written: Whole | None = None
 
 
 @dataclass(frozen=True)
 class Roof:
     """The theoretical peak of a datapath at the clock that was seen, TFLOP/s. datapath: None for a matrix product's."""
 
-    tflops: float
+    tflops: Positive
     datapath: str | None = None
 
 
@@ -57,7 +58,9 @@ class Energy:
 
 @dataclass(frozen=True)
 class Context:
-    """What a run knows about all its measurements. clocks: the harness's setting. remark: for the label."""
+    """What a run knows about all its measurements. clocks: the harness's setting. remark: for the label. label: instead
+    of one made of these, for what ran elsewhere.
+    """
 
     origin: str
     clocks: str
@@ -65,6 +68,7 @@ class Context:
     gpu: Gpu
     calibration: Calibration
     remark: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +86,7 @@ class Measurement:
     """
 
     kernel: str
-    shape: tuple[int, int, int] | None = None
+    shape: tuple[Count, Count, Count] | None = None
     status: Literal["measured", "failed", "skipped"] = "measured"
     reason: str | None = None
     axes: dict[str, Any] = field(default_factory=dict)
@@ -128,7 +132,7 @@ class Measurement:
         if self.context is None:
             return ""
         clocks, of = self.changed.get("clocks", self.context.clocks), self.context
-        return source_label(of.origin, of.gpu.name, clocks, of.created) + of.remark
+        return of.label or source_label(of.origin, of.gpu.name, clocks, of.created) + of.remark
 
     # -------------------------------------------------------------------------------------------- its time, and derived
 
@@ -233,8 +237,8 @@ class Measurement:
     @cached_property
     def hot_ratio(self) -> Estimate | None:
         """The first baseline's over this."""
-        ours, theirs, *_ = [*(side.hot_us for side in self.samples.sides), [], []]
-        return paired_ratio(theirs, ours) if ours and theirs else None
+        sides = self.samples.sides[:2]
+        return paired_ratio(sides[1].hot_us, sides[0].hot_us) if self.hot and sides[1:] and sides[1].hot_us else None
 
     # ------------------------------------------------------------------------------------------------------ its samples
 

@@ -89,6 +89,8 @@ def read_measurement(entry: Any) -> Measurement:
     m = msgspec.convert(entry, Measurement)
     if m.status == "measured" and (m.time is None or not m.time.value > 0):
         raise ValueError("it is measured, but has no time")
+    if any(ratio and not ratio.value > 0 for ratio in m.against.values()):
+        raise ValueError("against: a ratio isn't above 0")
     if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
         raise ValueError("it is measured, but its verdict isn't passed with a precision")
     return m
