@@ -47,7 +47,7 @@ def plain_us() -> dict[int, float]:
 def spin_us(session: Session, us: float, harness: Harness = QUICK) -> float:
     """The time read for a kernel of known length, event overhead included."""
     launch = partial(session.timeline.spin, round(1000 * us))
-    return median(time_in_turn(session.timeline, [launch, launch], harness).counted("subject")).value
+    return median(time_in_turn(session.timeline, [launch, launch], harness).samples.counted()).value
 
 
 def spin_on_the_current_stream(session: Session, us: float) -> None:
@@ -60,13 +60,12 @@ def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
     from worklog.harness.cuda_timeline import _clocks
 
     starts = np.full((1, 4, 2), 1_795_363_066_504_041_741, np.uint64)
-    stops, flushed = starts + np.array([100_000, 197_100], np.uint64), starts[:, 0, 0] + np.uint64(40_000)
-    assert _clocks(starts, stops, flushed).tolist() == [[1971.0, 60.0]]
-    ((mhz, us),) = _clocks(starts, stops, starts[:, 0, 0] - np.uint64(1))
-    assert mhz == 1971.0 and np.isnan(us), "the last flush was before this sample"
-    assert np.isnan(_clocks(starts, stops, stops[:, 0, 0] + np.uint64(1))[0, 1])
-    stops[0, 0] = starts[0, 0] + np.array([50_000, 98_550], np.uint64)  # an SM that got no later stamp
-    assert _clocks(starts, stops, starts[:, 0, 0] + np.uint64(60_000)).tolist() == [[1971.0, 40.0]]
+    stops = starts + np.array([100_000, 197_100], np.uint64)
+    assert _clocks(starts, stops).tolist() == [1971.0]
+    stale = np.array([5_000_000, 0], np.uint64)
+    starts[0, :3], stops[0, :3] = starts[0, :3] - stale, stops[0, :3] - stale + np.array([0, 99], np.uint64)
+    assert _clocks(starts, stops).tolist() == [1971.0], "three SMs have stamps of an earlier sample"
+    assert np.isnan(_clocks(starts, starts)).all()
 
 
 def test_the_calibration_is_within_its_limits(session: Session) -> None:

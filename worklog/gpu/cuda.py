@@ -266,6 +266,12 @@ class Cublas(Runnable):
         self.device = device
         self._follow()
 
+    @property
+    def version(self) -> str:
+        """Version of the library that is loaded."""
+        number = cublas.getVersion(self.handle)
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
     def _follow(self) -> None:
         """Enqueue on the device's present stream from now on."""
         self.stream = self.device.stream

@@ -132,7 +132,7 @@ class Session:
         self.device: CudaDevice = CudaDevice()
         self.timeline: CudaTimeline = CudaTimeline(self.device)
         self.calibration: Calibration = calibration or calibrate(self.timeline)
-        self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
+        self.baselines = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
@@ -229,12 +229,11 @@ class Session:
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
         """The head of a run. notes: what could not be done as the harness says."""
-        cublas: str = self.baselines["fp32"].version  # type: ignore[attr-defined]
         return {
             "gpu": self.gpu,
             "harness": harness.as_dict(),
             "tool": tool(),
-            "software": {**software(), "nvrtc": ".".join(map(str, nvrtc_version())), "cublas": cublas},
+            "software": {**software(), "nvrtc": ".".join(map(str, nvrtc_version())), "cublas": self.baselines["fp32"].version},
             "calibration": self.calibration,
             "notes": [*notes, *self.calibration.remarks],
         }
