@@ -410,7 +410,8 @@ show("order", "turns", "baseline", "roof")
 #
 # ## 10. Every pitfall alone
 #
-# Each row shows the effect on the result that the pitfall changes, by size. Change the rung, and see which effects grow.
+# Each row shows the effect on the result that the pitfall changes, by size. Change the rung, and see which effects
+# grow.
 
 # %%
 from worklog import lab

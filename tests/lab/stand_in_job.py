@@ -1,4 +1,4 @@
-"""In place of worklog.runner.worker: answers with the unbiased measurement at once, with the biased one after some time.
+"""In place of worklog.runner.worker: answers with the unbiased measurement at once, with the biased one later.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """

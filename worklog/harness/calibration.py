@@ -167,8 +167,7 @@ def certificate(found: Calibration, on: Gpu, label: str) -> str:
         "launch": f"{found.launch_us:.1f} µs of host time",
         "L2 flush": f"{'evicts' if found.flush_evicts else 'DOES NOT EVICT'}: a read takes {found.warm_cycles:.0f} "
         f"cycles from L2, {found.cold_cycles:.0f} after it ({_percent(found.still_cached)} still cached)",
-        "FP32": f"{found.fp32_tflops:.1f} TFLOP/s at {clock}, "
-        f"{_percent(found.fp32_tflops / theory)} of theory",
+        "FP32": f"{found.fp32_tflops:.1f} TFLOP/s at {clock}, {_percent(found.fp32_tflops / theory)} of theory",
         "copy": f"{found.copy_gbs:.0f} GB/s, {_percent(found.copy_gbs / on.memory_peak_gbs)} of theory",
         "L2 reads": f"{found.l2_gbs:.0f} GB/s",
     }

@@ -59,7 +59,7 @@ class Child:
         lifeline, held = os.pipe()
         self._heard, self._held = os.fdopen(heard, "rb", 0), os.fdopen(held, "wb", 0)
         try:
-            with tempfile.TemporaryFile() as stdin:
+            with tempfile.TemporaryFile() as stdin, os.fdopen(answers, "wb", 0), os.fdopen(lifeline, "rb", 0):
                 pickle.dump({**order, "answers": answers, "lifeline": lifeline}, stdin)
                 stdin.seek(0)
                 self._process = subprocess.Popen(
@@ -71,16 +71,13 @@ class Child:
                     start_new_session=True,
                     env=environment(),
                 )
-        except BaseException:  # an interrupt too: the child ends with its lifeline
+            self._open = selectors.DefaultSelector()
+            self._open.register(self._heard, selectors.EVENT_READ)
+            self._open.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
+        except BaseException:  # an interrupt too: a child that has begun ends with its lifeline
             self._heard.close()
             self._held.close()
             raise
-        finally:
-            os.close(answers)
-            os.close(lifeline)
-        self._open = selectors.DefaultSelector()
-        self._open.register(self._heard, selectors.EVENT_READ)
-        self._open.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
 
     @property
     def pid(self) -> int:

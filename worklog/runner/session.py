@@ -233,7 +233,11 @@ class Session:
             "gpu": self.gpu,
             "harness": harness.as_dict(),
             "tool": tool(),
-            "software": {**software(), "nvrtc": ".".join(map(str, nvrtc_version())), "cublas": self.baselines["fp32"].version},
+            "software": {
+                **software(),
+                "nvrtc": ".".join(map(str, nvrtc_version())),
+                "cublas": self.baselines["fp32"].version,
+            },
             "calibration": self.calibration,
             "notes": [*notes, *self.calibration.remarks],
         }
