@@ -90,7 +90,7 @@ def filled(e: Element, facts: Facts, kind: str = "body") -> Element:
     for child in e:
         rows = facts[child.attrib["each"]] if "each" in child.attrib else [{}]
         for index, row in enumerate(rows):
-            known, condition = {**facts, **row}, child.get("if", "")
+            known, condition = {**facts, "sep": "; " if index else "", **row}, child.get("if", "")
             if not condition or bool(known.get(condition.lstrip("!"))) != condition.startswith("!"):
                 new.append(filled(child, known, kind))
                 if "step" in child.attrib:
