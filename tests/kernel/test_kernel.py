@@ -262,7 +262,7 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
     assert (
         "mine Sum=char TILE=8 skipped: " in shown.output
         and "too short" in shown.output
-        and "3 to measure" in shown.output
+        and "4 measurements (1 of them skipped)" in shown.output
     )
     rows = json.loads(preview(*some, as_json=True).output)["measurements"]
     assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]

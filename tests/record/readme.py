@@ -49,11 +49,11 @@ def pictures(run: Run) -> str:
     tf32, bf16x6 = (m for name in ("cublas_tf32", "triton_bf16x6") for m in libraries if m.kernel == name)
     named = {"tensor": tensor, "plain": plain, "tf32": tf32, "bf16x6": bf16x6}
     errors = [error_of(m) for m in (tensor, cublas)]
-    rms, rms_of_cublas = (error[0] for error in errors if error is not None)
+    largest, largest_of_cublas = (error[0] for error in errors if error is not None)
     return _picture(
         "ladders",
         named.values(),
-        error=rms / rms_of_cublas,
+        error=largest / largest_of_cublas,
         rate={name: rate(m.tflops) for name, m in named.items()},
         precision={name: class_of(m) for name, m in named.items()},
         **named,
