@@ -54,7 +54,7 @@ def quick_session(session: Session) -> CheckedOnce:
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[Job, list[Measurement]]:
+def known() -> dict[Job, Measurement]:
     return {}
 
 
@@ -62,7 +62,7 @@ def known() -> dict[Job, list[Measurement]]:
 def test_it_runs_live(
     source: Path,
     quick_session: CheckedOnce,
-    known: dict[Job, list[Measurement]],
+    known: dict[Job, Measurement],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -82,7 +82,7 @@ def test_it_runs_live(
 
 def quick(
     session: Session,
-    known: dict[Job, list[Measurement]],
+    known: dict[Job, Measurement],
     carry_out: Callable[..., Run],
     tasks: Sequence[Job],
     harness: Harness,
@@ -101,9 +101,8 @@ def quick(
     for task in few:
         if task not in known:
             known[task] = attempt(session, task, used)
-            assert user_kernels or known[task][0].status != "failed", known[task]
+            assert user_kernels or known[task].status != "failed", known[task]
         run.kernels.setdefault(task.kernel, session.describe(task.kernel))
-        for one in known[task]:
-            run.add(one)
+        run.add(known[task])
     run.save(how.get("out") or new_path(run.gpu.name, run.created, secrets.token_hex(2)))
     return run
