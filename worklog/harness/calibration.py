@@ -151,25 +151,25 @@ def _steady(timeline: CudaTimeline, launch: Launch, **changed: str) -> tuple[flo
     return float(np.median([s.us for s in late])), float(np.median([s.sm_mhz for s in late]))
 
 
-def certificate(found: Calibration, on: Gpu, label: str) -> str:
+def certificate(of: Calibration, on: Gpu, label: str) -> str:
     """The calibration as text for a terminal; `label` states where and when it was measured."""
-    half, lengths = 50 * (found.aa_high - found.aa_low), found.lengths
+    half, lengths = 50 * (of.aa_high - of.aa_low), of.lengths
     within = f"within {TOLERANCE_US:g} µs or {_percent(TOLERANCE)}" if lengths.within_tolerance else "OUT OF TOLERANCE"
-    mhz = found.sm_mhz or on.sm_clock_mhz
+    mhz = of.sm_mhz or on.sm_clock_mhz
     theory = on.fp32_peak_tflops * mhz / on.sm_clock_mhz
-    clock = f"{mhz:.0f} MHz" if found.sm_mhz else f"an unknown clock, at most {mhz:.0f} MHz"
+    clock = f"{mhz:.0f} MHz" if of.sm_mhz else f"an unknown clock, at most {mhz:.0f} MHz"
     rows = {
-        "event overhead": f"{found.offset_us:.2f} µs, removed from every result",
-        "slope": f"{found.slope:.5f} µs read per true µs",
-        "tick": f"{found.tick_us:.3f} µs",
+        "event overhead": f"{of.offset_us:.2f} µs, removed from every result",
+        "slope": f"{of.slope:.5f} µs read per true µs",
+        "tick": f"{of.tick_us:.3f} µs",
         "known lengths": f"{within}; largest error {lengths.worst_us:+.3f} µs",
-        "same twice": f"ratio {100 * found.aa_ratio:.2f} % ±{half:.2f} of a kernel to itself, interleaved",
-        "launch": f"{found.launch_us:.1f} µs of host time",
-        "L2 flush": f"{'evicts' if found.flush_evicts else 'DOES NOT EVICT'}: a read takes {found.warm_cycles:.0f} "
-        f"cycles from L2, {found.cold_cycles:.0f} after it ({_percent(found.still_cached)} still cached)",
-        "FP32": f"{found.fp32_tflops:.1f} TFLOP/s at {clock}, {_percent(found.fp32_tflops / theory)} of theory",
-        "copy": f"{found.copy_gbs:.0f} GB/s, {_percent(found.copy_gbs / on.memory_peak_gbs)} of theory",
-        "L2 reads": f"{found.l2_gbs:.0f} GB/s",
+        "same twice": f"ratio {100 * of.aa_ratio:.2f} % ±{half:.2f} of a kernel to itself, interleaved",
+        "launch": f"{of.launch_us:.1f} µs of host time",
+        "L2 flush": f"{'evicts' if of.flush_evicts else 'DOES NOT EVICT'}: a read takes {of.warm_cycles:.0f} "
+        f"cycles from L2, {of.cold_cycles:.0f} after it ({_percent(of.still_cached)} still cached)",
+        "FP32": f"{of.fp32_tflops:.1f} TFLOP/s at {clock}, {_percent(of.fp32_tflops / theory)} of theory",
+        "copy": f"{of.copy_gbs:.0f} GB/s, {_percent(of.copy_gbs / on.memory_peak_gbs)} of theory",
+        "L2 reads": f"{of.l2_gbs:.0f} GB/s",
     }
     lines = [f"{label} · driver {on.driver}", *(f"  {name:16}{words}" for name, words in rows.items()), ""]
     allowed = f"±{TOLERANCE_US:g} µs or ±{_percent(TOLERANCE)}"

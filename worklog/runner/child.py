@@ -175,8 +175,8 @@ class Child:
     def error(self) -> WorklogError:
         """For a process that ended before it launched a kernel."""
         if self.kind == "error":
-            found: Any = getattr(importlib.import_module(self.last["module"]), self.last["type"])
-            error: WorklogError = found.__new__(found, self.last["message"])  # past the arguments of its own __init__
+            kind: Any = getattr(importlib.import_module(self.last["module"]), self.last["type"])
+            error: WorklogError = kind.__new__(kind, self.last["message"])  # past the arguments of its own __init__
             return error
         if self.kind == "raised":
             what, traceback = self.last["what"], self.last["traceback"]

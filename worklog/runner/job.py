@@ -104,20 +104,22 @@ def jobs_of(
 
     kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
     that differ from the run's harness. against: further baselines in each job's loop, but for the kernel itself.
-    Raises BadSetting, and BadSetting for more jobs than MOST_VALUES.
+    Raises BadSetting, for more jobs than MOST_VALUES too.
     """
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
     others = listed("against", against)
-    if (wrong := next((one for one in [*chosen, *others] if not isinstance(one, str | Kernel)), None)) is not None:
+    if (
+        wrong := next((given for given in [*chosen, *others] if not isinstance(given, str | Kernel)), None)
+    ) is not None:
         raise BadSetting(f"{wrong!r:.60} isn't a kernel: give a rung's name, Kernel.from_file(…) or from_function(…)")
     names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
     sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
-    beside = dict.fromkeys(one if isinstance(one, str) else one.name for one in others)
+    beside = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in others)
     if len(names) * len(sides) > MOST_VALUES:
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
     jobs = [
-        Job(name, shape, changed, against=tuple(one for one in beside if one not in (name, BASELINE)))
+        Job(name, shape, changed, against=tuple(other for other in beside if other not in (name, BASELINE)))
         for shape in sides
         for name in names
     ]
@@ -191,8 +193,8 @@ def estimate(jobs: Sequence[Job], harness: Harness) -> tuple[list[float], str]:
 
     def launch_s(kernel: str, flops: int) -> float:
         """At this kernel's rate at the nearest size, or at the slowest rate for a kernel that wasn't recorded."""
-        same = [one for one in known if one[0] == kernel] or known
-        _, _, rate = min(same, key=lambda one: (abs(math.log(flops / one[1])), one[2]))
+        same = [entry for entry in known if entry[0] == kernel] or known
+        _, _, rate = min(same, key=lambda entry: (abs(math.log(flops / entry[1])), entry[2]))
         return flops / rate
 
     def job_s(job: Job) -> float:

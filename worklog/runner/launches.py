@@ -120,9 +120,11 @@ def checked(launch: Timed, of: InTurn, probe: LaunchProbe, elsewhere: Buffers | 
 def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> int:
     """Elements of the buffers that a loop over some sets places in a pool, and of the subjects' workspaces."""
     outputs = max(2, len(subjects))
-    one = shape.m * shape.k + shape.k * shape.n + outputs * (shape.m * shape.n + 2 * GUARD) + (2 + outputs) * ALIGNED
+    in_a_set = (
+        shape.m * shape.k + shape.k * shape.n + outputs * (shape.m * shape.n + 2 * GUARD) + (2 + outputs) * ALIGNED
+    )
     needed = (subject.workspace_elements(shape) for subject in dict.fromkeys(subjects))
-    return sets * one + sum(size + 2 * GUARD + ALIGNED for size in needed if size)
+    return sets * in_a_set + sum(size + 2 * GUARD + ALIGNED for size in needed if size)
 
 
 class Loop:
@@ -152,7 +154,7 @@ class Loop:
         staying: Sequence[Subject] = (),
     ) -> None:
         self.checker, self.subjects, self.in_step = checker, subjects, in_step
-        self.bare = [InTurn(one, checker.shape, -1.0 if number else 1.0) for number, one in enumerate(subjects)]
+        self.bare = [InTurn(subject, checker.shape, -1.0 if number else 1.0) for number, subject in enumerate(subjects)]
         self.probes: list[LaunchProbe] = []
         self.placed: _Placed | None = None
         short = warm and checker.shape.flops <= SHORT_FLOPS
@@ -225,9 +227,9 @@ class Loop:
             stage = self.checker.check_timed_output(written)
         else:
             stage, *of_baselines = map(self.checker.check_timed_launches, self.probes)
-            for one, found in zip(self.subjects[1:], of_baselines, strict=True):
-                if not found.passed:
-                    stage = replace(found, detail=f"of the baseline {one.name}: {found.detail}")
+            for baseline, checked in zip(self.subjects[1:], of_baselines, strict=True):
+                if not checked.passed:
+                    stage = replace(checked, detail=f"of the baseline {baseline.name}: {checked.detail}")
         if self.placed is not None and stage.passed and (outside := self.placed.trespassed()):
             return failed(EVERY_LAUNCH, outside)
         return stage
@@ -253,27 +255,27 @@ class _Placed:
         """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
         self.outside = self.trespassed()
         device, inputs = self.pool.device, self.checker.buffers.abc[:2]
-        one_set = [*(one.size for one in inputs), *[self.checker.buffers.spare.size + 2 * GUARD] * self.outputs]
+        one_set = [*(matrix.size for matrix in inputs), *[self.checker.buffers.spare.size + 2 * GUARD] * self.outputs]
         needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.checker.shape))}
         placed = self.pool.place([*one_set * self.sets, *(size + 2 * GUARD for size in needed.values())])
-        self.workspaces = [Guarded(device, one, UNWRITTEN) for one in placed[len(one_set) * self.sets :]]
+        self.workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in placed[len(one_set) * self.sets :]]
         for owner, workspace in zip(needed, self.workspaces, strict=True):
             owner.use_workspace(workspace.inner)
-        each = [placed[len(one_set) * number :][: len(one_set)] for number in range(self.sets)]
-        self.guarded = [Guarded(device, output, UNWRITTEN) for _, _, *outputs in each for output in outputs]
+        by_set = [placed[len(one_set) * number :][: len(one_set)] for number in range(self.sets)]
+        self.guarded = [Guarded(device, output, UNWRITTEN) for _, _, *outputs in by_set for output in outputs]
         filled = [guarded.whole for guarded in (*self.guarded, *self.workspaces)]
         for whole in filled if self.sets == 1 else (self.pool.whole,):
             device.fill(whole, UNWRITTEN)
-        for pair in each if self.copied else ():
+        for pair in by_set if self.copied else ():
             for to, source in zip(pair, inputs, strict=False):
                 device.copy(to, source)
         inner = iter(self.guarded)
-        return [(a, b, *(next(inner).inner for _ in outputs)) for a, b, *outputs in each]
+        return [(a, b, *(next(inner).inner for _ in outputs)) for a, b, *outputs in by_set]
 
     def trespassed(self) -> str:
         """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in any placement, else ""."""
         for where, guarded in ((OUTSIDE, self.guarded), (OUTSIDE_WORKSPACE, self.workspaces)):
-            if not all(one.intact() for one in guarded):
+            if not all(buffer.intact() for buffer in guarded):
                 return self.outside or where
         return self.outside
 
@@ -291,11 +293,11 @@ def _of_checker(checker: SgemmChecker, sets: int, outputs: int) -> Sets:
 
 def _in_turn(sets: Sets, in_step: bool) -> list[list[Buffers]]:
     """The buffers of each subject."""
-    outputs = range(len(sets[0]) - 2)
-    each = [[(a, b, written[one]) for a, b, *written in sets] for one in outputs]
+    count = len(sets[0]) - 2
+    own = [[(a, b, written[number]) for a, b, *written in sets] for number in range(count)]
     if not in_step:
-        return each
+        return own
     if len(sets) == 1:
-        return [[each[(one + turn) % len(each)][0] for turn in outputs] for one in outputs]
-    ahead = [one * len(sets) // len(each) for one in outputs]
-    return [buffers[first:] + buffers[:first] for buffers, first in zip(each, ahead, strict=True)]
+        return [[own[(number + turn) % count][0] for turn in range(count)] for number in range(count)]
+    ahead = [number * len(sets) // count for number in range(count)]
+    return [buffers[first:] + buffers[:first] for buffers, first in zip(own, ahead, strict=True)]

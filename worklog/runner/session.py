@@ -199,11 +199,11 @@ class Session:
         if (name, shape, gate) not in self._verdicts:
             subject, checker = self.subject(name), self.checker(shape)
             if gate == "article":
-                found = checker.check_by_article(subject)
+                verdict = checker.check_by_article(subject)
             else:
                 tensor = None if self.is_host_function(name) else bool(self.operands(name))
-                found = checker.check(subject, self.claimed(name), tensor)
-            self._verdicts[name, shape, gate] = found
+                verdict = checker.check(subject, self.claimed(name), tensor)
+            self._verdicts[name, shape, gate] = verdict
         return self._verdicts[name, shape, gate]
 
     def is_host_function(self, name: str) -> bool:
@@ -258,10 +258,10 @@ class Session:
 def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
     """The harness's calibration on this GPU under a `clocks` setting; its label and remarks. Raises NoGpu."""
     with clocks_as_requested(clocks) as (held, notes):
-        found = Session().calibration
-    if off := off_the_lock(held, found.sm_mhz):
+        calibration = Session().calibration
+    if off := off_the_lock(held, calibration.sm_mhz):
         held, notes = "watched", [*notes, off]
-    return found, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
+    return calibration, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
 
 
 def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Stage:

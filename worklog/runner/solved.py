@@ -57,7 +57,7 @@ def measure(
         if not any(fnmatch(name, pattern) for name in names):
             raise BadSetting(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
     chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
-    kernels = [replace(one, problem=problem, dtype=posed.dtype) for one in solutions]
+    kernels = [replace(solution, problem=problem, dtype=posed.dtype) for solution in solutions]
     jobs = [Job(kernel.name, None, (), ((CASE, name),), ("baseline",)) for kernel in kernels for name in chosen]
     return carry_out(jobs, harness or Harness(), user_kernels=kernels, progress=progress, out=out, **how)
 
@@ -132,8 +132,7 @@ def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | N
         return None, [f"no baseline: it raised {words_of(error)}"]
     if not all(map(on_gpu, results)):
         return None, ["no baseline: it doesn't return arrays of the GPU"]
-    found = [
-        rebuilt(like, raw(one)) for like, one in zip(case.outputs, results, strict=False) if one.dtype == like.dtype
-    ]
-    right = len(found) == len(case.outputs) and posed.verified(case, tuple(found))[0]
+    pairs = zip(case.outputs, results, strict=False)
+    outputs = tuple(rebuilt(like, raw(result)) for like, result in pairs if result.dtype == like.dtype)
+    right = len(outputs) == len(case.outputs) and posed.verified(case, outputs)[0]
     return baseline, [] if right else ["baseline: verify_result fails its result"]

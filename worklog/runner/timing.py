@@ -65,7 +65,7 @@ class Call:
     datapath: str | None = None
 
     def __post_init__(self) -> None:
-        for what, call in (("fn", self.fn), *(("against", one) for one in self.baselines)):
+        for what, call in (("fn", self.fn), *(("against", baseline) for baseline in self.baselines)):
             if not callable(call):
                 raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
             if any(is_kind(function) for is_kind in RUN_NOTHING for function in (call, type(call).__call__)):

@@ -173,10 +173,10 @@ def _three_digits(number: float) -> str:
 
 def effects_text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
-    found = effects(run, kernel)
-    sizes = list(dict.fromkeys(e.problem for e in found))
+    of_kernel = effects(run, kernel)
+    sizes = list(dict.fromkeys(e.problem for e in of_kernel))
     lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
-    for e in found:
+    for e in of_kernel:
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
         name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
         lines.setdefault((name, e.corrupts), {})[e.problem] = e

@@ -141,8 +141,8 @@ def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int],
             f"{path} is not a whole JSON document: it was cut short or is another format ({error}): {advice}"
         ) from error
     if not isinstance(document, dict) or document.get("kind") != kind:
-        found = document.get("kind") if isinstance(document, dict) else None
-        raise BadRunFile(f"{path} holds {found or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
+        what = document.get("kind") if isinstance(document, dict) else None
+        raise BadRunFile(f"{path} holds {what or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
     schema = document.get("schema")
     if type(schema) is not int or schema not in schemas:
         newer = isinstance(schema, int) and schema > max(schemas)

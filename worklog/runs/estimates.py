@@ -65,7 +65,7 @@ class Estimate:
 
     def between_processes(self, half: float) -> Estimate:
         """The same for any process: wider on each side, by a half-width in quadrature."""
-        low, high = (math.hypot(self.value - one, half) for one in (self.low, self.high))
+        low, high = (math.hypot(self.value - end, half) for end in (self.low, self.high))
         return replace(self, low=self.value - low, high=self.value + high, process=half)
 
 
@@ -95,10 +95,10 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     groups = np.split(times[order], np.flatnonzero(np.diff(np.asarray(placements)[order])) + 1)
     medians = np.array([_middle(np.sort(group)) for group in groups])
     robust = np.median([len(group) for group in groups]) >= MEDIAN_OF
-    found = _of_mean(medians) if robust else _of_order_statistics(medians)
-    launches = _launches_part(groups, medians, found.half_width)
-    placement = None if launches is None else float(np.sqrt(max(0.0, found.half_width**2 - launches**2)))
-    return Estimate(found.value, found.low, found.high, launches, placement)
+    middle = _of_mean(medians) if robust else _of_order_statistics(medians)
+    launches = _launches_part(groups, medians, middle.half_width)
+    placement = None if launches is None else float(np.sqrt(max(0.0, middle.half_width**2 - launches**2)))
+    return Estimate(middle.value, middle.low, middle.high, launches, placement)
 
 
 def _of_mean(values: Values) -> Estimate:
@@ -172,7 +172,7 @@ def paired_ratio(
     """
     above, below = (np.log(np.maximum(times, SHORTEST_US)) for times in (numerators, denominators))
     logs = median((above - below).tolist(), placements)
-    value, low, high = (math.exp(one) for one in (logs.value, logs.low, logs.high))
+    value, low, high = (math.exp(logarithm) for logarithm in (logs.value, logs.low, logs.high))
     scale = (high - low) / (logs.high - logs.low) if logs.high > logs.low else value
     parts = (None if part is None else scale * part for part in (logs.launches, logs.placement))
     return Estimate(value, low, high, *parts)

@@ -87,12 +87,12 @@ def _measurement(entry: Mapping[str, Any], harness: Mapping[str, Any], offset_us
         "degradations": entry.get("degradations", []),
         "witnesses": entry.get("witnesses", {}),
     }
-    found = msgspec.convert(values, Measurement)
+    m = msgspec.convert(values, Measurement)
     if status == "measured" and time is None:
         raise ValueError("it is measured, but has no time")
     joules, watts = entry.get("joules"), entry.get("watts")
     return replace(
-        found,
+        m,
         time=time if status == "measured" else None,
         against={baseline: ratio if status == "measured" else None} if baseline else {},
         verdict=verdict,
