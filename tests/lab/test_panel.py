@@ -236,6 +236,8 @@ def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], st
     shown = answer(**biased).as_json()["steps"]
     assert [row[0] for row in shown] == ["unbiased", *steps, "this reading"]
     assert [row[2] for row in shown[1:]] == [row[3] for row in shown[:-1]], "each begins where the last one ends"
+    words = [line.split("; ") for line in answer(**biased).text if line.startswith("one by one: ")]
+    assert [len(said) for said in words] == ([len(steps)] if len(steps) > 1 else []), "the text has them too"
 
 
 def test_settings_that_were_measured_only_together_are_one_step() -> None:

@@ -125,10 +125,12 @@ class Answer:
         """All of it but the pictures in sentences, for a reader without the page."""
         m, chosen = self.reading.measurement, in_words(self.settings, self.whole.pitfalls)
         spoken = [self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()]
+        steps = "; ".join(f"{name} {words}" for name, *_, words in (step.row for step in self.steps))
+        one_by_one = f"one by one: {steps}" if len(self.steps) > 1 else ""
         return [
             f"{m.kernel} at {m.problem}, {chosen}: {' → '.join(numbers(self.reading))}",
             f"unbiased: {' → '.join(numbers(self.unbiased))}",
-            *filter(None, [self.comparison, *self.notes, *spoken, m.label]),
+            *filter(None, [self.comparison, one_by_one, *self.notes, *spoken, m.label]),
         ]
 
     def as_json(self) -> dict[str, Any]:
