@@ -90,6 +90,25 @@ time.sleep(300)
 """
 
 
+def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def started(*command: Any, **how: Any) -> subprocess.Popen[bytes]:
+        begun.append(start(*command, **how))
+        return begun[0]
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setattr("selectors.DefaultSelector", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Child((sys.executable, "-c", JOB), {}, WAIT_S)
+    monkeypatch.undo()
+    begun[0].communicate(timeout=WAIT_S)  # until it has ended
+
+
 @pytest.mark.parametrize(
     ("source", "then"),
     [
