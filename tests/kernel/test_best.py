@@ -188,6 +188,10 @@ def test_a_sweep_gives_back_the_times_that_made_it() -> None:
         }
     older = tuned.fitted(replace(run, measurements=[m for m in swept(true) if "WIDTH" in m.kernel]))
     assert older.label.endswith("; of split as in the table before") and len(older.tiles) == len(tiles) - 1
+    of_first = {tuned.name_of(tiles[0].template, n) for n in (1, tuned.SEVERAL, tuned.MANY)}
+    late = [timed(m.kernel, m.problem, (m.us or 0.0) + 20.0 * (m.kernel in of_first)) for m in swept(true)]
+    disturbed = tuned.fitted(replace(run, measurements=late))
+    assert disturbed.launch_us == pytest.approx(3.0, rel=0.05), "one tile alone doesn't move the table"
     with pytest.raises(BadRunFile, match="measure: worklog sweep best"):
         tuned.fitted(run)
 
