@@ -24,7 +24,6 @@
 # machine of the recording. A count is never shown as a time.
 
 # %%
-
 import numpy as np
 import pandas as pd
 

@@ -23,7 +23,6 @@
 # measured, here or on the machine of the recording. An error is never shown as a time.
 
 # %%
-
 import numpy as np
 import pandas as pd
 
