@@ -41,7 +41,6 @@ class FrameRun:
                     {str(name): value for name, value in row.items()},
                     problem=shape,
                     place=str(shape),
-                    outcome=row["status"],
                 )
                 self.measurements.append(m)
         self.label = self.full_label = "; ".join(dict.fromkeys(m.label for m in self.measurements if m.label))

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,7 @@ def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
     impossible = Peaks(card, card.sm_clock_mhz).impossible(summary.time.value, ready.work)
     return Measurement(
         job.kernel,
-        job.without_time("skipped").shape,
+        None if job.shape is None else astuple(job.shape),
         axes=dict(job.axes),
         changed=changed,
         verdict=verdict,
