@@ -280,6 +280,7 @@ def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_cra
     run = carry_out(tasks, harness, user_kernels=own, command=JOB)
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete
+    assert [m.shape for m in run.measurements] == [(96, 64, 80)] * 4 and found["last"].against.keys() == {"cuBLAS"}
     assert [m.status for m in run.measurements] == ["measured", "failed", "failed", "measured"]
     assert "process" in str(found["leaves"].reason) and "call it alone in Python" in str(found["leaves"].reason)
     assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
