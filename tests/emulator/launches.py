@@ -170,10 +170,10 @@ def mma_f16() -> Launch:
 
 
 def wmma() -> Launch:
-    """The counts are those of an ldmatrix; the other loads are from global memory, or from generic addresses."""
+    """The counts are those of an ldmatrix, and of the eight generic loads of a matrix in shared memory."""
     a, b = integers(RNG, 16, 24).astype(np.float16), integers(RNG, 16, 16).astype(np.float16)
     old, x, y = integers(RNG, 5, 256), integers(RNG, 128), integers(RNG, 128)
-    counts = {"shared_load.requests": 1, "shared_load.wavefronts": 4}
+    counts = {"shared_load.requests": 1 + 8, "shared_load.wavefronts": 4 + 16}
     wanted = [Crc(1280, 0x5B5D7B2C), Crc(768, 0x5FE73BBF), None, None]
     return Launch([a, b, old, np.zeros(3 * 256, np.float16), x, y], wanted, counts=counts)
 

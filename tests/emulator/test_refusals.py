@@ -144,6 +144,17 @@ def test_a_call_through_a_pointer_matters_only_to_the_kernel_that_has_it() -> No
     assert run(both, [out], block=1).ok and out[0] == 5
 
 
+def test_a_call_of_nvidias_own_function_is_refused_without_advice_on_its_source() -> None:
+    with pytest.raises(UnsupportedInstruction, match=r"^line 3: a call of __internal_.*on a GPU, or compute in float$"):
+        compiled(kernel("  out[0] = sin(out[1]);", "double* out"), "k")
+
+
+def test_a_block_with_more_registers_than_an_sm_is_refused() -> None:
+    run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=64)
+    with pytest.raises(BadLaunch, match=r"^too many resources requested for launch: 1024 threads x 72 registers"):
+        run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=72)
+
+
 def test_a_cluster_of_two_blocks_is_refused() -> None:
     source = kernel("", "").replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1).replace("void k", "k")
     with pytest.raises(UnsupportedInstruction, match="clusters of more than one block"):

@@ -225,7 +225,7 @@ def test_check_and_a_description_say_that_it_is_a_host_function(write: Write, mo
     for name, value in (
         ("require_gpu", lambda: None),
         ("gpu", lambda: GPU),
-        ("device_of", lambda live: checker.device),
+        ("device_of", lambda live, budget: checker.device),
     ):
         monkeypatch.setattr(check_module, name, value)
     begun, steps, shape = [], [], Shape(48, 40, 32)

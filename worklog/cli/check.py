@@ -11,6 +11,7 @@ import click
 
 from worklog.analysis.prediction import predicted
 from worklog.cli import options, output
+from worklog.emulator.launch import BUDGET
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
 from worklog.kernel import TEMPLATE, kernel_of
@@ -82,12 +83,16 @@ def _write(files: dict[Path, str]) -> list[Path]:
     "--limit", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True, metavar="SECONDS",
     help="Longest time on the emulator: a check doesn't start, with --problem no further case, that takes longer.",
 )  # fmt: skip
+@click.option(
+    "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
+    help="Most instructions that threads which run together may execute on the emulator.",
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
 @click.option("--thorough", is_flag=True, help="Spend a minute on further seeds.")
 @options.JSON
 def check(
-    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool, limit: float, seed: int | None,
-    thorough: bool, as_json: bool, **launch: Any,
+    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool, limit: float, budget: int,
+    seed: int | None, thorough: bool, as_json: bool, **launch: Any,
 ) -> None:  # fmt: skip
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
@@ -99,7 +104,7 @@ def check(
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
-    how: dict[str, Any] = {"on": "emulated" if emulate else None, "limit_s": limit, "seed": seed}
+    how: dict[str, Any] = {"on": "emulated" if emulate else None, "limit_s": limit, "budget": budget, "seed": seed}
     if problem is None:
         options.require_no_case(dtype)
         checked, prediction = _check_kernel(what, launch, shape, THOROUGH_S if thorough else 0.0, how)

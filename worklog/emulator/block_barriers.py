@@ -111,8 +111,12 @@ class BlockBarriers:
             if not gone.any():
                 del self.arrived[number]
         if released.any():
-            self._complete([arrival for arrival in waits if (arrival.lanes & released).any()], released)
-            if (wrong := released & np.repeat(total > needed, machine.batch.block_lanes)).any():
+            # A barrier for 32 threads: each warp completes it alone, one after the other.
+            alone = np.repeat(wanted == 32, machine.batch.block_lanes)
+            for lanes, size in ((released & alone, 32), (released & ~alone, machine.batch.block_lanes)):
+                if lanes.any():
+                    self._complete([arrival for arrival in waits if (arrival.lanes & lanes).any()], lanes, size)
+            if (wrong := released & ~alone & np.repeat(total > needed, machine.batch.block_lanes)).any():
                 what = f"waits at barrier {number} for {waits[0].count} threads, but more arrive"
                 machine.batch.tell("barrier-count", self.code[waits[0].pc], wrong, what)
 
@@ -127,8 +131,8 @@ class BlockBarriers:
         self._order(number, lanes, lanes & False)
         self._go_on(arrival, lanes)
 
-    def _complete(self, waits: list[Arrival], released: Array) -> None:
-        """Lanes that waited continue."""
+    def _complete(self, waits: list[Arrival], released: Array, size: int) -> None:
+        """Lanes that waited continue. size: lanes that wait for each other, of a block or of a warp."""
         self._check_places(waits, released)
         with_count, without = (_union([w for w in waits if (w.count > 0) == counted]) for counted in (True, False))
         if (mixed := self._by_block(with_count & released) & self._by_block(without & released)).any():
@@ -138,9 +142,9 @@ class BlockBarriers:
             self.machine.batch.tell("barrier-count", self.code[waits[0].pc], lanes, what)
         if not any(arrival.count for arrival in waits):
             self._check_exited(released, waits[0].pc)
-        self._order(waits[0].number, released, released)
+        self._order(waits[0].number, released, released, size)
         if waits[0].predicate is not None:
-            self._reduce(waits, released)
+            self._reduce(waits, released, size)
         for arrival in waits:
             self._go_on(arrival, arrival.lanes & released)
 
@@ -149,10 +153,10 @@ class BlockBarriers:
         if lanes.any():
             self.machine.push(arrival.follow, lanes)
 
-    def _reduce(self, waits: list[Arrival], released: Array) -> None:
+    def _reduce(self, waits: list[Arrival], released: Array, size: int) -> None:
         """bar.red: the result for all lanes that wait, from the predicates of these."""
         yes = reduce(np.bitwise_or, (arrival.lanes & arrival.predicate for arrival in waits)) & released
-        rows, size = yes.reshape(-1, self.machine.batch.block_lanes), self.machine.batch.block_lanes
+        rows = yes.reshape(-1, size)
         count, most = rows.sum(axis=1, dtype=np.uint32), released.reshape(rows.shape).sum(axis=1)
         registers = self.machine.registers
         values: dict[str, Array] = {"popc": count, "and": count == most, "or": count > 0}
@@ -170,12 +174,17 @@ class BlockBarriers:
         """Whether any lane of each block is among these."""
         return np.asarray(self._by_warp(lanes).any(axis=(1, 2)))
 
-    def _order(self, number: int, arrived: Array, released: Array) -> None:
-        """What these lanes did comes before what the released ones do next."""
+    def _order(self, number: int, arrived: Array, released: Array, group: int = 0) -> None:
+        """What these lanes did comes before what the released ones do next. group: 32 if each warp is alone."""
         machine, order = self.machine, self.machine.shared.order
         if order is None:
             return
         size = machine.batch.block_lanes
+        if group == 32 < size:
+            order.synchronise_warps(released)
+            if machine.memory.checks is not None:
+                machine.memory.checks.synchronise_warps(released)
+            return
         if machine.memory.checks is not None:
             machine.memory.checks.barrier(arrived | released)
         whole = self._by_block(released) & ~self._by_block(machine.live & ~released)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.codegen import UNEXPECTED
 from worklog.emulator.findings import Array, plain_name, unsupported
-from worklog.emulator.flow import Block, Flow, basic_blocks
+from worklog.emulator.flow import ORDERED, Block, Flow, basic_blocks
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, Variable, elements, size_of
 from worklog.emulator.rules import fragment
 
@@ -84,7 +84,6 @@ def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[i
     return int(load.sum()), int(np.count_nonzero(load))
 
 
-ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}
 SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
 
 
@@ -95,8 +94,8 @@ class Site:
 
     array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
     ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
-    of the whole width. text, parts, caller: as an instruction's. costs: requests, sectors, wavefronts, conflicts and
-    bytes, summed over the launch, and lines of L1.
+    of the whole width. guess: a plain read of what a compare-and-swap compares. text, parts, caller: as an
+    instruction's. costs: requests, sectors, wavefronts, conflicts and bytes, summed over the launch, and lines of L1.
     """
 
     pc: int
@@ -114,8 +113,18 @@ class Site:
     groups: tuple[Group, ...] = ()
     caller: int = 0
     source: Site | None = None
+    guess: bool = False
     costs: Array = field(default_factory=lambda: np.zeros(6, np.int64))
     last: Any = None  # what the global memory knows of the last access
+    memories: dict[str, Site] = field(default_factory=dict)  # of a generic site, its accesses to each memory
+
+    def at(self, space: str) -> Site:
+        """The site that counts the accesses to a memory: a generic address may be in several."""
+        if self.space != "generic":
+            return self
+        if space not in self.memories:
+            self.memories[space] = replace(self, space=space, costs=np.zeros(6, np.int64), last=None, memories={})
+        return self.memories[space]
 
     @property
     def width(self) -> int:
@@ -148,7 +157,7 @@ Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity 
 
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:
     """The site of each instruction that accesses memory, by pc. addresses: of variables."""
-    groups, out = merged_accesses(kernel, basic_blocks(kernel)), {}
+    groups, out = merged_accesses(kernel, basic_blocks(kernel)), dict[int, Site]()
     for i in kernel.instructions:
         named = "param" in i.parts and not any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in i.operands)
         if (
@@ -161,12 +170,14 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
                 out[i.pc] = _site(i, flow.arrays.get(i.pc), addresses, groups.get(i.pc, ()))
             except UNEXPECTED as error:
                 raise unsupported(i) from error
+    for pc in flow.guesses & out.keys():
+        out[pc].guess = True
     return out
 
 
 def with_sources(sites: Iterable[Site]) -> list[Site]:
-    """The sites, and the global sides of asynchronous copies."""
-    return [side for site in sites for side in (site, site.source) if side]
+    """The sites, the global sides of asynchronous copies, and the memories of generic accesses."""
+    return [side for site in sites for side in (site, site.source, *site.memories.values()) if side]
 
 
 def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], groups: tuple[Group, ...]) -> Site:
@@ -323,12 +334,14 @@ def tally(
 
 
 def _kind(site: Site) -> str | None:
-    """The field of Counts that a site's costs go to; constant loads and the shared side of a cp.async have none."""
-    if site.op == "cp" or (site.space == "const" and site.op != "atom"):
+    """The field of Counts that a site's costs go to. Constant loads, the shared side of a cp.async, and a generic site,
+    whose costs Site.at keeps apart by memory, have none.
+    """
+    if site.op == "cp" or site.space == "generic" or (site.space == "const" and site.op != "atom"):
         return None
     if site.op == "atom":
         return "atomic"
-    if site.space in ("local", "generic"):
+    if site.space == "local":
         return "local"
     return f"{site.space}_{'store' if site.op == 'st' else 'load'}"
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge, UnsupportedInstruction
 from worklog.emulator.globalmem import Pointer
-from worklog.emulator.launch import Result, launch, load_variables
+from worklog.emulator.launch import BUDGET, Result, launch, load_variables
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import load
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
@@ -118,16 +118,16 @@ class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes the blocks in
     another order (see worklog.emulator.launch), so that a result that depends on the order differs.
 
-    arch: to compile for. races, count: as for worklog.emulator.launch. label: the source of all results; names the
-    package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed: by
-    the first launch that prints. progress: of the running launch, as for worklog.emulator.launch.
+    arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
+    the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
+    by the first launch that prints. progress: of the running launch, as for worklog.emulator.launch.
     """
 
     source = "emulated"
 
-    def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False) -> None:
+    def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET) -> None:
         self.arch, self.label = arch, label(arch)
-        self.races, self.count = races, count
+        self.races, self.count, self.budget = races, count, budget
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class EmulatedDevice:
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
             options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
-            options |= {"registers": kernel.resources.registers, "progress": self.progress}
+            options |= {"registers": kernel.resources.registers, "progress": self.progress, "budget": self.budget}
             self._launches[kernel.kernel, grid] += 1
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings

@@ -86,8 +86,11 @@ def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstructi
 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
 # whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
-# for the others), instructions whose last bits only the hardware defines, and reads of a clock.
-WARNINGS = ("barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init")
+# for the others), instructions whose last bits only the hardware defines, reads of a clock, and the plain first read of
+# a loop of compare-and-swap.
+WARNINGS = (
+    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
+)  # fmt: skip
 
 
 @dataclass
@@ -162,6 +165,9 @@ class Batch:
     def tell_race(self, kind: str, sites: tuple[Site, Site], threads: Sequence[Thread], what: str, count: int) -> None:
         """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""
         (first, second), ((earlier, one), (block, two)) = sites, threads
+        if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
+            kind, what = "cas-read", what.partition(",")[0]
+            what += ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
         text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
         owner = "" if block == earlier else f" of block {block}"
         message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}"
@@ -180,8 +186,8 @@ class Finding:
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
     "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
-    "trap", "registers", "global-race", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies
-    "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; "descriptor", of wgmma;
+    "trap", "registers", "global-race", "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of asynchronous
+    copies "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of wgmma "descriptor";
     "deadlock", where it follows other errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without
     -lineinfo); other_line: of the other access, or None. text: that source line. block: (x, y, z) of the first block
     concerned; threads: numbers of its threads concerned. count: how often it occurred. callers: where `line` and

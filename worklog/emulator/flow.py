@@ -13,6 +13,7 @@ from worklog.emulator.findings import PtxError
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
 
 EXITS = ("ret", "exit")
+ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
 LOADED = "loaded values"
 NO_RESULT = {
     "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
@@ -174,6 +175,21 @@ class Flow:
         """Names of registers whose values may come from a shuffle, and so be undefined."""
         found = origins(self.kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
         return {name for name, shuffles in found.items() if shuffles}
+
+    @cached_property
+    def guesses(self) -> set[int]:
+        """The pcs of plain loads whose value a compare-and-swap compares: if another thread changes it in between, the
+        compare-and-swap fails, and its loop takes the new value.
+        """
+
+        def own(i: Instruction) -> tuple[set[str], bool]:
+            plain = i.parts[0] == "ld" and ORDERED.isdisjoint(i.parts)
+            return {str(i.pc)} if plain else set(), i.parts[0] == "mov"
+
+        code = self.kernel.instructions
+        compared = [i.operands[-2] for i in code if i.parts[0] == "atom" and "cas" in i.parts]
+        known = origins(code, own) if compared else {}
+        return {int(pc) for operand in compared for reg in registers(operand) for pc in known[reg.name]}
 
     @cached_property
     def _origins(self) -> dict[str, set[str]]:

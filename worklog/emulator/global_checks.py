@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worklog.emulator.counts import ORDERED, Site
+from worklog.emulator.counts import Site
 from worklog.emulator.exchange import turns
 from worklog.emulator.findings import ONE_STORE, Array, Batch, Mask, plain_name
-from worklog.emulator.flow import defined, origins, reads
+from worklog.emulator.flow import ORDERED, defined, origins, reads
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Reg, Sym
 
 STRONG, AGREED = 1, 2  # bits of a stamp: the access is strong; several threads wrote this value
@@ -134,7 +134,9 @@ class GlobalChecks:
 
     def _read(self, site: Site, shadow: Shadow, word: Array, lanes: Array, stamp: Array) -> None:
         before = shadow.write[word]
-        if (clash := self._unordered(site, before, lanes)) is not None:
+        if "nc" in site.parts and before.any():
+            self._report(site, shadow, before != 0, before, lanes)
+        elif (clash := self._unordered(site, before, lanes)) is not None:
             self._report(site, shadow, clash & (before >> self.bits & AGREED == 0), before, lanes)
         old = shadow.read[word]
         shadow.read[word] = stamp
@@ -230,8 +232,12 @@ class GlobalChecks:
         elif time == len(self.sites) - 1:
             fix = ONE_STORE
             threads.sort()
+        kind = "global-race"
+        if "nc" in site.parts:
+            kind, fix = "read-only-load", "with a load (const __restrict__ or __ldg) that needs memory that no thread "
+            fix += "writes during the launch"
         what = f"the same bytes of {plain_name(shadow.name)}, {fix}"
-        self.batch.tell_race("global-race", (other, site), threads, what, int(clash.sum()))
+        self.batch.tell_race(kind, (other, site), threads, what, int(clash.sum()))
 
 
 class Handover:

@@ -20,7 +20,7 @@ from worklog.emulator.findings import Aborted, Array, BadLaunch, Batch, Finding,
 from worklog.emulator.flow import Flow
 from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
-from worklog.emulator.machine import Machine
+from worklog.emulator.machine import REGISTERS, Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.waiting import SMS, may_wait
 from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
@@ -32,6 +32,7 @@ MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does no
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
+NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
 FIRST_PARAM = 1 << 51
 # Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
 # own arrays, where a GPU has it before them.
@@ -95,7 +96,8 @@ def launch(
     block's (default: LANES, or as many as an H200 holds where a block may wait for another one). watch: called with
     each access to global memory, and with accesses to shared memory at new addresses; needs count. variables: the
     loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for this launch.
-    registers: per thread, which limit how many blocks run together; 0 if they aren't known.
+    registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if they aren't
+    known.
     progress: called again and again with the instructions that the running batch has taken, and the budget.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
@@ -117,6 +119,11 @@ def launch(
             raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
     if shared_bytes < 0:
         raise BadLaunch(f"{INVALID}: {shared_bytes} bytes of dynamic shared memory")
+    if not occupancy("sm_90", batch.threads, registers, 0).blocks:
+        raise BadLaunch(
+            f"{NO_RESOURCES}: {batch.threads} threads x {registers} registers are more than the {REGISTERS:,} that "
+            f"an SM has: use fewer threads per block, or __launch_bounds__({batch.threads})"
+        )
     program = _program(kernel, shared_bytes)
     _, static, local = _layout(kernel, shared_bytes)
     named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}

@@ -271,30 +271,32 @@ class Machine:
 
     # Called by generated code: memory.
 
-    def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:
-        """The memory of an access, and the address in it. The window of a generic address selects the memory."""
+    def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Site, Array]:
+        """The memory of an access, its site, and the address in it. A generic address selects it by its window."""
         memories: dict[str, GlobalMemory | SharedMemory] = {"shared": self.shared, "local": self.local_memory}
-        memory, address = memories.get(site.space, self.memory), base
-        if site.space == "generic":
+        space, address = site.space, base
+        if space == "generic":
+            space = "global"
             chosen = base if mask is None or mask is False or len(base) == 1 else base[mask]
             windows = {int(w) << 60 for w in np.unique(chosen >> np.uint64(60))}
-            for window, space in ((SHARED_WINDOW, "shared"), (LOCAL_WINDOW, "local")):
+            for window, name in ((SHARED_WINDOW, "shared"), (LOCAL_WINDOW, "local")):
                 if windows == {window}:
-                    memory, address = memories[space], base - np.uint64(window)
+                    space, address = name, base - np.uint64(window)
                 elif window in windows:
                     raise self._unsupported(site, "lanes in different memories")
+        memory, site = memories.get(space, self.memory), site.at(space)
         if memory is self.shared and self.memory.checks is not None and site.strong:
             self.memory.checks.shared_flag(site, address, self.lanes_of(mask))
-        return memory, address
+        return memory, site, address
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """ld: one array per element."""
-        memory, address = self._memory(site, base, mask)
+        memory, site, address = self._memory(site, base, mask)
         return memory.load(site, address, mask)
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
         """st."""
-        memory, address = self._memory(site, base, mask)
+        memory, site, address = self._memory(site, base, mask)
         memory.store(site, address, mask, values)
         if mask is not False:
             self.spinning.version += memory is self.memory
@@ -305,7 +307,7 @@ class Machine:
         old = [np.zeros(self.batch.lanes, site.dtype) for _ in range(site.count)]
         if mask is False:
             return old
-        memory, address = self._memory(site, base, mask)
+        memory, site, address = self._memory(site, base, mask)
         if memory is self.local_memory:
             raise self._unsupported(site, "atomics on local memory")
         operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]

@@ -257,6 +257,11 @@ class _Body:
                 raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
         elif call := _CALL.match(text):
             called = "through a pointer" if call["name"].startswith("%") else f"of {call['name']}"
+            if call["name"].startswith("__"):  # reserved: the function is NVIDIA's, as in sin() of a double
+                raise self._unsupported(
+                    f"a call {called}, a function of NVIDIA's library, and the emulator doesn't support calls: check "
+                    "this kernel on a GPU, or compute in float"
+                )
             raise self._unsupported(
                 f"a call {called}, a function that was not inlined, and the emulator doesn't support calls: declare "
                 "it __forceinline__"

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from worklog.emulator.counts import ORDERED
 from worklog.emulator.findings import Aborted, Array, BudgetExceeded
-from worklog.emulator.flow import Flow, origins
+from worklog.emulator.flow import ORDERED, Flow, origins
 from worklog.emulator.ptx import Instruction, Kernel
 from worklog.kernel.source import loop_line
 
@@ -31,8 +30,8 @@ MOST_COMPARED = 16  # of a loop that may wait, while others could run
 MOST_VAIN = 256  # attempts after which no loop around an mbarrier's wait does anything else, though it counts them
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 TOO_LONG = (
-    "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a larger "
-    "budget"
+    "Most likely a loop that does not end. If it does, use a smaller size, or allow more instructions: worklog check "
+    "with --budget, or worklog.emulator.launch with a larger budget"
 )
 IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that run together have exited or wait, too"
 

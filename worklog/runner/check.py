@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from worklog.emulator import ARCH, EmulatedDevice, build
-from worklog.emulator.launch import require_matrices
+from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes, passed
 from worklog.gpu import gpu, gpu_reason, require_gpu
@@ -140,6 +140,7 @@ def check(
     seed: int | None = None,
     thorough_s: float = 0.0,
     limit_s: float = LIMIT_S,
+    budget: int = BUDGET,
     progress: Progress = silent,
     begun: Callable[[Checked], None] = lambda known: None,
 ) -> Checked:
@@ -150,7 +151,8 @@ def check(
     the problem, and dtype, as worklog.runner.problems.find_problem takes them. on: "gpu" or "emulated"; None takes the
     GPU where there is one. seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a
     kernel states it). thorough_s: check a kernel on further seeds until these seconds are over. limit_s: seconds that
-    the emulator may take for one seed, as estimated before; for a solution, after which no case starts. progress:
+    the emulator may take for one seed, as estimated before; for a solution, after which no case starts. budget: of the
+    emulator, as for worklog.emulator.launch. progress:
     called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
     before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
     BadSetting, BadSetting, OutOfMemory.
@@ -186,7 +188,7 @@ def check(
             return _on_seeds(subject, what.claimed, tensor, device, shape, seed, thorough_s)
 
     begun(known)
-    device = device_of(live)
+    device = device_of(live, budget)
     verdict = verdict_on(device)
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
@@ -327,10 +329,10 @@ def uses_tensor_cores(kernel: Kernel, shape: Shape, live: bool) -> bool | None:
     return bool(tensor_operands(compiled for compiled, _ in built))
 
 
-def device_of(live: bool) -> Device:
-    """The GPU, or the emulator."""
+def device_of(live: bool, budget: int = BUDGET) -> Device:
+    """The GPU, or the emulator, with its budget."""
     if not live:
-        return EmulatedDevice()
+        return EmulatedDevice(budget=budget)
     from worklog.gpu.cuda import CudaDevice
 
     return CudaDevice()
