@@ -286,7 +286,6 @@ OPTIONS = {
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
-    "constant": Option(("--constant",), (), "NAME=VALUE,…", "Values of a __constant__ variable; repeat for more."),
     "domain": Option(("--domain",), "", "SHAPES",
                      "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
     "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),

@@ -17,7 +17,7 @@ from typing import Any
 
 from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.rungs import FP32, added, column_stages, numbered, split_tile
+from worklog.kernel.rungs import FP32, added, numbered, split_tile, split_tiles
 from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
 
@@ -153,7 +153,7 @@ def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int, int
     moves.
     """
     bn, parts = split_tile(shape, multiprocessors)
-    stages = column_stages(shape, bn, parts, multiprocessors) / 128
+    stages = split_tiles(shape, bn, parts, multiprocessors)[1] / 128
     stored = FLOAT_BYTES * parts * shape.m * shape.n if shape.n % 4 else 0
     return stages, 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n), stored, added(shape, parts)
 

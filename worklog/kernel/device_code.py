@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from worklog.errors import BadSetting
 from worklog.kernel.device import COMPILE_OPTIONS, Program
-from worklog.kernel.source import DIRECTIVE, blank, closing, code, parts
+from worklog.kernel.source import DIRECTIVE, blank, closing, code
 
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
 _INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
@@ -115,24 +114,6 @@ def included(source: str) -> list[str]:
 def is_of_nvidia(header: str) -> bool:
     """Whether it is one of NVIDIA's headers for device code."""
     return bool(_DEVICE_HEADERS.match(header)) or header == "cub/cub.cuh"
-
-
-def with_constants(source: str, values: Sequence[str], file: str) -> str:
-    """The source with initial values for __constant__ variables that host code would set. values: as "NAME=1,2,3", in
-    the order of memory. Raises BadSetting.
-    """
-    for given in values:
-        name, equals, value = (part.strip() for part in str(given).partition("="))
-        if not (name.isidentifier() and equals and all(parts(value))):
-            raise BadSetting(f"cannot read --constant {given!r}: write NAME=VALUE, or NAME=VALUE,VALUE for an array")
-        declared = rf"__constant__[^;{{}}()]*?\b{name}\b\s*(?P<array>(?:\[[^\]]*\]\s*)*)(?=[;,=])"
-        match = re.search(declared, code(source))
-        if match is None or source[match.end()] == "=":
-            why = "there is no __constant__ variable of this name" if match is None else "it has a value already"
-            raise BadSetting(f"{file}: --constant {name}: {why}")
-        value = f"{{{value}}}" if match["array"] else value
-        source = f"{source[: match.end()]} = {value}{source[match.end() :]}"
-    return source
 
 
 def _prelude(source: str, own: Mapping[str, str]) -> str:

@@ -19,10 +19,10 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
-from worklog.kernel.device_code import device_code, prepared, with_constants
+from worklog.kernel.device_code import device_code, prepared
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded
-from worklog.kernel.signature import EXAMPLE_GRID, Launch, launch_text, require_texts
+from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import (
     definition,
     evaluate,
@@ -98,7 +98,6 @@ class Kernel:
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
-        constant: Sequence[str] | str = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -109,66 +108,69 @@ class Kernel:
         block: default, what the source states; where it states none, the kernel can be compiled and not launched.
         domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
-        "NAME=VALUE". shared: bytes of dynamic shared memory. constant: values of __constant__ variables, as
-        "NAME=1,2,3". Raises BadSetting.
+        "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
         """
         texts = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file)
-        require_texts(texts)
-        grid, block = launch_text("grid", grid), launch_text("block", block)
-        include, define, constant = listed("include", include), listed("define", define), listed("constant", constant)
+        for argument, value in texts.items():
+            if not isinstance(value, str | None):
+                raise BadSetting(f"{argument}: give text, not {value!r:.60}")
+        if source.strip().endswith(".cu") and "{" not in source:
+            raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
+        if "\0" in source:
+            line = source[: source.index("\0")].count("\n") + 1
+            raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
+        grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)
+        include, define = listed("include", include), listed("define", define)
         for macro in define:
             if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
                 raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
-        source = with_constants(source, constant, file)
         code = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
-        header = signature.header(source)
-        plain, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
-        plain, instance = plain.strip(), instance.rpartition(">")[0]
-        defined = definition(source, plain)
+        tile, claims, own_launch = signature.header(source)
+        function, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
+        function, instance = function.strip(), instance.rpartition(">")[0]
+        defined = definition(source, function)
         if template is None:
-            of_header = not instantiated and defined is not None and {*header.tile} <= {*defined.template}
-            template = header.tile if of_header else {}
-        unclear = ""
+            of_header = not instantiated and defined is not None and {*tile} <= {*defined.template}
+            template = tile if of_header else {}
+        adapted = []
         try:
-            arguments = signature.given(args, file, defined) if args else signature.order(file, plain, defined)
+            arguments = signature.order(args, file, function, defined)
+            adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
             if args or grid or block:
                 raise
-            arguments, unclear = (), str(error).removeprefix(f"{file}: ")
-        stated = signature.Stated()
-        if header.launch.grid and (template or not header.tile):
-            stated = signature.Stated(header.launch.grid, header.launch.block, "a comment")
-        elif not ((grid and block) or unclear):
-            of_template = instance or ", ".join(map(str, template.values()))
-            stated = signature.launch(source, plain, defined, arguments, of_template)
-        instance = instance or ", ".join(template)
-        function = plain + (f"<{instance}>" if instance else stated.template)
-        launch = Launch(function, grid or stated.grid, block or stated.block, shared or header.launch.shared)
-        kernel = cls(
-            name or plain,
-            code,
-            (launch,),
-            template=dict(template),
-            rules=domain or signature.domain(source, template),
-            claimed=claimed or header.claims,
-            arguments=arguments,
+            arguments, adapted = (), [str(error).removeprefix(f"{file}: ")]
+        launch, origin = Launch(function), ""
+        if own_launch.grid and (template or not tile):
+            launch, origin = replace(own_launch, function=function), "a comment"
+        elif arguments and not (grid and block):
+            numbers = instance or ", ".join(map(str, template.values()))
+            launch, origin = signature.launch(source, function, defined, arguments, numbers)
+        if instance := instance or ", ".join(template):
+            launch = replace(launch, function=f"{function}<{instance}>")
+        launch = replace(
+            launch, grid=grid or launch.grid, block=block or launch.block, shared=shared or own_launch.shared
         )
+        rules = domain or signature.domain(source, template)
+        kernel = cls(name or function, code, (launch,), 0, dict(template), rules, claimed or claims, arguments)
         kernel._require_readable()
-        adapted = [unclear] if unclear else signature.described(defined, arguments)
-        if not domain and kernel.rules != "any":
-            adapted.append(f"domain: {kernel.rules}; from a comment")
-        if stated.origin and not (grid and block):
-            adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {stated.origin}")
+        if not domain and rules != "any":
+            adapted.append(f"domain: {rules}; from a comment")
+        if origin and not (grid and block):
+            adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {origin}")
         kernel = replace(kernel, adapted=tuple(adapted))
-        uneven = signature.is_uneven(launch.grid)
-        narrowed = replace(kernel, rules=", ".join([kernel.rules, *signature.covered(launch.grid)]))
-        if domain or (grid and not uneven) or narrowed.domain == kernel.domain:
+        covered, uneven = signature.covered(launch.grid)
+        whole = replace(kernel, rules=", ".join([rules, *covered])).domain
+        if domain or (grid and not uneven) or whole == kernel.domain:
             return kernel
-        kept = kernel if uneven else replace(kernel, rules=str(narrowed.domain))
-        return replace(kept, warnings=(signature.warning(launch.grid, narrowed.domain),))
+        said = f"the domain is inferred from the grid: {whole}; other shapes are not checked"
+        if uneven:
+            said = f"one rounded axis of two: the grid {launch.grid} rounds one axis down only"
+        advice = f"round up, as in (N + 31) / 32, or state the domain: --domain '{whole}'"
+        return replace(kernel, rules=rules if uneven else str(whole), warnings=(f"{said}; {advice}",))
 
     @classmethod
     def from_function(

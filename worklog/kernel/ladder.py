@@ -38,7 +38,7 @@ def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
 
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
 DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
-OF_A_FILE = tuple(OPTIONS)[:8]  # a host function takes the others
+OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
 AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 

@@ -22,18 +22,12 @@ def numbered(number: int, name: str, idea: str) -> Kernel:
     """A rung, from the header of its file. idea: what it adds. Raises WorklogError."""
     file = f"{number:02}_{name}.cu"
     source = read_source(kernels_dir() / file)
-    header = signature.header(source)
-    launch = replace(header.launch, function=f"sgemm_{name}<{', '.join(header.tile)}>")
+    tile, claims, launch = signature.header(source)
+    launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
+    rules = signature.domain(source, tile)
+    arguments = (*signature.LADDER, signature.WORKSPACE) if "void* workspace" in source else signature.LADDER
     return Kernel(
-        name,
-        Program(file, source, ""),
-        (launch,),
-        template=header.tile,
-        rules=signature.domain(source, header.tile),
-        claimed=header.claims,
-        arguments=(*signature.LADDER, signature.WORKSPACE) if "void* workspace" in source else signature.LADDER,
-        number=number,
-        idea=idea,
+        name, Program(file, source, ""), (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
     )
 
 
@@ -145,16 +139,12 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
     return replace(SPLIT, launches=tuple(launches), main=1, template=tile, workspace=workspace)
 
 
-def rounds(shape: Shape, bn: int, parts: int, multiprocessors: int = BLOCKS) -> int:
-    """Tiles of 128 x bn, or parts of one, that the busiest multiprocessor computes."""
-    tiles = math.ceil(shape.m / LINES) * math.ceil(shape.n / bn) * parts
-    return math.ceil(tiles / multiprocessors)
-
-
-def column_stages(shape: Shape, bn: int, parts: int, multiprocessors: int = BLOCKS) -> float:
-    """Stages of a column that the busiest multiprocessor computes, each as long as one of a tile of 192."""
-    stages = math.ceil(math.ceil(shape.k / STAGE_K) / parts)
-    return rounds(shape, bn, parts, multiprocessors) * bn * SPLIT_TILES[bn][1] * stages
+def split_tiles(shape: Shape, bn: int, parts: int, multiprocessors: int) -> tuple[int, float]:
+    """Tiles of 128 x bn, or parts of one, that the busiest multiprocessor computes; and stages of a column of these,
+    each as long as one of a tile of 192.
+    """
+    tiles = math.ceil(math.ceil(shape.m / LINES) * math.ceil(shape.n / bn) * parts / multiprocessors)
+    return tiles, tiles * bn * SPLIT_TILES[bn][1] * math.ceil(math.ceil(shape.k / STAGE_K) / parts)
 
 
 def added(shape: Shape, parts: int) -> int:
@@ -171,10 +161,10 @@ def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
         for bn in SPLIT_TILES:
             if parts > (1 if bn == 192 else most):  # parts of the widest tile need more registers than there are
                 continue
-            us = STAGE_US * column_stages(shape, bn, parts, multiprocessors)
-            us += TILE_US * rounds(shape, bn, parts, multiprocessors)
-            expected_us[bn, parts] = us + (ADD_US + added(shape, parts) / ADDED if parts > 1 else 0.0)
-    return min(expected_us, key=lambda tile: expected_us[tile])
+            tiles, stages = split_tiles(shape, bn, parts, multiprocessors)
+            adding = ADD_US + added(shape, parts) / ADDED if parts > 1 else 0.0
+            expected_us[bn, parts] = STAGE_US * stages + TILE_US * tiles + adding
+    return min(expected_us, key=expected_us.__getitem__)
 
 
 @lru_cache(maxsize=4096)
