@@ -98,7 +98,7 @@ MISTAKES = [
     # Options that contradict each other, or need another one
     ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
     ("check mine.cu --problem softmax --domain 'M % 2 == 0'", "--domain is for the ladder's SGEMM"),
-    ("check solution.cu --problem softmax --grid 1", "--grid and --block are for a single kernel"),
+    ("check solution.cu --problem softmax --grid 1", "--grid is for the ladder's SGEMM: omit it"),
     ("run mine.cu --problem softmax --axis N=64", "--axis is for the ladder's SGEMM"),
     ("run mine.cu --problem softmax --against naive", "--against is for the ladder's SGEMM"),
     ("run --problem softmax", "--problem needs a solution"),

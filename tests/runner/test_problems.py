@@ -22,13 +22,16 @@ from worklog.runner.problems import find_problem, small_cases
 
 SOFTMAX = (Path(__file__).parents[1] / "problem" / "softmax.cu").read_text(encoding="utf-8")
 BATCHED = """\
-// grid: (N + 15) / 16, (M + 7) / 8, batch   block: 16, 8
 __global__ void batched(const float* A, const float* B, float* C, int batch, int M, int N, int K) {
   const int row = blockIdx.y * 8 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x, i = blockIdx.z;
   if (row >= M || col >= N) return;
   float sum = 0.0f;
   for (int k = 0; k < K; ++k) sum += A[(i * M + row) * K + k] * B[(i * K + k) * N + col];
   C[(i * M + row) * N + col] = sum;
+}
+extern "C" void solution(const float* A, const float* B, float* C, int batch, int M, int N, int K) {
+  dim3 blocks((N + 15) / 16, (M + 7) / 8, batch);
+  batched<<<blocks, dim3(16, 8)>>>(A, B, C, batch, M, N, K);
 }
 """
 DOUBLED = """\
@@ -121,31 +124,34 @@ def test_launches_that_differ_fail_an_exact_problem_and_are_stated_for_others(
     result = worklog(
         f"""\
 __device__ int launches;
-// grid: 1   block: 96
 __global__ void twice(const float* x, float* y, size_t n) {{
   if (threadIdx.x < n) y[threadIdx.x] = 2 * x[threadIdx.x] + launches * {step};
   __syncthreads();
   if (threadIdx.x == 0) ++launches;
 }}
+extern "C" void solution(const float* x, float* y, size_t n) {{ twice<<<1, 96>>>(x, y, n); }}
 """,
         "own.py",
     )
     assert result.exit_code == end and said in result.stdout, result.output
 
 
-def test_a_single_kernel_states_its_launch_in_a_comment_in_three_dimensions() -> None:
+def test_a_launch_has_three_dimensions_and_a_file_without_solution_is_an_error() -> None:
     result = worklog(BATCHED, "batched_gemm", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["problem"] == "batched_gemm in float32" and found["accepted"] and found["precision"] == "float32"
-    without = BATCHED.replace("grid:", "launch:")
-    advice = refused(worklog(without, "batched_gemm"))
-    assert "doesn't state the grid of batched: write // grid: …" in advice and "(batch, M, N, K)" in advice
+    advice = refused(worklog(BATCHED.replace("void solution", "void solve"), "batched_gemm"))
+    assert 'write extern "C" void solution(const float* A, ' in advice and "its kernels (batched)" in advice
 
 
 def test_sgemm_is_an_instance() -> None:
     kernel = Path(main.__module__ and __file__).parents[2] / "worklog/kernel/template.cu"
-    source = kernel.read_text(encoding="utf-8")
+    parameters = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+    source = f"""{kernel.read_text(encoding="utf-8")}
+extern "C" void solution({parameters}) {{
+  sgemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(M, N, K, alpha, A, B, beta, C);
+}}"""
     assert worklog(source, "sgemm").exit_code == 0
     assert worklog(source.replace("alpha * acc :", "acc :"), "sgemm").exit_code == 1
 

@@ -98,8 +98,8 @@ def check(
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
 
     A kernel's parameters and launch are read from its file where they are clear, and shown; --args, --grid and --block
-    state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, or one kernel,
-    and file.py:function takes the problem's parameters; worklog new writes both to start from.
+    state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, and
+    file.py:function takes the problem's parameters; worklog new writes both to start from.
 
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
 
 Decorator = Callable[[Any], Any]
-OF_SOLUTIONS = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that these take
+OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that these take
 FILE = click.Path(dir_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
 

@@ -201,22 +201,13 @@ class Kernel:
         if self.block:
             _ = self.threads
         if self.grid:
-            self._launch.blocks(self._names(Shape(1, 1, 1)))
+            self.launch.blocks(self._names(Shape(1, 1, 1)))
 
     def __repr__(self) -> str:
         if self.number is not None:
             return f"<{self.number:02} {self.name}: {self.idea}>"
         launch = f" · grid {self.grid} · block {self.block}" if self.grid else ""
         return f"<{self.name}: {self.file}{launch} · {self.domain}>"
-
-    @property
-    def _launch(self) -> Launch:
-        return Launch(self.code.function) if isinstance(self.code, HostFunction) else self.launches[self.main]
-
-    @property
-    def _program(self) -> Program:
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return self.code
 
     @property
     def host(self) -> HostFunction | None:
@@ -231,45 +222,52 @@ class Kernel:
     @property
     def source(self) -> str:
         """CUDA C++."""
-        return self._program.source
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return self.code.source
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""
-        return replace(self, code=replace(self._program, source=text))
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return replace(self, code=replace(self.code, source=text))
 
     def with_launch(self, **changed: Any) -> Kernel:
         """The same kernel with another grid, block or shared memory, as fields of its main Launch."""
         launches = list(self.launches)
-        launches[self.main] = replace(self._launch, **changed)
+        launches[self.main] = replace(self.launch, **changed)
         return replace(self, launches=tuple(launches))
+
+    @property
+    def launch(self) -> Launch:
+        """The launch that computes the product; of a host function, its name alone."""
+        return Launch(self.code.function) if isinstance(self.code, HostFunction) else self.launches[self.main]
 
     @property
     def grid(self) -> str:
         """Blocks of its main launch, as in Launch."""
-        return self._launch.grid
+        return self.launch.grid
 
     @property
     def block(self) -> str:
         """Threads per block of its main launch, as in Launch."""
-        return self._launch.block
+        return self.launch.block
 
     @property
     def function(self) -> str:
         """The main __global__ function, or the host function."""
-        return self._launch.function.partition("<")[0]
+        return self.launch.function.partition("<")[0]
 
     @cached_property
     def entry(self) -> str:
         """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
-        return filled(self._launch.function, self.template)
+        return filled(self.launch.function, self.template)
 
     @cached_property
     def domain(self) -> Domain:
         """The shapes that it takes, and whether it takes alpha and beta."""
         sizes = {argument for argument in self.arguments if argument.removeprefix(signature.WIDE) in signature.SIZES}
-        of_shapes = Domain.of(self.rules, self.template)
-        square = of_shapes.square or len(sizes) == 1
-        return replace(of_shapes, square=square, alpha="alpha" in self.arguments, beta="beta" in self.arguments)
+        read = Domain.of(self.rules, self.template)
+        taken = {name: name in self.arguments for name in ("alpha", "beta")}
+        return replace(read, square=read.square or len(sizes) == 1, **taken)
 
     def at(self, shape: Shape, arch: str = "") -> Kernel:
         """What is launched at a shape, on this architecture (default: any)."""
@@ -284,9 +282,7 @@ class Kernel:
         return tuple(replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches)
 
     def missing_on(self, arch: str) -> str:
-        """Why it can't run on GPUs of an architecture, such as "sm_80"; "" if it can, or if the source uses
-        __CUDA_ARCH__: then only the compiler can tell.
-        """
+        """Why it can't run on an architecture; "" if it can, or if only the compiler can tell (__CUDA_ARCH__)."""
         if arch == "sm_90" or self.host or "__CUDA_ARCH" in self.source or not needs_sm_90a(self.source):
             return ""
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}"
@@ -294,12 +290,13 @@ class Kernel:
     @cached_property
     def program(self) -> Program:
         """What to compile."""
-        return replace(self._program, entry=self.entry, arguments=self.arguments, shared=self._launch.shared)
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return replace(self.code, entry=self.entry, arguments=self.arguments, shared=self.launch.shared)
 
     @cached_property
     def threads(self) -> Block:
         """Threads per block: along x, or along x and y. Raises BadSetting."""
-        return self._launch.threads(self.template)
+        return self.launch.threads(self.template)
 
     @property
     def thread_count(self) -> int:
@@ -307,15 +304,11 @@ class Kernel:
         return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
 
     def blocks(self, shape: Shape) -> tuple[int, ...]:
-        """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises LaunchFailed for
-        a grid without blocks.
-        """
-        sizes = self._launch.blocks(self._names(shape))
+        """Blocks along x, y and, if the grid has that, z. Raises LaunchFailed for a grid without blocks."""
+        sizes = self.launch.blocks(self._names(shape))
         if min(sizes) < 1:
-            raise LaunchFailed(
-                f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}: round up, as in "
-                "(N + 31) / 32, or state a domain"
-            )
+            has = f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}"
+            raise LaunchFailed(f"{has}: round up, as in (N + 31) / 32, or state a domain")
         return sizes
 
     def _names(self, shape: Shape) -> dict[str, int]:
@@ -331,10 +324,8 @@ class Kernel:
         require_shape(shape, self.domain, self.name, otherwise)
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
-        """Make the kernel ready to launch on a device. fresh: so that its next launch is the first one of its code,
-        where possible.
-
-        Raises CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
+        """The kernel on a device. fresh: its next launch is the first one of its code, where possible. Raises
+        CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
         """
         if self.host is not None:
             return self.host.load(self.name, self.domain, device, fresh=fresh)
@@ -353,14 +344,11 @@ class Kernel:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
         if self.host is not None or (self.grid and self.block):
             return
-        names = kernel_names(self.source)
-        if self.function not in names:
-            has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
-            raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
-        raise BadSetting(
-            f"{self.name} needs a launch, and {self.file} doesn't state one: give --grid {EXAMPLE_GRID} "
-            "--block 32,32, or others"
-        )
+        advice = f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
+        if self.function in (names := kernel_names(self.source)):
+            raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {advice}")
+        has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
+        raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -385,17 +373,11 @@ class Kernel:
         common = {"domain": str(self.domain), "claimed": self.claimed}
         if self.host is not None:
             return self.host.describe(subject) | (common if subject else {})
+        about: dict[str, Any] = {"file": self.file, "sha256": self.program.code_sha256, "entry": self.entry}
+        about["options"] = list(self.program.options)
         launch: dict[str, Any] = {"tile": dict(self.template), "grid": parts(self.grid), "block": self.threads}
-        launch |= {"dynamic_shared_bytes": self._launch.shared, "workspace": self.workspace}
-        if self.arguments != signature.LADDER:
-            launch["arguments"] = list(self.arguments)
-        return {
-            "file": self.file,
-            "sha256": self.program.code_sha256,
-            "entry": self.entry,
-            "options": list(self.program.options),
-            **{name: value for name, value in launch.items() if value},
-            **common,
-            **({"user": "kernel"} if self.number is None else {"idea": self.idea}),
-            **(subject.describe() if isinstance(subject, Loaded) else {}),
-        }
+        launch |= {"dynamic_shared_bytes": self.launch.shared, "workspace": self.workspace}
+        launch["arguments"] = list(self.arguments) if self.arguments != signature.LADDER else []
+        about |= {name: value for name, value in launch.items() if value} | common
+        about |= {"user": "kernel"} if self.number is None else {"idea": self.idea}
+        return about | (subject.describe() if isinstance(subject, Loaded) else {})

@@ -1,10 +1,9 @@
-"""A solution of a problem: CUDA source with an extern "C" function `solution` that launches kernels, a single kernel,
-or a Python function. It gets a case's inputs, outputs and extra parameters, in the order of the problem's signature.
+"""A solution of a problem: CUDA source with an extern "C" function `solution` that launches kernels, or a Python
+function. It gets a case's inputs, outputs and extra parameters, in the order of the problem's signature.
 
 Of `solution`, declarations of integers and dim3 are read, launches `kernel<<<grid, block, shared>>>(arguments);`, and
 calls that only wait; expressions are evaluated, never executed, and every other statement is an error that names its
-line. NVRTC compiles the kernels, so that a solution runs without nvcc, and on the emulator. A single __global__ kernel
-states its grid and block in a comment, in the names of its own integer parameters, or by options.
+line. NVRTC compiles the kernels, so that a solution runs without nvcc, and on the emulator.
 
 A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"` in its file PyTorch
 tensors on the same memory, and writes the outputs in place. One that has as many parameters as the problem has inputs
@@ -24,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.kernel import signature
 from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.device_code import prepared
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
@@ -32,7 +30,6 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.signature import Launch
 from worklog.kernel.source import (
     DECLARED,
-    Call,
     Definition,
     calls,
     constants,
@@ -47,8 +44,6 @@ from worklog.kernel.source import (
 from worklog.problem import Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
-
-
 _WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|")
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
 ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
@@ -57,7 +52,7 @@ ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>
 @dataclass(frozen=True)
 class Launched:
     """One launch of a host function. entry: the kernel, with its template arguments. grid, block: along x, y and z.
-    arguments: numbers, or names of the function's parameters. line: in the source.
+    arguments: numbers, or names of the function's parameters. place: its file and line.
     """
 
     entry: str
@@ -65,7 +60,7 @@ class Launched:
     block: tuple[int, ...]
     shared: int
     arguments: tuple[Any, ...]
-    line: int = 0
+    place: str
 
 
 def launches(source: str, own: Definition, values: Mapping[str, Any], file: str) -> list[Launched]:
@@ -73,57 +68,50 @@ def launches(source: str, own: Definition, values: Mapping[str, Any], file: str)
     pointer. Raises BadSetting, with the line, for a statement that isn't read.
     """
     names = {name: text for name, text in (constants(source) | constants(own.body)).items() if name not in values}
+    names |= {name: str(value) for name, value in values.items() if type(value) is int}
     result = []
     for statement in re.finditer(r"[^;]+", own.body[1:-1]):
         text = statement[0].strip()
         if _WAITS.fullmatch(text) or DECLARED.match(f"{text};"):
             continue
-        place = own.start + 1 + statement.end() - len(statement[0].lstrip())
-        line = source[:place].count("\n") + 1
-        call = next(calls(f"{text};"), None)
+        start = own.start + 1 + statement.end() - len(statement[0].lstrip())
+        place = f"{file}:{source[:start].count(chr(10)) + 1}"
         try:
-            if call is None or call.place:
-                raise BadSetting("it is none of the statements that are read")
-            result.append(launched(call, names, values, line))
+            result.append(_launched(text, names, values, place))
         except BadSetting as error:
             shown = " ".join(text.split())
-            raise BadSetting(f"{file}:{line}: cannot read {shown:.70}: {error}; {ADVICE}") from error
+            raise BadSetting(f"{place}: cannot read {shown:.70}: {error}; {ADVICE}") from error
     if not result:
         raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
     return result
 
 
-def launched(call: Call, names: Mapping[str, str], values: Mapping[str, Any], line: int = 0) -> Launched:
-    """A launch with numbers for its expressions. names: expressions of names. values: of the host function's
-    parameters. Raises BadSetting.
-    """
-    names = {**names, **{name: str(value) for name, value in values.items() if type(value) is int}}
+def _launched(statement: str, names: Mapping[str, str], values: Mapping[str, Any], place: str) -> Launched:
+    """A launch with numbers for its expressions. names: expressions of names."""
+
+    def blocks(words: str) -> tuple[int, ...]:
+        counts = [evaluate(size, {}) for size in sizes(words, names)]
+        if len(counts) > 3 or min(counts) < 1:
+            raise BadSetting(f"{words} is {counts}: a grid and a block have one to three sizes of at least 1")
+        return (*counts, 1, 1)[:3]
+
+    def argument(text: str) -> Any:
+        """A number, or the name of a parameter that isn't an integer."""
+        bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", plain(text)).strip()
+        if bare in values and bare not in names:
+            return bare
+        return float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {})
+
+    call = next(calls(f"{statement};"), None)
+    if call is None or call.place:
+        raise BadSetting("it is none of the statements that are read")
     if not 2 <= len(call.configuration) <= 4:
         raise BadSetting("a launch has a grid and a block")
-    grid, block = (_blocks(words, names) for words in call.configuration[:2])
-    shared = _number(call.configuration[2], names) if len(call.configuration) > 2 else 0
+    grid, block, shared, *_ = *call.configuration, "0"
     template = ", ".join(reduced(word, names) for word in call.template)
-    arguments = tuple(_argument(word, names, values) for word in call.arguments)
-    return Launched(f"{call.function}<{template}>" if template else call.function, grid, block, shared, arguments, line)
-
-
-def _number(text: str, names: Mapping[str, str]) -> int:
-    return evaluate(reduced(text, names), {})
-
-
-def _blocks(words: str, names: Mapping[str, str]) -> tuple[int, ...]:
-    blocks = [evaluate(size, {}) for size in sizes(words, names)]
-    if len(blocks) > 3 or min(blocks) < 1:
-        raise BadSetting(f"{words} is {blocks}: a grid and a block have one to three sizes of at least 1")
-    return (*blocks, 1, 1)[:3]
-
-
-def _argument(text: str, names: Mapping[str, str], values: Mapping[str, Any]) -> Any:
-    """A number, or the name of a parameter that isn't an integer."""
-    bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", plain(text)).strip()
-    if bare in values and bare not in names:
-        return bare
-    return float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else _number(bare, names)
+    entry = f"{call.function}<{template}>" if template else call.function
+    shared_bytes = evaluate(reduced(shared, names), {})
+    return Launched(entry, blocks(grid), blocks(block), shared_bytes, tuple(map(argument, call.arguments)), place)
 
 
 @dataclass(frozen=True)
@@ -150,8 +138,8 @@ class Passed:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Kernel):
-    """A solution of a problem, as a kernel whose `function` is the host function or the single kernel, and `source` the
-    whole CUDA source. folders: of headers. define: macros. problem, dtype: what it is measured on, as
+    """A solution of a problem, as a kernel whose `function` is the host function, and `source` the whole CUDA source.
+    folders: of headers. define: macros. problem, dtype: what it is measured on, as
     worklog.runner.problems.find_problem takes them.
     """
 
@@ -165,9 +153,6 @@ class Solution(Kernel):
         cls,
         what: str | Path | Callable[..., object],
         *,
-        entry: str | None = None,
-        grid: str | None = None,
-        block: str | None = None,
         include: Sequence[str | Path] = (),
         define: Sequence[str] = (),
         arrays: str = "",
@@ -176,28 +161,14 @@ class Solution(Kernel):
         file that can't be read, and BadSetting.
         """
         if callable(what) or not str(what).endswith(".cu"):
-            if entry or grid or block:
-                raise BadSetting("--entry, --grid and --block are for a .cu file: a Python function launches itself")
             if str(what).endswith(".py"):
                 what = f"{what}:{FUNCTION}"
             host = HostFunction.of(what if callable(what) else str(what), arrays)
             return cls(host.function, host)
         path = Path(what)
-        source, function = read_source(path), FUNCTION
-        if entry in (None, FUNCTION) and definition(source, FUNCTION, of_host=True) is not None:
-            if grid or block:
-                raise BadSetting(
-                    f"--grid and --block are for a single kernel: {FUNCTION} in {path.name} launches its own"
-                )
-        else:
-            names = kernel_names(source)
-            if entry is None and len(names) != 1:
-                has = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no kernel"
-                raise BadSetting(f'{path.name} {has}: write extern "C" void {FUNCTION}(…), which launches them')
-            function = entry or names[0]
-        launch = Launch(function, grid or "", block or "")
+        program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
-        return cls(path.stem, Program(path.name, source, ""), (launch,), folders=folders, define=tuple(define))
+        return cls(path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define))
 
     def ready(self, device: Device, problem: Problem) -> Runnable:
         """Load it on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and NoGpu for
@@ -205,13 +176,23 @@ class Solution(Kernel):
         """
         if self.host is not None:
             return _Python(self, self.host, device)
-        of_host = self.entry == FUNCTION
-        own = definition(self.source, self.function.strip(), of_host=of_host)
-        if own is None and of_host:
-            raise BadSetting(f'{self.file} has no host function {FUNCTION}: write extern "C" void {FUNCTION}(…)')
+        declared = problem.signature
+        signature = f"{FUNCTION}({', '.join(parameter.declaration for parameter in declared)})"
+        own = definition(self.source, FUNCTION, of_host=True)
         if own is None:
-            raise BadSetting(f"{self.file} has no kernel {self.entry}: its kernels are {kernel_names(self.source)}")
-        self._require_signature(own, problem)
+            kernels = ", ".join(kernel_names(self.source)) or "none"
+            advice = f'write extern "C" void {signature}, which launches its kernels ({kernels})'
+            raise BadSetting(f"{self.file} has no host function {FUNCTION}: {advice}")
+        takes, passes = f"{len(own.parameters)} parameters", str(len(declared))
+        differs = len(own.parameters) != len(declared)
+        for taken, passed in zip(own.parameters, declared, strict=False):
+            if not differs and (taken.pointer != passed.pointer or taken.dtype not in ("", passed.dtype)):
+                differs = True
+                takes, passes = f"{taken.type}{'*' if taken.pointer else ''} {taken.name}", passed.declaration
+        if differs:
+            raise BadSetting(
+                f"{self.file}: {FUNCTION} takes {takes}, and {problem.name} passes {passes}: declare {signature}"
+            )
         return _Kernels(self, device, own)
 
     def describe(self, subject: object = None) -> dict[str, Any]:
@@ -219,41 +200,6 @@ class Solution(Kernel):
         sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(self.source.encode()).hexdigest()
         solves = {"problem": self.problem, "dtype": self.dtype, "user": "solution"}
         return {"file": self.file, "sha256": sha256, "entry": self.entry, **solves}
-
-    def _require_signature(self, own: Definition, problem: Problem) -> None:
-        """Raise BadSetting unless the parameters take what the problem passes."""
-        declared = problem.signature
-        advice = f"declare {self.entry}({', '.join(parameter.declaration for parameter in declared)})"
-        if len(own.parameters) != len(declared):
-            raise BadSetting(
-                f"{self.file}: {self.entry} takes {len(own.parameters)} parameters, and {problem.name} passes "
-                f"{len(declared)}: {advice}"
-            )
-        for taken, passed in zip(own.parameters, declared, strict=True):
-            if taken.pointer != passed.pointer or taken.dtype not in ("", passed.dtype):
-                raise BadSetting(
-                    f"{self.file}: {self.entry} takes {taken.type}{'*' * taken.pointer} {taken.name}, and "
-                    f"{problem.name} passes {passed.declaration}: {advice}"
-                )
-
-    def launches_with(self, own: Definition, values: Mapping[str, Any]) -> list[Launched]:
-        """Its launches, in order. own: its definition. values: of its parameters. Raises BadSetting."""
-        if self.entry == FUNCTION:
-            return launches(self.source, own, values, self.file)
-        stated = []
-        for option, given in (("grid", self.grid), ("block", self.block)):
-            words = {given} if given else signature.stated(self.source, option)
-            if len(words) != 1:
-                known = ", ".join(name for name, value in values.items() if type(value) is int)
-                raise BadSetting(
-                    f"{self.file} doesn't state the {option} of {self.entry}: write // {option}: … above it, in the "
-                    f"names of its integer parameters ({known or 'it has none'}), or give --{option}"
-                )
-            stated.append(f"dim3({words.pop()})")
-        try:
-            return [launched(Call(self.entry, (), tuple(stated), tuple(values), 0), {}, values)]
-        except BadSetting as error:
-            raise BadSetting(f"{self.file}: {error}") from error
 
 
 class _Kernels(Runnable):
@@ -271,21 +217,18 @@ class _Kernels(Runnable):
         values = {name: passed.number if passed.buffer is None else None for name, passed in given.items()}
         key = tuple(values.values())
         if key not in self._read:  # once, so that a timed launch parses nothing
-            self._read[key] = self.solution.launches_with(self.own, values)
+            self._read[key] = launches(self.solution.source, self.own, values, self.solution.file)
         for launch in self._read[key]:
             self._launch(launch, given)
 
     def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
-        solution = self.solution
+        solution, place = self.solution, launch.place
         defined = definition(solution.source, launch.entry.partition("<")[0])
-        place = f"{solution.file}:{launch.line}" if launch.line else solution.file
         if defined is None:
             raise BadSetting(f"{place}: {launch.entry} is no kernel of this file: define it as __global__ void")
-        if len(defined.parameters) != len(launch.arguments):
-            raise BadSetting(
-                f"{place}: {launch.entry} takes {len(defined.parameters)} parameters, and the launch passes "
-                f"{len(launch.arguments)}"
-            )
+        takes, passes = len(defined.parameters), len(launch.arguments)
+        if takes != passes:
+            raise BadSetting(f"{place}: {launch.entry} takes {takes} parameters, and the launch passes {passes}")
         bound = [_bound(*pair, given, place) for pair in zip(defined.parameters, launch.arguments, strict=True)]
         key = launch.entry, launch.shared
         if key not in self._compiled:
@@ -306,9 +249,8 @@ def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place:
     if buffer is not None:
         return buffer
     if parameter.dtype in ("", "bfloat16"):
-        raise BadSetting(
-            f"{place}: a number of type {parameter.type} can't be passed to {parameter.name}: take a float"
-        )
+        number = f"a number of type {parameter.type}"
+        raise BadSetting(f"{place}: {number} can't be passed to {parameter.name}: take a float")
     return np.dtype(parameter.dtype).type(argument if passed is None else passed.number)
 
 
