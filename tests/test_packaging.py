@@ -137,12 +137,12 @@ def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belo
 
 
 def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed: Path, tmp_path: Path) -> None:
-    said = run(sys.executable, "-m", "worklog", "notebooks", cwd=tmp_path, PYTHONPATH=str(installed))
-    folder = tmp_path / "worklog-notebooks"
+    said = run(sys.executable, "-m", "worklog", "new", "notebooks", "DIR", cwd=tmp_path, PYTHONPATH=str(installed))
+    folder = tmp_path / "DIR"
     written = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
     assert written == {name: (ROOT / "notebooks" / name).read_bytes() for name in NOTEBOOKS}
-    command = shlex.split(said.splitlines()[-1].removeprefix("to open them: "))
-    assert command[-1] == "worklog-notebooks"
+    command = shlex.split(said.splitlines()[-1].removeprefix("next: "))
+    assert command[-1] == "DIR"
     assert run(*command[:-1], "--version", cwd=tmp_path).strip()
     example = folder / "examples" / "01_time_a_rung.py"
     shown = run(sys.executable, example, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")

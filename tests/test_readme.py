@@ -16,8 +16,7 @@ from tests.conftest import WHY
 from tests.helpers import measured, small_run, typed
 from tests.record.notebooks import sources
 from tests.record.readme import BY, COLUMNS, SIZE, TIMED, WORDS, chapters, comparison_table, parts, pictures
-from worklog.cli.figures import at_4096
-from worklog.cli.readme import markdown, markers, rewrite
+from worklog.cli.figures import at_4096, markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import zip_longest
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 from worklog.errors import BadSetting, meant
 
@@ -28,9 +27,8 @@ def allowed_us(known_us: float) -> float:
 @dataclass(frozen=True)
 class Pitfall:
     """One way to get a wrong number. setting: its name in Harness. unbiased, biased: the values of the setting; also:
-    other unbiased values. numbered: whether a value may be followed by ":" and a number. what: what goes wrong.
-    article: its number among the article's four, None for others. corrupts: the number that it changes. resampled:
-    whether it changes how samples are taken; otherwise its effect follows from unbiased samples.
+    other unbiased values. what: what goes wrong. article: its number among the article's four. corrupts: the number
+    that it changes. resampled: whether it changes how samples are taken; else its effect follows from unbiased samples.
     """
 
     setting: str
@@ -42,7 +40,6 @@ class Pitfall:
     corrupts: str = "TFLOP/s"
     resampled: bool = True
     also: tuple[Value, ...] = ()
-    numbered: bool = False
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -51,7 +48,7 @@ class Pitfall:
 
     def check(self, value: Any) -> None:
         """Raise BadSetting for a value that the setting doesn't take; True is not 1."""
-        word = rule(value) if self.numbered else value
+        word = rule(value) if self.setting in RULES else value
         if not any(type(word) is type(known) and word == known for known in self.values):
             names = [str(known) for known in self.values]
             near = meant(str(value), names)
@@ -67,8 +64,8 @@ def rule(value: Value) -> Value:
     return value.partition(":")[0] if isinstance(value, str) else value
 
 
-# The words that these settings take, each with the names and defaults of its numbers; a clock of 0 MHz is chosen, and a
-# time is in milliseconds, as triton.testing.do_bench has it. worklog.harness.rules has the rules.
+# The words that these settings take, each with the names and defaults of its numbers, which may follow after ":"; a
+# clock of 0 MHz is chosen. worklog.harness.rules has the rules.
 RULES: dict[str, dict[str, dict[str, float]]] = {
     "clocks": {"watched": {}, "ignored": {}, "locked": {"MHz": 0}},
     "warmup": {
@@ -114,8 +111,13 @@ class Harness:
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
-        for name in SAMPLING:
-            _check_sampling(name, getattr(self, name))
+        for name, (_, limits) in SAMPLING.items():
+            value, kind = getattr(self, name), type(getattr(Harness, name))
+            if type(value) is not kind and not (kind is float and type(value) is int):  # True is no number
+                raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[kind]}")
+            if limits is not None and not limits[0] <= value <= limits[1]:
+                most = "" if limits[1] == math.inf else f" to {limits[1]:g}"
+                raise BadSetting(f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}")
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
@@ -143,7 +145,7 @@ class Harness:
 
     def but(self, **changes: Any) -> Harness:
         """The same harness with some settings changed."""
-        known = [field.name for field in fields(self)]
+        known = self.as_dict()
         for name in changes:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}")
@@ -165,7 +167,7 @@ def _pitfall(setting: str, biased: tuple[Value, ...], title: str, what: str, **m
 PITFALLS = (
     _pitfall("clocks", ("ignored",), "clocks drift",
              "The SM clock changes with load and temperature, and every time changes with it.",
-             article=1, also=("locked",), numbered=True),
+             article=1, also=("locked",)),
     _pitfall("timer", ("host",), "the launch is asynchronous",
              "A host clock around a launch times the queue, not the kernel.", article=2, also=("graph",)),
     _pitfall("l2", ("warm",), "L2 stays warm",
@@ -173,7 +175,7 @@ PITFALLS = (
              article=3, also=("rotate",)),
     _pitfall("warmup", ("none",), "cold start",
              "A first launch pays for loading the module and for clocks that are still rising.",
-             article=4, also=("count", "time", "salykova", "tensara"), numbered=True),
+             article=4, also=("count", "time", "salykova", "tensara")),
     _pitfall("queue", (False,), "the launch bubble",
              "Between two events on an empty stream, the GPU waits for the host to launch."),
     _pitfall("offset", ("kept",), "the event pair has a length",
@@ -214,19 +216,8 @@ TYPES: dict[type, str] = {float: "a number", int: "a whole number", str: "a word
 TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
-def _check_sampling(name: str, value: object) -> None:
-    expected, (_, limits) = type(getattr(Harness, name)), SAMPLING[name]
-    if type(value) is not expected and not (expected is float and type(value) is int):  # True is no number
-        raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
-    if limits is not None and isinstance(value, int | float) and not limits[0] <= value <= limits[1]:
-        most = "" if limits[1] == math.inf else f" to {limits[1]:g}"
-        raise BadSetting(f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}")
-
-
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """Settings for Harness.but() from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for
-    a word that it cannot parse, and for a setting that is given twice.
-    """
+    """Settings for Harness.but() from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting."""
     defaults, settings = Harness().as_dict(), dict[str, Any]()
     for pair in pairs:
         name, equals, word = pair.partition("=")
@@ -251,24 +242,20 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
     if name not in rules or len(texts) > len(rules[name]):
         choices = [known + "".join(f"[:{unit}" for unit in units) + "]" * len(units) for known, units in rules.items()]
         raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {', '.join(choices)}")
-    numbers: list[float] = []
-    for (unit, default), text in zip_longest(rules[name].items(), texts):
-        if text is None:
-            numbers.append(default)
-            continue
+    numbers = list(rules[name].values())
+    for place, (unit, text) in enumerate(zip(rules[name], texts, strict=False)):  # the others keep their defaults
         try:
             number = float(text)
         except ValueError as error:
             raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number ({unit})") from error
-        whole = isinstance(default, int)
+        whole = isinstance(numbers[place], int)
         if not 0 < number < 1e9 or (whole and not number.is_integer()):
             raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
-        numbers.append(number)
+        numbers[place] = number
     return name, numbers
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option of a user kernel, on the command line and of `%%rung`. default: a tuple if it may be repeated."""
 
     flags: tuple[str, ...]

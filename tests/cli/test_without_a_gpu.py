@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,7 @@ from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import measured, small_run
 from worklog import plots
-from worklog.cli.commands import COMMANDS
-from worklog.cli.figures import diagnosis
-from worklog.cli.readme import markers
+from worklog.cli.figures import diagnosis, markers
 from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
@@ -35,55 +34,28 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 ROOT = Path(__file__).parents[2]
 
 
-def test_each_command_has_help_without_a_traceback() -> None:
-    for name in COMMANDS:
-        assert worklog(name, "-h").stdout.startswith("Usage: "), name
-    assert worklog("--version").output.startswith("worklog, version ")
-
-
-def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
+def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     result = worklog("doctor")
     assert result.exit_code == 0
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
     assert re.search(rf"^✓ kernels: {len(RUNGS)} in ", result.stdout, re.MULTILINE)
-    findings = {finding["subject"]: finding for finding in json.loads(worklog("doctor", "--json").stdout)}
-    assert findings["gpu"]["good"] is False and findings["gpu"]["state"] == WHY
-    assert findings["python"]["good"] and findings["recordings"]["good"]
     assert not runs_dir().exists(), "nothing is made to see whether a folder can be written"
-
-
-def test_notebooks_are_written_once_and_a_changed_one_is_kept_and_named(tmp_path: Path) -> None:
-    mine = tmp_path / "worklog-notebooks" / "01_four_gremlins.ipynb"
-    assert re.match(r"(\d+) of \1 files written into worklog-notebooks\n", worklog("notebooks").stdout)
-    shipped = mine.read_bytes()
-    mine.write_text("my notes")
-    (tmp_path / "worklog-notebooks" / "00_start_here.ipynb").unlink()
-    again = worklog("notebooks").stdout
-    assert again.startswith("1 of ") and "kept, because they differ from this version: 01_four_gr" in again
-    assert mine.read_text() == "my notes"
-    assert worklog("notebooks", "--force").stdout.startswith("1 of ") and mine.read_bytes() == shipped
-    assert re.search(r"^0 of .*\nto open them: .*lab.* worklog-notebooks$", worklog("notebooks").stdout)
-
-
-def test_the_doctor_opens_each_recording_and_says_what_could_not_be_saved(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    whole, cut = recordings()["h200"], tmp_path / "cut.jsonl"
-    cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
-    monkeypatch.setattr("worklog.runs.recordings", lambda: {"whole": whole, "cut": cut})
     (tmp_path / "file").write_text("no folder")
     for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    result = worklog("doctor")
-    assert result.exit_code == 0
-    for finding in (
-        rf"^· recordings: {re.escape(str(cut))}.*\n    .*install gemm-worklog again$",
-        r"^· runs: .*\n    not writable .*file: Not a directory\): set WORKLOG_HOME to another folder$",
-        r"^· cache: .*\n    not writable .*: a program is compiled again in each process: set WORKLOG_CACHE",
-        r"^· source: WORKLOG_SOURCE=guessed is not a source",
-    ):
-        assert re.search(finding, result.stdout, re.MULTILINE), result.stdout
+    findings = {finding.pop("subject"): finding for finding in json.loads(worklog("doctor", "--json").stdout)}
+    assert findings["gpu"]["state"] == WHY and findings["recordings"]["good"]
+    assert [name for name in ("gpu", "source", "runs", "cache", "python") if not findings[name]["good"]] == [
+        "gpu", "source", "runs", "cache"
+    ]  # fmt: skip
+    assert findings["runs"]["advice"].endswith("file: Not a directory): set WORKLOG_HOME to another folder")
+
+
+def test_the_notebooks_are_written_once_with_their_examples() -> None:
+    assert "/jupyterlab" not in (said := worklog("new", "notebooks", "mine").stdout) and "-m jupyterlab" in said
+    assert {path.name for path in Path("mine").rglob("*.*")} >= {"00_start_here.ipynb", "seeds.md", "01_time_a_rung.py"}
+    assert one_line(worklog("new", "notebooks", "mine")) == "mine/00_start_here.ipynb exists already: give another name"
 
 
 def test_the_doctor_lists_every_setting() -> None:
@@ -188,11 +160,6 @@ def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> 
     assert not runs_dir().exists()
 
 
-def test_an_ablation_and_the_panels_grid_can_be_previewed() -> None:
-    one_rung, grid = (worklog("ablate", *words, "--preview").stdout for words in (["naive"], ["--grid"]))
-    assert int(grid.split()[0]) > int(one_rung.split()[0]) > len(PITFALLS) and "rough; rates" in grid
-
-
 def test_a_preview_refuses_a_function_that_is_not_there() -> None:
     Path("mine.py").write_text("def f(alpha, A, B, beta, C): ...\n")
     assert worklog("run", "naive", "--against", "mine.py:f", "--preview").exit_code == 0
@@ -219,11 +186,6 @@ def test_run_shows_rungs_from_the_recording() -> None:
     biased = json.loads(worklog(*warm, "--json").stdout)
     assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
     assert "1024 × 1024 × 1024, l2 = warm\n" in worklog(*warm).stdout
-    plain, *by_commas = (
-        worklog("run", *words, "--size", "256").stdout
-        for words in (["naive", "cuBLAS"], ["naive,", "CuBLAS"], ["naive, cublas,"])
-    )
-    assert by_commas == [plain, plain]
 
 
 def test_a_new_kernel_passes_as_it_is() -> None:
@@ -234,17 +196,24 @@ def test_a_new_kernel_passes_as_it_is() -> None:
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
 
 
-def test_only_a_thorough_check_takes_further_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent, check = list[float](), checks.check
+def test_a_check_is_thorough_if_asked_and_in_a_child_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, check = list[tuple[str, float]](), checks.check
 
-    def briefly(*given: Any, thorough_s: float, **how: Any) -> checks.Checked:
-        spent.append(thorough_s)
-        return check(*given, **how)
+    def briefly(place: str) -> Callable[..., checks.Checked]:
+        def checking(*given: Any, thorough_s: float, on: str | None, **how: Any) -> checks.Checked:
+            taken.append((place, thorough_s))
+            return check(*given, on="emulated", **how)
 
-    monkeypatch.setattr(checks, "check", briefly)
-    for words in ([], ["--thorough"]):
-        assert worklog("check", "coalesced", "--emulate", "--size", "32", *words).exit_code == 0
-    assert spent == [0.0, 60.0]
+        return checking
+
+    monkeypatch.setattr(checks, "check", briefly("here"))
+    monkeypatch.setattr(checks, "check_in_child", briefly("in a child"))
+    for words in ([], ["--thorough"], ["--emulate"]):
+        assert worklog("check", "coalesced", "--size", "32", *words).exit_code == 0
+    monkeypatch.setattr(checks, "gpu_reason", lambda: None)
+    for words in ([], ["--emulate"]):
+        worklog("check", "coalesced", "--size", "32", *words)
+    assert taken == [("here", 0.0), ("here", 60.0), ("here", 0.0), ("in a child", 0.0), ("here", 0.0)]
 
 
 def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
@@ -262,11 +231,6 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
     assert "20 is staged_rows" in typed("new", "--rung", "20", "other").stderr
     (tmp_path / "kernels").rename(tmp_path / "worklog" / "_kernels")
     assert "checkout" in typed("new", "--rung", "27", "other").stderr
-
-
-@pytest.mark.parametrize("name", ["A b", "2_rows", "naive"])
-def test_a_rung_needs_a_name_of_its_own(name: str) -> None:
-    assert "name" in one_line(worklog("new", "--rung", "27", name))
 
 
 def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:

@@ -12,8 +12,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from worklog import runs
-from worklog.cli.figures import at_4096
-from worklog.cli.readme import markers, rewrite, share
+from worklog.cli.figures import at_4096, markers, rewrite, share
 from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.runs import Comparison, Measurement, Run, Table

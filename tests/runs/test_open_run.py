@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 import sys
 import warnings
@@ -120,18 +119,15 @@ def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladde
         runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
 
 
-def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home: Path, recording: Path) -> None:
+def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home: Path, recording: Path) -> None:
     path = small_run().save(home / "runs" / "2026-11-20.jsonl")
     (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
     with pytest.warns(UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"):
         assert open_run().path == path
-    runner = CliRunner()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        shown = runner.invoke(main, ["doctor", "--calibrate"])
+        shown = CliRunner().invoke(main, ["doctor", "--calibrate"])
     assert "worklog: skipped a run of this machine: " in shown.stderr and "Traceback" not in shown.output
-    states = {state["subject"]: state for state in json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)}
-    assert not states["runs"]["good"] and "2026-11-21.json" in states["runs"]["state"]
     path.unlink()
     with pytest.warns(UserWarning, match="skipped"):
         assert open_run().origin == "recorded"

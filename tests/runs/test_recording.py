@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 from pytest import approx
 
-from worklog.cli.figures import others
-from worklog.cli.readme import markdown, markers
+from worklog.cli.figures import markdown, markers, others
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers import measured, small_run
-from worklog.cli.readme import markdown
+from worklog.cli.figures import markdown
 from worklog.problem import Shape
 from worklog.runs import Bar, Estimate, Measurement, Stage, Table, Verdict, bound, duration, scaled
 from worklog.runs.measurement import Energy, cells, details

@@ -1,9 +1,11 @@
-"""`worklog new`, `check`, `inspect` and `sweep`: user kernels and tiles of a rung, without a GPU too."""
+"""`worklog new`, `check` and `inspect`: what a user starts from, and a kernel without a time, without a GPU too."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +16,25 @@ from worklog.cli import options, output
 from worklog.emulator.launch import BUDGET
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
-from worklog.kernel import TEMPLATE, kernel_of
+from worklog.kernel import TEMPLATE, Kernel, kernel_of, source_folder
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner.emulated_time import LIMIT_S
 
 THOROUGH_S = 60.0
+NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
-@click.argument("what", metavar="FILE.cu|PROBLEM|NAME", shell_complete=options.completing("problems"))
-@click.argument("folder", type=options.PATH, metavar="DIR", required=False)
+@click.argument("what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing("problems"))
+@click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
 @click.option("--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name.")
 def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (one of the package,
-    or your file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py in a folder. An
-    existing file stays as it is. With --rung, add a rung to a checkout: a simple kernel in kernels/, its record in
-    worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
+    or your file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py in a folder; or the
+    notebooks with their examples. An existing file stays as it is. With --rung, add a rung to a checkout: a simple
+    kernel in kernels/, its record in worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
     """
     from worklog.kernel import starter
     from worklog.runner.problems import find_problem
@@ -41,23 +44,30 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     if number is not None:
         if folder is not None:
             raise BadSetting("--rung takes a name alone: omit the folder")
-        written, next_step = starter.new_rung(number, what), what
-    elif folder is not None:
-        named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
-        files = starter.starters(find_problem(what, dtype), named, folder)
-        written, next_step = _write(files), f"{shlex.quote(str(next(iter(files))))} --problem {named}"
-    elif what.endswith(".cu"):
-        next_step = shlex.quote(what)
-        written = _write({Path(what): TEMPLATE.read_text(encoding="utf-8").replace("FILE", next_step)})
+        written, next_step = starter.new_rung(number, what), f"worklog check {what}"
+    elif folder is None and what.endswith(".cu"):
+        next_step = f"worklog check {shlex.quote(what)}"
+        text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
+        written = _write({Path(what): text})
+    elif folder is None:
+        raise BadSetting(f"cannot write {what}: give a name that ends in .cu, or a problem or `notebooks` and a folder")
+    elif what == "notebooks":
+        shipped = source_folder("_notebooks", "notebooks")
+        sources = [path for kind in NOTEBOOKS for path in sorted(shipped.glob(kind))]
+        written = _write({folder / p.relative_to(shipped): p.read_text(encoding="utf-8") for p in sources})
+        as_root = " --allow-root" if os.geteuid() == 0 else ""
+        next_step = f"{shlex.quote(sys.executable)} -m jupyterlab{as_root} {shlex.quote(str(folder))}"
     else:
-        raise BadSetting(f"cannot write {what}: give a name that ends in .cu, or a problem and a folder")
+        named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
+        written = _write(starter.starters(find_problem(what, dtype), named, folder))
+        next_step = f"worklog check {shlex.quote(str(written[0]))} --problem {named}"
     for file in written:
         click.echo(f"written: {file}")
-    click.echo(f"next: worklog check {next_step}")
+    click.echo(f"next: {next_step}")
 
 
-def _write(files: dict[Path, str]) -> list[Path]:
-    """Write new files, with the folder of those of a problem. Raises BadSetting for one that exists."""
+def _write(files: Mapping[Path, str]) -> list[Path]:
+    """Write new files, several of them with their folders. Raises BadSetting for one that exists."""
     for file in files:
         if file.exists():
             raise BadSetting(f"{file} exists already: give another name")
@@ -73,11 +83,11 @@ def _write(files: dict[Path, str]) -> list[Path]:
 
 
 @click.command()
-@options.kernel_argument("what", "FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG")
+@options.kernel("what", "FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG")
 @options.PROBLEM
 @options.DTYPE
-@options.launch_options
-@options.size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
+@options.launch
+@options.size("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option("--emulate", is_flag=True, help="Run it on the emulator, which finds races too (default without a GPU).")
 @click.option(
     "--limit", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True, metavar="SECONDS",
@@ -105,50 +115,41 @@ def check(
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
     how: dict[str, Any] = {"on": "emulated" if emulate else None, "limit_s": limit, "budget": budget, "seed": seed}
+    subject: Kernel
     if problem is None:
         options.require_no_case(dtype)
-        checked, prediction = _check_kernel(what, launch, shape, THOROUGH_S if thorough else 0.0, how)
+        subject, how["thorough_s"] = kernel_of(what, launch), THOROUGH_S if thorough else 0.0
+        if shape is not None:
+            subject.check(shape)
+        if subject.host is not None and (reason := device.gpu_reason()) is not None:
+            raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
     else:
-        solution = options.solution_of(what, launch, {"--size": shape, "--thorough": thorough})
-        checked, prediction = _checked(solution, problem, dtype=dtype, **how), None
+        subject = options.solution_of(what, launch, {"--size": shape, "--thorough": thorough})
+        how["dtype"] = dtype
+    # The emulator survives every kernel; on a GPU, and for a host function, a child process runs it.
+    in_child = subject.host is not None or checks.wants_gpu(how["on"])
+    with output.progress_bar() as progress:
+        checking = checks.check_in_child if in_child else checks.check
+        checked = checking(subject, shape if problem is None else problem, progress=progress, **how)
+    prediction = predicted(subject, shape) if checked.verdict.accepted and problem is None else None
     document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
     output.show(document, f"{checked}\n\n{prediction}" if prediction else checked, as_json)
     if not checked.verdict.accepted:
         sys.exit(1)
 
 
-def _check_kernel(
-    what: str, launch: dict[str, Any], shape: Shape | None, thorough_s: float, how: dict[str, Any]
-) -> Any:
-    """What the check found, and a prediction for a kernel that passes."""
-    kernel = kernel_of(what, launch)
-    if shape is not None:
-        kernel.check(shape)
-    if kernel.host is not None and (reason := device.gpu_reason()) is not None:
-        raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
-    checked = _checked(kernel, shape, thorough_s=thorough_s, **how)
-    return checked, predicted(kernel, shape) if checked.verdict.accepted else None
-
-
-def _checked(kernel: Any, at: Shape | str | None, **how: Any) -> checks.Checked:
-    """The emulator survives every kernel; on a GPU, and for a host function, a child process runs it."""
-    in_child = kernel.host is not None or checks.wants_gpu(how["on"])
-    with output.progress_bar() as progress:
-        return (checks.check_in_child if in_child else checks.check)(kernel, at, progress=progress, **how)
-
-
 @click.command()
-@options.kernel_argument("what", "RUNG|FILE.cu")
-@options.launch_options
+@options.kernel("what", "RUNG|FILE.cu")
+@options.launch
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
-@options.size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
+@options.size("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
 @click.option("--out", type=options.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder.")
 @options.JSON
 def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
-    kernel = kernel_of(what, launch, launched=False)
     from worklog.analysis import inspection  # here: a check needs neither it nor starter code
 
+    kernel = kernel_of(what, launch, launched=False)
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)

@@ -19,19 +19,18 @@ from worklog.errors import Interrupted, WorklogError, meant
 
 # In the order of use: each command's module, and what it does in one line.
 COMMANDS = {
-    "doctor": ("installed", "Show what is installed, or the harness's settings."),
+    "doctor": ("doctor", "Show what is installed, or the harness's settings."),
     "run": ("run", "Check and time kernels beside cuBLAS."),
     "bench": ("run", "Time the benchmarks that a Python file declares."),
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
-    "new": ("check", "Write a kernel, or a solution of a problem, to start from."),
+    "new": ("check", "Write a kernel, a solution of a problem, or the notebooks."),
     "check": ("check", "Check your kernel at every stage of the gate."),
-    "sweep": ("sweep", "Check and time the tiles of a rung."),
+    "sweep": ("run", "Check and time the tiles of a rung."),
     "exploits": ("harness", "Show every exploit, and which harnesses pass it."),
     "peers": ("harness", "Compare this harness with others on the same work."),
     "figures": ("figures", "Draw every chart of a run."),
-    "notebooks": ("installed", "Write the notebooks into a folder."),
     "site": ("figures", "Write the panel and the charts as one web page."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }

@@ -1,4 +1,6 @@
-"""`worklog figures`, `article` and `site`: the charts of a run, the job that draws them all, and a web page of them."""
+"""`worklog figures`, `article` and `site`: the charts of a run, the job that draws them all and rewrites the README's
+table, and a web page of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import click
 
 from worklog import plots
 from worklog.analysis import tensor_products
-from worklog.cli import options, output, readme, selection
+from worklog.cli import options, output, selection
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
@@ -21,11 +23,13 @@ from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, emulated_rungs, job, measure
-from worklog.runs import Run, in_steps, open_run, recorded_run, write_text
+from worklog.runs import Measurement, Run, Table, in_steps, open_run, recorded_run, write_text
+from worklog.runs.measurement import cells
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
 GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
+SMALL_SIZES = (1024, 512, 256)  # whose shares the README's table shows beside the large size's
 
 
 def diagnosis() -> Drawing:
@@ -84,23 +88,22 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     }
 
 
-FIGURES = options.folder_option("figures", "Folder for SVG and PNG.")
 RUN = click.option("--run", "file", type=options.PATH, help="A run file (default: the newest, else the recording).")
 
 
 @click.command()
 @RUN
-@FIGURES
+@options.folder("figures", "Folder for SVG and PNG.")
 @options.JSON
 def figures(file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
     run = open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
-    drawn = plots.draw_all(run, out, others(file is None and run.origin == "recorded"))
-    output.show({"label": run.label, **_as_dict(drawn)}, _text(drawn, run.label), as_json)
+    document, text = _drawn(run, out, others(file is None and run.origin == "recorded"))
+    output.show({"label": run.label, **document}, text, as_json)
 
 
 @click.command()
-@FIGURES
+@options.folder("figures", "Folder for SVG and PNG.")
 @click.option(
     "--readme", "file", type=options.FILE, default="README.md", show_default=True, help="Where the table is rewritten."
 )
@@ -113,47 +116,44 @@ def article(out: Path, file: Path, emulate: bool, harness: Harness, as_json: boo
     """
     live = selection.live_wanted(set=harness != Harness())
     planned, executed = job.article_jobs(), list[emulated_rungs.Row]()
-    if live:  # a reader of one line, such as head -1, has gone before the work begins
-        click.echo(f"live · {len(planned)} measurements", err=as_json)
     with output.progress_bar() as progress:
         run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
     if not as_json:
-        output.print_run(run, {}, as_json)
+        output.print_run(run, as_json=False)
     if emulate and not live:
         with output.progress_bar() as progress:
             executed = emulated_rungs.execute(progress)
         if not as_json:
             click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
-    drawn = plots.draw_all(run, out, others(run.origin == "recorded"))
-    rewritten = bool(run.shapes()) and readme.rewrite(file, readme.markdown(run), *readme.markers("table"))
+    drawn, text = _drawn(run, out, others(run.origin == "recorded"))
+    rewritten = bool(run.shapes()) and rewrite(file, markdown(run), *markers("table"))
     why_not = "it has no table markers" if file.is_file() else "there is no such file"
     said = f"table rewritten: {file}" if rewritten else f"table not rewritten in {file}: {why_not}"
     rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
-    document = {**output.measurements(run), **_as_dict(drawn), "executed": rows}
-    document["readme"] = str(file) if rewritten else None
-    output.show(document, f"{_text(drawn, run.label)}\n{said}", as_json)
+    document = output.measurements(run) | drawn | {"executed": rows, "readme": str(file) if rewritten else None}
+    output.show(document, f"{text}\n{said}", as_json)
     if any(row["reason"] for row in executed):
         sys.exit(1)
 
 
-def _as_dict(drawn: plots.Drawn) -> dict[str, Any]:
-    gallery = str(drawn.gallery) if drawn.gallery else None
-    return {"figures": [str(path) for path in drawn.paths], "gallery": gallery, "not_drawn": drawn.missing}
-
-
-def _text(drawn: plots.Drawn, label: str) -> str:
-    light = [f"  {path}" for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
+def _drawn(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> tuple[dict[str, Any], str]:
+    """Draw every chart of a run, and `more`; what was drawn and what was not, for machines and in words."""
+    drawn = plots.draw_all(run, out, more)
+    lines = [f"figures from: {run.label}"]
+    light = [path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
     if light:
-        light.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
-    missing = [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
-    gallery = [f"all of them: {drawn.gallery}"] if drawn.gallery else []
-    return "\n".join([f"figures from: {label}", *light, *missing, *gallery])
+        lines += [f"  {path}" for path in light]
+        lines.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
+    lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
+    lines += [f"all of them: {drawn.gallery}"] if drawn.gallery else []
+    gallery = str(drawn.gallery) if drawn.gallery else None
+    return {"figures": [*map(str, drawn.paths)], "gallery": gallery, "not_drawn": drawn.missing}, "\n".join(lines)
 
 
 @click.command()
 @RUN
 @click.option("--grid", type=options.PATH, help="A run file of `worklog ablate --grid` for the panel.")
-@options.folder_option("site", "Folder for index.html.")
+@options.folder("site", "Folder for index.html.")
 @options.JSON
 def site(file: Path | None, grid: Path | None, out: Path, as_json: bool) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
@@ -161,3 +161,45 @@ def site(file: Path | None, grid: Path | None, out: Path, as_json: bool) -> None
     write_text(path, site_page(file, grid))
     size = path.stat().st_size
     output.show({"page": str(path), "bytes": size}, f"{path}: {size / 1e6:.1f} MB, opens in any browser", as_json)
+
+
+def markers(part: str, by: str = "worklog article") -> tuple[str, str]:
+    """The lines above and below a part of a page that the command `by` rewrites."""
+    return f"<!-- worklog {part}: rewritten by `{by}` -->", f"<!-- worklog {part} ends -->"
+
+
+def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
+    """Put the text between two markers. Returns False without such a file or markers; WorklogError for one alone."""
+    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    before, begins, rest = old.partition(begin)
+    _, ends, after = rest.partition(end)
+    if begins and ends:
+        write_text(path, f"{before}{begin}\n{text}\n{end}{after}")
+        return True
+    if begins or end in old:
+        raise WorklogError(f"{path} has only one of two markers: put {begin} before the table and {end} after it")
+    return False
+
+
+def markdown(run: Run, shape: Shape | None = None) -> str:
+    """One size (default: 4096, else the largest) as a Markdown table with its label, and the shares of cuBLAS at the
+    small sizes.
+    """
+    if shape is None:
+        shape = Shape.of(4096) if Shape.of(4096) in run.shapes() else run.shapes()[-1]
+    beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
+    others = {(m.kernel, m.problem): share(m) for m in run.select()}
+    rows = []
+    for m in run.select(shape=shape):
+        rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status
+        idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
+        of_cublas = str(cells(m)["of cuBLAS"]).replace(" %", "")
+        rows.append((m.kernel, idea, rate, of_cublas, *(others.get((m.kernel, small), "") for small in beside)))
+    columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS", *(f"at {small}" for small in beside)]
+    table = Table("", columns, rows, left=2).markdown()
+    return f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.\n\n{table}"
+
+
+def share(m: Measurement) -> str:
+    """Percent of cuBLAS without its interval."""
+    return str(cells(m)["of cuBLAS"]).replace(" %", "").partition(" ±")[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,17 +25,14 @@ from worklog.settings import Harness
 
 
 @click.command()
-@options.kernel_argument("rung", "[RUNG]", required=False)
+@options.kernel("rung", "[RUNG]", required=False)
 @click.option("--grid", is_flag=True, help="Instead, record the combinations of settings that the panel shows.")
 @options.SIZES
-@options.HARNESS
 @click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")
-@options.out_option()
-@options.export_options
-@options.JSON
+@options.measuring
 def ablate(
     rung: str | None, grid: bool, shapes: list[Shape], harness: Harness, preview: bool, out: Path | None,
-    exports: dict[str, Path], as_json: bool,
+    as_json: bool, **shown: Any,
 ) -> None:  # fmt: skip
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
 
@@ -43,23 +41,22 @@ def ablate(
     if (rung is None) != grid or (grid and (shapes or harness != Harness())):
         raise BadSetting("name a rung, or give --grid without a rung, --size and --set")
     shapes = shapes or [Shape.of(size) for size in ABLATION_SIZES]
-    tasks = ablation_jobs(rung, shapes) if rung is not None else grid_jobs()
-    measure.require_measurable(tasks, harness)
+    jobs = ablation_jobs(rung, shapes) if rung is not None else grid_jobs()
+    measure.require_measurable(jobs, harness)
     if preview:
-        selection.print_preview(tasks, {}, harness, as_json)
+        selection.print_preview(jobs, harness, as_json)
         return
     if rung is None or selection.live_wanted(out=out, set=harness != Harness()):
         with output.progress_bar() as progress:
-            run = measure.carry_out(tasks, harness, progress=progress, out=out)
+            run = measure.carry_out(jobs, harness, progress=progress, out=out)
     else:
         run = measure.ablate(rung, shapes)
-    if rung is None:
-        output.print_run(run, exports, as_json)
+    if rung is None or shown.pop("details"):
+        output.print_run(run, as_json=as_json, **shown)
         return
-    if exports:
-        output.write_exports(exports, effects_frame(run, rung), title=f"{rung} · {run.label}")
-    saved = f"\nrun saved: {run.path}" if run.origin == "live" else ""
-    output.show([asdict(effect) for effect in effects(run, rung)], effects_text(run, rung) + saved, as_json)
+    if any(shown.values()):
+        output.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
+    output.show([asdict(effect) for effect in effects(run, rung)], effects_text(run, rung) + output.saved(run), as_json)
 
 
 @click.command()
@@ -67,22 +64,21 @@ def ablate(
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1).")
 @click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
 @click.option("--small", is_flag=True, help="Small sizes for the peers on a GPU too: a minute instead of several.")
-@options.out_option("Where to save the table.")
+@options.out("Where to save the table.")
 @options.JSON
-def exploits(only: str | None, seeds: int | None, emulate: bool, small: bool, out: Path | None, as_json: bool) -> None:
+def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> None:
     """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Without a
     GPU or an option, and with WORKLOG_SOURCE=recorded, the recorded table is shown. Exits with 1 if the gate is wrong
     about one.
     """
-    if any((only is not None, seeds, emulate, small, out)) or measure.live_wanted():
+    if only is not None or out or any(how.values()) or measure.live_wanted():
         names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
         if names == []:
             raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
         chosen = None if names is None else table_of.named(names)
+        how["seeds"] = range(how["seeds"] or 1)
         with output.progress_bar() as progress:
-            table = table_of.run_exploits(
-                chosen, emulate=emulate, seeds=range(seeds or 1), small=small, progress=progress, out=out
-            )
+            table = table_of.run_exploits(chosen, progress=progress, out=out, **how)
         if not table.rows:
             raise Interrupted("interrupted before the first exploit was finished")
         if out is not None:
@@ -101,12 +97,12 @@ def exploits(only: str | None, seeds: int | None, emulate: bool, small: bool, ou
     "--bench", "files", multiple=True, type=options.PATH, metavar="FILE.py",
     help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
 )  # fmt: skip
-@options.axis_option("As of `worklog bench`; repeat for more.")
-@options.out_option()
-@options.export_options
+@options.axes("As of `worklog bench`; repeat for more.")
+@options.out()
+@options.exports
 @options.JSON
 def peers(
-    files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None, exports: dict[str, Path], as_json: bool
+    files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None, as_json: bool, **exports: Path | None
 ) -> None:
     """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
     is installed. Without a GPU, and with WORKLOG_SOURCE=recorded, the recording is shown.
@@ -120,6 +116,6 @@ def peers(
         with output.progress_bar() as progress:
             path = compare.compare(out, progress, benchmarks=benchmarks)
     table = open_comparison(path, "benchmarks" if files else "peers")
-    if exports:
-        output.write_exports(exports, table.frame(), title=table.label)
+    if any(exports.values()):
+        output.write_exports(table.frame(), exports, title=table.label)
     output.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what a shell completes for them."""
+"""Options that several commands share, what a shell completes for them, and the files that a command may write."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 Decorator = Callable[[Any], Any]
 OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that these take
 FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
-
-
 COMPLETED: Mapping[str, Sequence[str]] = {
     "kernels": [rung.name for rung in RUNGS],
     "problems": [*PROBLEMS],
@@ -41,40 +40,25 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
     return complete
 
 
-def _shapes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
-    return [Shape.of(word) for listed in words for word in listed.split(",")]
-
-
-def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Harness:
-    return Harness().but(**parse_settings(words))
-
-
 def _new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
-    if path is None:
-        return None
-    if path.exists():
-        raise BadSetting(f"{path} exists already: give {option.opts[0]} another name, or remove it first")
-    require_writable(path.parent, str(path), f"give {option.opts[0]} another name")
-    return path
-
-
-def _export(context: click.Context, option: click.Parameter, path: Path | None) -> None:
-    exports = context.params.setdefault("exports", {})
     if path is not None:
-        exports[option.name] = _new_file(context, option, path)
+        if path.exists():
+            raise BadSetting(f"{path} exists already: give {option.opts[0]} another name, or remove it first")
+        require_writable(path.parent, str(path), f"give {option.opts[0]} another name")
+    return path
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 DETAILS = click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
 HARNESS = click.option(
-    "--set", "harness", multiple=True, callback=_harness, metavar="SETTING=VALUE",
-    shell_complete=completing("settings"),
+    "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
+    metavar="SETTING=VALUE", shell_complete=completing("settings"),
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
 )  # fmt: skip
 SIZES = click.option(
-    "--size", "shapes", multiple=True, callback=_shapes, metavar="N[,N…]",
-    help="Sizes: 4096, or M x N x K as 512x1024x256.",
+    "--size", "shapes", multiple=True, metavar="N[,N…]", help="Sizes: 4096, or M x N x K as 512x1024x256.",
+    callback=lambda _, __, words: [Shape.of(word) for listed in words for word in listed.split(",")],
 )  # fmt: skip
 PROBLEM = click.option(
     "--problem", shell_complete=completing("problems"), metavar="NAME|FILE.py:CLASS",
@@ -83,7 +67,20 @@ PROBLEM = click.option(
 DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")
 
 
-def launch_options(command: Any) -> Any:
+def exports(command: Any) -> Any:
+    """--csv, --markdown and --parquet, each a parameter of the command: see output.write_exports()."""
+    for kind, what in (("parquet", "measurements"), ("markdown", "tables"), ("csv", "measurements")):
+        option = click.option(f"--{kind}", type=FILE, callback=_new_file, help=f"Also write the {what} to a file.")
+        command = option(command)
+    return command
+
+
+def measuring(command: Any) -> Any:
+    """The options of every command that measures into a run: --set, --out, and those of output.print_run()."""
+    return HARNESS(out()(DETAILS(exports(JSON(command)))))
+
+
+def launch(command: Any) -> Any:
     """The options of a user kernel (worklog.settings.OPTIONS), each a parameter of the command."""
     for name, option in reversed(OPTIONS.items()):
         several, number = isinstance(option.default, tuple), isinstance(option.default, int)
@@ -95,44 +92,34 @@ def launch_options(command: Any) -> Any:
     return command
 
 
-def export_options(command: Any) -> Any:
-    """--csv, --markdown and --parquet. The command gets the files that are given as `exports`, by kind."""
-    for kind, what in (("parquet", "measurements"), ("markdown", "tables"), ("csv", "measurements")):
-        about = f"Also write the {what} to a file."
-        how: dict[str, Any] = {"callback": _export, "expose_value": False, "help": about}
-        command = click.option(f"--{kind}", metavar="FILE", type=FILE, **how)(command)
-    return command
-
-
-def kernel_argument(name: str, metavar: str, **how: Any) -> Decorator:
+def kernel(name: str, metavar: str, **how: Any) -> Decorator:
     """An argument that names a rung or a file."""
     return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), **how)
 
 
-def axis_option(about: str) -> Decorator:
+def axes(about: str) -> Decorator:
     """--axis, which is repeated for more."""
     return click.option("-a", "--axis", "axes", multiple=True, metavar="NAME[KIND]=VALUES", help=about)
 
 
-def size_option(about: str, default: str | None = None) -> Decorator:
+def size(about: str, default: str | None = None) -> Decorator:
     """--size of a command that takes one shape."""
     return click.option("--size", "shape", type=Shape.of, default=default, show_default=True, metavar="N", help=about)
 
 
-def out_option(about: str = "Where to save the run (default: among this machine's runs).") -> Decorator:
+def out(about: str = "Where to save the run (default: among this machine's runs).") -> Decorator:
     """--out of a command that saves one new file."""
     return click.option("--out", type=FILE, callback=_new_file, help=about)
 
 
-def folder_option(default: str, about: str) -> Decorator:
+def folder(default: str, about: str) -> Decorator:
     """--out of a command that writes into a folder. default: its name, which also says what is written."""
 
     def writable(_: click.Context, __: click.Parameter, out: Path) -> Path:
         require_writable(out, f"{default} into {out}", "give another folder with --out")
         return out
 
-    folder = click.Path(file_okay=False, path_type=Path)
-    return click.option("--out", type=folder, default=default, show_default=True, callback=writable, help=about)
+    return click.option("--out", type=FOLDER, default=default, show_default=True, callback=writable, help=about)
 
 
 def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, object]) -> Solution:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import select
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +33,12 @@ def show(document: Any, text: object, as_json: bool) -> None:
     click.echo(json.dumps(document, indent=1) if as_json else text)
 
 
-def write_exports(exports: Mapping[str, Path], table: Run | DataFrame, **how: Any) -> None:
+def write_exports(table: Run | DataFrame, files: Mapping[str, Path | None], **how: Any) -> None:
     """Write a run or a data frame to the files of --csv, --markdown and --parquet. how: as for worklog.runs.export."""
-    for kind, path in exports.items():
-        export(table, kind, path, **how)
-        click.echo(f"written: {path}", err=True)
+    for kind, path in files.items():
+        if path is not None:
+            export(table, kind, path, **how)
+            click.echo(f"written: {path}", err=True)
 
 
 def terminal_width(least: int = 60) -> int:
@@ -55,19 +54,22 @@ def measurements(run: Run) -> dict[str, Any]:
 
 
 def print_run(
-    run: Run, exports: Mapping[str, Path], as_json: bool, *, details: bool = False, kinds: Mapping[Shape, str] = {}
+    run: Run, *, as_json: bool, details: bool = False, kinds: Mapping[Shape, str] = {}, **files: Path | None
 ) -> None:
-    """Print a run as tables, or with kinds of shapes as one table of shares, and where it was saved; or as JSON. Write
-    it to the files of --csv, --markdown and --parquet.
+    """Print a run as tables, or with kinds of shapes as one table of shares, and where it was saved; or as JSON.
+    files: as for write_exports().
     """
-    write_exports(exports, run)
+    write_exports(run, files)
     width = terminal_width()
     text = run.text(with_details=details, width=width).rstrip("\n")
     if kinds:
         text = f"{run.full_label}\n{run.shares(kinds).text(width)}"
-    if run.origin == "live":
-        text += f"\nrun saved: {run.path}"
-    show(measurements(run), text, as_json)
+    show(measurements(run), text + saved(run), as_json)
+
+
+def saved(run: Run) -> str:
+    """The line that says where a run that was measured now is."""
+    return f"\nrun saved: {run.path}" if run.origin == "live" else ""
 
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
@@ -87,22 +89,17 @@ def exit_if_failed(run: Run) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Report]:
-    """A progress bar with the time left on standard error if that is a terminal; otherwise a line every LINE_S seconds.
-    Raises BrokenPipeError where nothing reads standard output any more, so that no work is done for it.
+    """A progress bar with the time left on standard error if that is a terminal; otherwise a line every LINE_S
+    seconds.
     """
     terminal = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     bar = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     task = bar.add_task("starting", total=None)
     started = printed = time.monotonic()
-    reader = select.poll()
-    with suppress(OSError, ValueError):  # the stream of a notebook or a test has no number
-        reader.register(sys.stdout, 0)  # for errors only
 
     def update(done: int, total: int, doing: str) -> None:
         nonlocal printed
-        if any(event & select.POLLERR for _, event in reader.poll(0)):
-            raise BrokenPipeError(errno.EPIPE, "standard output is closed")
         now = time.monotonic()
         if terminal.is_terminal:
             bar.start()

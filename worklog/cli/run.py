@@ -1,9 +1,11 @@
-"""`worklog run`, `worklog bench` (the benchmarks that a Python file declares), and `worklog show` (prints any run)."""
+"""`worklog run`, `worklog bench` (the benchmarks that a Python file declares), `worklog sweep` (the tiles of a rung),
+and `worklog show` (prints any run).
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +13,25 @@ import click
 
 from worklog.cli import options, output, selection
 from worklog.errors import BadSetting
-from worklog.gpu import require_gpu
-from worklog.kernel.best import table
+from worklog.gpu import device, require_gpu
+from worklog.kernel import best, rung
 from worklog.kernel.solution import Solution
-from worklog.problem import Shape, drawn
+from worklog.problem import Axis, Shape, drawn
 from worklog.problem import shapes as shapes_of
 from worklog.problem.axes import DRAWN
-from worklog.runner import measure, solved
+from worklog.runner import measure, solved, tuned
+from worklog.runner import sweep as tiles
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
 from worklog.runner.job import BASELINE, jobs_of
-from worklog.runner.tuned import SHAPES
 from worklog.runs import Run, open_run
-from worklog.settings import Harness
+from worklog.settings import OPTIONS, Harness
 
 
 @click.command()
-@options.kernel_argument("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
+@options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
-@options.axis_option(
+@options.axes(
     'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".'
 )
@@ -44,20 +46,16 @@ from worklog.settings import Harness
     help=f"Baselines beside {BASELINE}: {selection.TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
-@options.HARNESS
 @options.PROBLEM
 @options.DTYPE
 @click.option("--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these: a name, or "n=*".')
-@options.launch_options
+@options.launch
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
-@options.DETAILS
-@options.out_option()
-@options.export_options
-@options.JSON
+@options.measuring
 def run(
     kernels: tuple[str, ...], shapes: list[Shape], axes: tuple[str, ...], count: int | None, seed: int, against: str,
-    harness: Harness, problem: str | None, dtype: str, cases: tuple[str, ...], preview: bool, details: bool,
-    out: Path | None, exports: dict[str, Path], as_json: bool, **launch: Any,
+    harness: Harness, problem: str | None, dtype: str, cases: tuple[str, ...], preview: bool, out: Path | None,
+    as_json: bool, **shown: Any,
 ) -> None:  # fmt: skip
     """Check and time rungs (default: all, and cuBLAS) or your own kernels, at 4096 or the given sizes. Without a GPU,
     rungs are shown from the recording. With --problem, check and time solutions of a problem at each of its cases,
@@ -65,43 +63,46 @@ def run(
 
     Exits with 1 if a kernel fails the check.
     """
+    launch = {name: shown.pop(name) for name in OPTIONS}
     if problem is not None:
         others = {"--size": shapes, "--axis": axes, "--shapes": count, "--preview": preview, "--against": against}
         solutions = [options.solution_of(file, launch, others) for file in kernels]
         measured = _measure_solutions(solutions, problem, dtype, cases=cases, harness=harness, out=out)
-        output.print_run(measured, exports, as_json, details=details)
-        output.exit_if_failed(measured)
+        _finish(measured, as_json=as_json, **shown)
         return
     options.require_no_case(dtype, cases)
-    of_sizes, of_templates = selection.both_axes(axes)
+    given = [Axis.parse(word) for word in axes]
+    of_sizes = [axis for axis in given if axis.name in ("M", "N", "K")]
     if count and (shapes or of_sizes):
         raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
-    kinds = drawn(count, seed, SHAPES) if count else {}
+    kinds = drawn(count, seed, tuned.SHAPES) if count else {}
     at = [*shapes, *(shapes_of(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
-    chosen = selection.kernels_of(kernels, of_templates, launch)
+    chosen = selection.kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
     baselines = selection.baselines_of(against, launch)
     output.print_adapted([*chosen, *baselines])
-    tasks, own = jobs_of(chosen or None, at, against=baselines)
-    measure.require_measurable(tasks, harness, own)
+    jobs, own = jobs_of(chosen or None, at, against=baselines)
+    measure.require_measurable(jobs, harness, own)
     if preview:
         for kernel in own:
             if kernel.host is not None:
                 kernel.host.require_loadable()
-        selection.print_preview(tasks, {kernel.name: kernel.skipped for kernel in own}, harness, as_json)
+        selection.print_preview(jobs, harness, as_json, {kernel.name: kernel.skipped for kernel in own})
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    given = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
-    if len(rungs) < len(chosen) or selection.live_wanted(**given):
+    needing = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
+    if len(rungs) < len(chosen) or selection.live_wanted(**needing):
         with output.progress_bar() as progress:
             measured = measure.measure(
                 chosen or None, at, harness=harness, against=baselines, progress=progress, out=out
             )
     else:
         measured = measure.results(rungs or None, at, **biased)
-    _add_notes(measured, f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else "", "best" in rungs)
-    output.print_run(measured, exports, as_json, details=details, kinds=kinds)
-    output.exit_if_failed(measured)
+    stale = best.table().stale(measured.gpu.name, measured.gpu.driver) if "best" in rungs else None
+    for note in (f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else None, stale):
+        if note and note not in measured.notes:
+            measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
+    _finish(measured, as_json=as_json, kinds=kinds, **shown)
 
 
 def _measure_solutions(solutions: Sequence[Solution], problem: str, dtype: str, **how: Any) -> Run:
@@ -113,28 +114,22 @@ def _measure_solutions(solutions: Sequence[Solution], problem: str, dtype: str, 
         return solved.measure(solutions, problem, dtype, progress=progress, **how)
 
 
-def _add_notes(measured: Run, drawn_by: str, with_best: bool) -> None:
-    """Note in the run how its shapes were drawn, and whether the table of best is another GPU's or driver's."""
-    stale = table().stale(measured.gpu.name, measured.gpu.driver) if with_best else None
-    notes = [note for note in (drawn_by, stale) if note and note not in measured.notes]
-    for note in notes:
-        measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
+def _finish(measured: Run, **shown: Any) -> None:
+    """Print a run, and exit with 1 if a kernel, or a baseline beside one, failed the check."""
+    output.print_run(measured, **shown)
+    output.exit_if_failed(measured)
 
 
 @click.command()
 @click.argument("file", type=options.PATH, metavar="FILE.py")
-@options.axis_option('Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.')
+@options.axes('Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.')
 @click.option("-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these: a name, or "soft*".')
 @click.option("--against", default="", metavar="NAME[,NAME…]", help="Benchmarks of the file to take turns with.")
 @click.option("-l", "--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
-@options.HARNESS
-@options.DETAILS
-@options.out_option()
-@options.export_options
-@options.JSON
+@options.measuring
 def bench(
     file: Path, axes: tuple[str, ...], filters: tuple[str, ...], against: str, listed: bool, harness: Harness,
-    details: bool, out: Path | None, exports: Mapping[str, Path], as_json: bool,
+    out: Path | None, as_json: bool, **shown: Any,
 ) -> None:  # fmt: skip
     """Time every benchmark that FILE.py declares with @worklog.bench, at each point of its axes.
 
@@ -152,8 +147,7 @@ def bench(
     require_gpu("--list shows the benchmarks and their points")
     with output.progress_bar() as progress:
         measured = time_benchmarks(benchmarks, baselines, harness=harness, progress=progress, out=out)
-    output.print_run(measured, exports, as_json, details=details)
-    output.exit_if_failed(measured)
+    _finish(measured, as_json=as_json, **shown)
 
 
 @click.command()
@@ -161,13 +155,64 @@ def bench(
 @options.DETAILS
 @click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
-@options.export_options
+@options.exports
 @options.JSON
-def show(
-    file: Path | None, details: bool, pivot: bool, samples: bool, exports: Mapping[str, Path], as_json: bool
-) -> None:
+def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Path | None) -> None:
     """Print a run: a file, else the newest run of this machine, else the recording."""
     taken, width = open_run(file), output.terminal_width()
-    output.write_exports(exports, taken, of_samples=samples)
+    output.write_exports(taken, files, of_samples=samples)
     text = taken.pivot().text(width) if pivot else taken.text(with_details=details, width=width).rstrip()
     output.show(output.measurements(taken), text, as_json)
+
+
+@click.command()
+@options.kernel("name", "RUNG")
+@options.axes('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
+@options.size("The shape to measure at.", default="4096")
+@click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
+@click.option("--from", "source", type=options.PATH, help="For best: make its table from this sweep's run.")
+@options.measuring
+def sweep(
+    name: str, axes: tuple[str, ...], shape: Shape, preview: bool, source: Path | None, harness: Harness,
+    out: Path | None, as_json: bool, **shown: Any,
+) -> None:  # fmt: skip
+    """Check and time every tile of a rung that can be built, beside cuBLAS. Without a GPU, tiles are shown from the
+    recording.
+
+    `worklog sweep best` measures the tiles of that rung at shapes of its own, and makes the table from which it chooses
+    a tile for each shape; `--preview` shows the table.
+    """
+    if name == "best":
+        if axes:
+            raise BadSetting("worklog sweep best takes no --axis: it has tiles and shapes of its own")
+        if preview:
+            click.echo(tuned.shown(best.table()).text())
+            return
+        if source is not None:
+            measured = Run.load(source)
+        else:
+            require_gpu("--preview shows the table")
+            with output.progress_bar() as progress:
+                measured = tuned.measured(device.gpu(), harness, progress, out)
+            output.print_run(measured, as_json=as_json, **shown)
+        table = tuned.fitted(measured)
+        click.echo(f"{tuned.shown(table).text()}\nwritten: {tuned.write(table)}")
+        return
+    record = rung(name)
+    if not axes or source is not None:
+        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES; --from is for best")
+    live = not preview and selection.live_wanted(out=out, set=harness != Harness())
+    variants = tiles.variants(record, [Axis.parse(axis) for axis in axes], shape=shape)
+    click.echo(variants.preview(), err=True)
+    if preview:
+        if as_json:
+            click.echo(variants.frame().to_json(orient="records", indent=1))
+        elif variants.kept:
+            click.echo(variants.frame().to_string(index=False))
+        return
+    if live:
+        with output.progress_bar() as progress:
+            measured = tiles.sweep(variants, harness=harness, progress=progress, out=out)
+    else:
+        measured = tiles.recorded(variants)
+    _finish(measured, as_json=as_json, **shown)

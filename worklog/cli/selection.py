@@ -1,4 +1,4 @@
-"""What commands measure and check, from the words of the command line: kernels, baselines, solutions of problems."""
+"""What commands measure, from the words of the command line: kernels and baselines; whether to, and for how long."""
 
 from __future__ import annotations
 
@@ -23,18 +23,11 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 
 def live_wanted(**given: object) -> bool:
     """Whether to measure; if not, an option that needs it raises BadSetting where it is given."""
-    if measure.live_wanted():
-        return True
+    live = measure.live_wanted()
     for option, value in given.items():
-        if value:
+        if value and not live:
             raise BadSetting(f"--{option} needs a live measurement, and there is no GPU here: omit it")
-    return False
-
-
-def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
-    """The axes M, N and K, and the others, which are template arguments. Raises BadSetting."""
-    axes = [Axis.parse(word) for word in words]
-    return [axis for axis in axes if axis.name in ("M", "N", "K")], [a for a in axes if a.name not in ("M", "N", "K")]
+    return live
 
 
 def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
@@ -54,17 +47,10 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], launch: Mapping[str, 
     """The kernels to measure, with cuBLAS beside those of a user. axes: template arguments of user kernels. Raises what
     kernel_named() and compilable() raise, and BadSetting for an axis or a launch option that no kernel takes.
     """
-    names = list[str]()
-    for word in words:
-        names += [word] if Path(word).exists() else map(str.strip, word.strip(" ,").split(","))
     chosen = list[str | Kernel]()
-    for name in names:
-        if name.lower() in NAMES:
-            chosen.append(kernel_named(name, launch))
-        elif axes:
-            chosen += compilable(instances(name, axes, launch))
-        else:
-            chosen.append(kernel_named(name, launch))
+    for word in words:
+        own = axes and word.lower() not in NAMES
+        chosen += compilable(instances(word, axes, launch)) if own else [kernel_named(word, launch)]
     if any(isinstance(kernel, Kernel) for kernel in chosen):
         return chosen if BASELINE in chosen else [*chosen, BASELINE]
     if axes:
@@ -83,11 +69,9 @@ def baselines_of(words: str, launch: Mapping[str, Any]) -> list[str | Kernel]:
 
 
 def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The instances of one user kernel. One that does not compile is marked as skipped, with the compiler's first line
-    as the reason, before anything is measured.
-
-    They are compiled for this GPU; without one, for the emulator, if NVRTC is installed. Raises CompileFailed if no
-    instance compiles, and BadSetting for a signature other than the ladder's.
+    """The instances of one user kernel, compiled for this GPU or, without one, for the emulator. One that does not
+    compile is skipped, with the compiler's first line as the reason, before anything is measured. Raises CompileFailed
+    if none compiles, and BadSetting for a signature other than the ladder's.
     """
     from worklog.runner.check import compile_for  # here: a run of rungs needs neither it nor the emulator
 
@@ -95,8 +79,7 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     marked, errors = list[Kernel](), list[CompileFailed]()
     for kernel in kernels:
         try:
-            if kernel.host is None:
-                compile_for(kernel, live)
+            compile_for(kernel, live)
         except CompileFailed as error:
             errors.append(error)
             kernel = replace(kernel, skipped=f"it does not compile: {str(error).splitlines()[0]}")
@@ -109,18 +92,18 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     return marked
 
 
-def print_preview(tasks: Sequence[Job], skipped: Mapping[str, str], harness: Harness, as_json: bool) -> None:
+def print_preview(jobs: Sequence[Job], harness: Harness, as_json: bool, skipped: Mapping[str, str] = {}) -> None:
     """Print the number of measurements and a rough time for them. skipped: reasons, by kernel."""
-    left = [task for task in tasks if not skipped.get(task.kernel)]
+    left = [job for job in jobs if not skipped.get(job.kernel)]
     seconds, source = estimate(left, harness)
-    takes = dict(zip(left, seconds, strict=True))
+    takes, total_s = dict(zip(left, seconds, strict=True)), sum(seconds)
     measured = list[dict[str, Any]]()
-    for task in tasks:
-        row = {"kernel": task.kernel, "against": list(task.baselines), "set": task.pitfalls, **asdict(task.problem)}
-        more = {"seconds": round(takes[task], 2)} if task in takes else {"skipped": skipped[task.kernel]}
+    for job in jobs:
+        row = {"kernel": job.kernel, "against": list(job.baselines), "set": job.pitfalls, **asdict(job.problem)}
+        more = {"seconds": round(takes[job], 2)} if job in takes else {"skipped": skipped[job.kernel]}
         measured.append(row | more)
-    skips = f" ({len(tasks) - len(left)} of them skipped)" if len(left) < len(tasks) else ""
-    text = f"{len(tasks)} measurements{skips}, about {spoken(sum(seconds))} (rough; rates: {source})"
+    skips = f" ({len(jobs) - len(left)} of them skipped)" if len(left) < len(jobs) else ""
+    text = f"{len(jobs)} measurements{skips}, about {spoken(total_s)} (rough; rates: {source})"
     text += "".join(f"\n{name} skipped: {reason}" for name, reason in skipped.items() if reason)
-    document = {"rates": source, "points": len(tasks), "seconds": round(sum(seconds), 2), "measurements": measured}
+    document = {"rates": source, "points": len(jobs), "seconds": round(total_s, 2), "measurements": measured}
     output.show(document, text, as_json)
