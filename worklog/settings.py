@@ -17,6 +17,8 @@ Value = str | bool
 BF16_DATASHEET_TFLOPS = 989.0
 # The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
 TOLERANCE_US, TOLERANCE = 0.1, 0.002
+IDLE_S = 1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
+WINDOW_US, LEAST_WINDOWS = 10_000.0, 3  # of a warm-up until steady: host time of a window, and windows
 
 
 def allowed_us(known_us: float) -> float:

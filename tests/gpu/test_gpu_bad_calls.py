@@ -88,5 +88,3 @@ def test_a_call_that_waits_for_the_gpu(add: Callable[[], None]) -> None:
     assert worklog.time(waits, sync=True, harness=QUICK).us > 0
     with pytest.raises(LaunchFailed, match="cannot be recorded"):
         worklog.time(waits, harness=QUICK.but(timer="graph", l2="warm"))
-    witnesses = worklog.time(waits, harness=QUICK.but(queue=False), cross_check="all").witnesses
-    assert isinstance(witnesses["graph"], str)

@@ -15,7 +15,7 @@ import worklog
 from tests.gpu.conftest import QUICK, Measured
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
-from worklog.harness.calibration import same_against_itself
+from worklog.harness.calibration import calibrate
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
 from worklog.runner.session import Session
@@ -57,24 +57,26 @@ def spin_on_the_current_stream(session: Session, us: float) -> None:
 
 
 def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
-    from worklog.harness.cuda_timeline import _clocks
+    from worklog.harness.cuda_timeline import clocks_between
 
     starts = np.full((1, 4, 2), 1_795_363_066_504_041_741, np.uint64)
     stops = starts + np.array([100_000, 197_100], np.uint64)
-    assert _clocks(starts, stops).tolist() == [1971.0]
+    assert clocks_between(starts, stops).tolist() == [1971.0]
     stale = np.array([5_000_000, 0], np.uint64)
     starts[0, :3], stops[0, :3] = starts[0, :3] - stale, stops[0, :3] - stale + np.array([0, 99], np.uint64)
-    assert _clocks(starts, stops).tolist() == [1971.0], "three SMs have stamps of an earlier sample"
-    assert np.isnan(_clocks(starts, starts)).all()
+    assert clocks_between(starts, stops).tolist() == [1971.0], "three SMs have stamps of an earlier sample"
+    assert np.isnan(clocks_between(starts, starts)).all()
 
 
 def test_the_calibration_is_within_its_limits(session: Session) -> None:
     found = session.calibration
     assert found.remarks == []
     assert found.slope == approx(1.0, abs=1e-3)
-    again = [same_against_itself(session.timeline) for _ in range(4)]
-    intervals = [(found.aa_low, found.aa_high), *((one.low, one.high) for one in again)]
-    assert sum(low <= 1.0 <= high for low, high in intervals) >= 3, "of 20 intervals, one misses 1 by design"
+    again = [found, *(calibrate(session.timeline) for _ in range(4))]
+    held = sum(calibration.aa_low <= 1.0 <= calibration.aa_high for calibration in again)
+    assert held >= 3, "of 20 intervals, one misses 1 by design"
+        "of 20 intervals, one misses 1 by design"
+    )
     assert found.aa_high - found.aa_low < 0.01
     assert 0.5 < found.launch_us < 100
     assert found.cold_cycles > 1.5 * found.warm_cycles

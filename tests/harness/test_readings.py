@@ -16,7 +16,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import launches_of_warm_up, timed
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness
-from worklog.harness.rules import Evidence, Window, salykova_replays, stopping_rule, warm_up_rule
+from worklog.harness.rules import Evidence, Window, is_steady, salykova_replays, stopping_rule
 from worklog.harness.sampling import WARMUP_LIMIT_US
 
 TRUE_US = 50.0
@@ -215,7 +215,7 @@ def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(
     steady: bool, us: tuple[float, ...], half_width: float, mhz: tuple[float, ...], why: str
 ) -> None:
     windows = [Window(time, half_width, clock) for time, clock in zip(us, mhz, strict=True)]
-    assert warm_up_rule("steady").enough(windows, 100, 5e4) is steady, why
+    assert is_steady(windows) is steady, why
 
 
 @pytest.mark.parametrize(

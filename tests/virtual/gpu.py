@@ -240,6 +240,9 @@ class VirtualGpu:
         self.log.append("burn")
         self._enqueue(lambda: self._kernel_us(flops / BURN_FLOPS_PER_US, "burn", 0), "kernel")
 
+    def ceilings(self) -> dict[str, tuple[float, Callable[[], None]]]:
+        return {name: (1e6, self.kernel(50.0, data=name)) for name in ("FP32", "copy", "L2 reads")}
+
     def pause(self, seconds: float) -> None:
         self.machine.pass_host(1e6 * seconds)
         self._woke = self.machine.host_now

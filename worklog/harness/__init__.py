@@ -6,11 +6,10 @@
 
 from worklog.harness.batches import SPIN_US, bubble_us
 from worklog.harness.launch import Launch, Timed, input_sets, rotating
-from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
-from worklog.harness.sampling import IDLE_S, ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
+from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import Harness
 
 __all__ = [
-    "IDLE_S", "LEAST_WINDOWS", "ONE_PLACEMENT", "SPIN_US", "WINDOW_US", "Harness", "Launch", "Reading", "Timed",
-    "bubble_us", "input_sets", "off_the_lock", "rotating", "time_in_turn",
+    "ONE_PLACEMENT", "SPIN_US", "Harness", "Launch", "Reading", "Timed", "bubble_us", "input_sets", "off_the_lock",
+    "rotating", "time_in_turn",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ shown to recover the true time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gpu import ClockWatch, gpu
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
+from worklog.harness.launch import Launch
 from worklog.kernel.nvrtc import nvidia_library
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
@@ -30,30 +31,7 @@ PROBES = 2048  # harness.cu keeps their latencies in shared memory
 STALE_NS = 1_000_000
 SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
-
-
-def _chain() -> np.ndarray[Any, Any]:
-    """A buffer in which each of PROBES shuffled cache lines holds the index of the next, the first at 0."""
-    lines = np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
-    words = LINE_BYTES // 4
-    chain = np.zeros(PROBE_BYTES // 4, np.uint32)
-    path = np.concatenate([[0], lines]) * words
-    chain[path] = np.roll(path, -1)
-    return chain
-
-
-def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
-    the SMs that have both stamps, NaN where none has. All SMs stamp at once: much older ones are of an earlier sample.
-    """
-    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
-    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
-    for stamps in (starts[..., 0], stops[..., 0]):
-        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = 1e3 * steps[..., 1] / steps[..., 0]
-    medians = [np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)]
-    return np.array(medians, dtype=np.float64)
+FFMA_STEPS, COPY_BYTES, READ_ROUNDS = 2048, 2**30, 64  # of the launches for the ceilings
 
 
 class CudaTimeline:
@@ -70,10 +48,15 @@ class CudaTimeline:
         source = (Path(__file__).parent / "harness.cu").read_text(encoding="utf-8")
         module = cupy.RawModule(code=source, options=("-std=c++17",))
         self._kernels = {name: module.get_function(f"harness_{name}") for name in KERNELS}
+        self._places = np.random.default_rng()
+        words = LINE_BYTES // 4
+        lines = np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
+        chain, path = np.zeros(PROBE_BYTES // 4, np.uint32), np.concatenate([[0], lines]) * words
+        chain[path] = np.roll(path, -1)  # each of these shuffled cache lines holds the index of the next
         with device.errors(f"allocating the L2 flush buffer of {2 * self.l2_bytes / 2**20:.0f} MiB"), device.stream:
             self._scratch = cupy.zeros(2 * self.l2_bytes // 4, cupy.uint32)
             self._sink = cupy.zeros(1, cupy.float32)
-            self._chain, self._latencies = cupy.asarray(_chain()), cupy.zeros(PROBES, cupy.uint32)
+            self._chain, self._latencies = cupy.asarray(chain), cupy.zeros(PROBES, cupy.uint32)
         self._stamps: Any = ()
         self._pinned = cupy.cuda.alloc_pinned_memory(8)
         self._flag = np.frombuffer(self._pinned, np.int32, 2)
@@ -81,7 +64,6 @@ class CudaTimeline:
         self._clocks: np.ndarray[Any, Any] | None = None
         self._last_stamped = 1
         self._salt = 0
-        self._places = np.random.default_rng()
 
     def draw_place(self) -> None:
         """Enqueue 0 to 7 empty kernels at random, so that the next launch has a random place in the launch ring."""
@@ -157,7 +139,7 @@ class CudaTimeline:
             stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
             self.device.synchronize()
             some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
-            self._clocks = _clocks(some[:-1:2], some[1::2])
+            self._clocks = clocks_between(some[:-1:2], some[1::2])
         return float(self._clocks[start // 2])
 
     def host_us(self) -> float:
@@ -168,7 +150,7 @@ class CudaTimeline:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""
         return self.watch.reasons()
 
-    def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch that replays all of these, in this order: a CUDA graph, uploaded. Each must have been launched
         before, since capture cannot load a module. Raises LaunchFailed if one can't be recorded.
         """
@@ -183,14 +165,31 @@ class CudaTimeline:
             ) from error
         return partial(graph.launch, stream)
 
-    @property
-    def burn_step_flops(self) -> float:
-        """Operations of one step of burn() on all SMs."""
-        return float(FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * self.gpu.multiprocessors * BURN_THREADS)
+    def ceilings(self) -> dict[str, tuple[float, Launch]]:
+        """Launches that reach this GPU's limits, each with its work: multiply-adds alone (FLOP), a copy on the device
+        (bytes read plus written), and reads of a buffer that stays in L2 (bytes).
+        """
+        sms, stream = self.gpu.multiprocessors, self.device.stream
+        size = min(COPY_BYTES, self.device.free_bytes() // 4)
+        cached = self.l2_bytes // 4
+        with self.device.errors("allocating what the ceilings are measured with"), stream:
+            source, target = cupy.ones(size, cupy.uint8), cupy.empty(size, cupy.uint8)
+            buffer = cupy.ones(cached // 4, cupy.float32)
+        read = partial(self.launch, "read", 2 * sms, 1024)
+        flops = float(FFMA_STEPS * FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * sms * BURN_THREADS)
+        return {
+            "FP32": (flops, partial(self.burn, flops)),
+            "copy": (2.0 * size, partial(target.data.copy_from_device_async, source.data, size, stream)),
+            "L2 reads": (
+                float(cached * READ_ROUNDS),
+                partial(read, buffer, np.uint64(cached // 16), np.int32(READ_ROUNDS), self._sink),
+            ),
+        }
 
     def burn(self, flops: float) -> None:
         """Enqueue `flops` FP32 operations of multiply-adds on all SMs, rounded up to whole steps."""
-        blocks, steps = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors, -(-flops // self.burn_step_flops)
+        blocks = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors
+        steps = -(-flops // (FFMA_FLOPS_PER_STEP * blocks * BURN_THREADS))
         self.launch("ffma", blocks, BURN_THREADS, self._sink, np.int32(steps))
 
     def pause(self, seconds: float) -> None:
@@ -215,3 +214,17 @@ class CudaTimeline:
                 self._kernels[name]((blocks,), (threads,), arguments)
         except CUDA_ERRORS as error:
             raise LaunchFailed(f"the harness cannot launch its kernels: {error}") from error
+
+
+def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
+    the SMs that have both stamps, NaN where none has. All SMs stamp at once: much older ones are of an earlier sample.
+    """
+    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
+    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
+    for stamps in (starts[..., 0], stops[..., 0]):
+        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = 1e3 * steps[..., 1] / steps[..., 0]
+    medians = [np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)]
+    return np.array(medians, dtype=np.float64)

@@ -38,7 +38,7 @@ class Timed:
     per launch, after the loop, if that is known. at_once: whether not even the clock stamp may come between the end
     event and `behind`, for a launch that may still work on a stream of its own. sets, set_bytes: that it rotates over,
     one each time, so that no set is still in L2 when its turn comes again. count: launches of the kernel in one call,
-    of a graph.
+    of a graph. moved: called after the buffers have moved.
 
     A flush leaves the GPU idle for a moment and L2 full of dirty lines; rotation keeps the GPU as busy as a real
     program does. Both are cold, and their times may differ.
@@ -50,6 +50,7 @@ class Timed:
     before: Launch = nothing
     behind: Launch = nothing
     after: Launch = nothing
+    moved: Launch = nothing
     at_once: bool = False
     partly: bool = False
     sets: int = 1
@@ -78,37 +79,6 @@ class Timed:
         self.after()
 
 
-def timed(launch: Launch | Timed) -> Timed:
-    """Any launch as one with nothing around it."""
-    return launch if isinstance(launch, Timed) else Timed(launch)
-
-
-def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
-    """The launches on several sets of inputs as one that takes the next set each time."""
-    following = cycle(launches)
-    return Timed(lambda: next(following)(), sets=len(launches), set_bytes=set_bytes)
-
-
-def input_sets(set_bytes: int, l2_bytes: int) -> int:
-    """Sets of inputs (and outputs) of `set_bytes` to rotate over: three times the L2 in total, and at least two."""
-    if set_bytes <= 0:
-        raise BadSetting("l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush")
-    return max(2, ceil(ROTATION * l2_bytes / set_bytes))
-
-
-def require_rotation(launches: Sequence[Timed], l2_bytes: int) -> None:
-    """Raise BadSetting unless every launch rotates over enough sets: otherwise the cache would be warm."""
-    for launch in launches:
-        if not launch.set_bytes:
-            raise BadSetting("l2 = rotate needs several sets of inputs, and this launch has one: take l2 = flush")
-        needed = input_sets(launch.set_bytes, l2_bytes)
-        if launch.sets < needed:
-            raise BadSetting(
-                f"l2 = rotate: {launch.sets} sets of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
-                f"in the L2 of {l2_bytes / 2**20:.0f} MiB: give {needed}"
-            )
-
-
 class Stopwatch:
     """Passed to a launch that times a part of itself: call start(), then stop(), once each, in stream order. Raises
     BadSetting for any other order.
@@ -131,6 +101,19 @@ class Stopwatch:
         self.left.pop(0)[1]()
 
 
+def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
+    """The launches on several sets of inputs as one that takes the next set each time."""
+    following = cycle(launches)
+    return Timed(lambda: next(following)(), sets=len(launches), set_bytes=set_bytes)
+
+
+def input_sets(set_bytes: int, l2_bytes: int) -> int:
+    """Sets of inputs (and outputs) of `set_bytes` to rotate over: three times the L2 in total, and at least two."""
+    if set_bytes <= 0:
+        raise BadSetting("l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush")
+    return max(2, ceil(ROTATION * l2_bytes / set_bytes))
+
+
 @contextmanager
 def blocked(timeline: CudaTimeline) -> Iterator[None]:
     """What is enqueued while the context is open waits behind a blocking kernel."""
@@ -141,37 +124,23 @@ def blocked(timeline: CudaTimeline) -> Iterator[None]:
         timeline.release()
 
 
-def bracketed(timeline: CudaTimeline, launch: Timed, slot: int) -> None:
-    """Enqueue a launch with events `slot` and `slot` + 1 around it, or around the part that it times."""
-    launch.enqueue(partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1))
-
-
-class Graph:
-    """One replay of a graph of `count` launches."""
-
-    def __init__(self, timeline: CudaTimeline, launch: Launch, count: int) -> None:
-        self.timeline, self.launch, self.count = timeline, launch, count
-        self.record()
-
-    def record(self) -> None:
-        """Record the graph, again after the buffers have moved: a graph holds their addresses."""
-        self.replay = self.timeline.capture([self.launch] * self.count)
-
-    def __call__(self) -> None:
-        """Enqueue the whole graph."""
-        self.replay()
-
-
 def as_graph(timeline: CudaTimeline, launch: Timed, l2: str, most: int) -> Timed:
     """A launch as a graph of up to `most` launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so
-    that each replay finds each set as cold as the one before. Raises LaunchFailed where it can't be recorded.
+    that each replay finds each set as cold as the one before. It is recorded again after the buffers have moved, since
+    it holds their addresses. Raises LaunchFailed where it can't be recorded.
     """
     launch()  # loads the kernel
     timeline.synchronize()
-    bracketed(timeline, launch, 0)
+    launch.enqueue(partial(timeline.record_event, 0), partial(timeline.record_event, 1))
     timeline.synchronize()
-    rough_us = max(timeline.elapsed_us(0, 1), 1.0)
-    wanted = int(min(most, max(1.0, ceil(GRAPH_US / rough_us))))
+    wanted = min(most, ceil(GRAPH_US / max(timeline.elapsed_us(0, 1), 1.0)))
     sets = launch.sets if l2 == "rotate" else 1
     count = sets * ceil(wanted / sets)
-    return replace(launch, launch=Graph(timeline, launch.launch, count), count=count)
+    replay = nothing
+
+    def record() -> None:
+        nonlocal replay
+        replay = timeline.capture([launch.launch] * count)
+
+    record()
+    return replace(launch, launch=lambda: replay(), count=count, moved=record)

@@ -8,61 +8,30 @@ result states what they don't check. A rule is named by a word such as "steady",
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil, exp
+from typing import NamedTuple
 
 import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.runs import LEAST_SAMPLES, median
-from worklog.settings import split_rule
+from worklog.settings import LEAST_WINDOWS, split_rule
 
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
-WINDOW_US, LEAST_WINDOWS = 10_000.0, 3
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
 
 
-@dataclass(frozen=True)
-class Window:
-    """A part of a warm-up: median microseconds of the subject, the half-width of its 95 % interval, and the SM clock in
-    MHz.
-    """
+class Window(NamedTuple):
+    """A part of a warm-up: the subject's median in microseconds, its interval's half-width, the SM clock in MHz."""
 
     us: float
     half_width_us: float
     mhz: float
 
 
-@dataclass(frozen=True)
-class WarmUp:
-    """enough: called after each window with all windows, the launches of each kernel, and the host time spent in µs.
-    window_us: minimum host time of a window whose time and clock the rule compares with others; 0 for windows of one
-    turn, and a rule that compares nothing. most: launches of each kernel in total. prepare: Tensara's preparation,
-    which goes first: the N of square products, their number, and milliseconds of pause after them; () for none.
-    """
-
-    enough: Callable[[Sequence[Window], int, float], bool]
-    window_us: float = 0.0
-    most: int | None = None
-    prepare: Sequence[float] = ()
-
-
-def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
-    """The warm-up rule of a word; `size` is N of the square problem of the same work. Raises BadSetting."""
-    name, numbers = split_rule("warmup", word)
-    if name == "steady":
-        return WarmUp(_steady, WINDOW_US)
-    if name == "time":
-        return WarmUp(lambda windows, launches, spent_us: spent_us >= 1e3 * numbers[0])
-    if name == "tensara":
-        return WarmUp(lambda windows, launches, spent_us: True, most=0, prepare=numbers)
-    most = round(numbers[0]) if name == "count" else salykova_replays("warmup", size) // 2
-    return WarmUp(lambda windows, launches, spent_us: launches >= most, most=most)
-
-
-def _steady(windows: Sequence[Window], launches: int, spent_us: float) -> bool:
+def is_steady(windows: Sequence[Window]) -> bool:
     """Clock and time of the last window are within 0.5 % of the window before, and don't ramp over the last three.
 
     One window doesn't determine a short kernel's median so well; then the two must agree within their intervals. A
@@ -88,8 +57,7 @@ def salykova_replays(setting: str, size: float | None) -> int:
     return max(2, round(1000 * exp((1024 - size) / 3100)))
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What a stopping criterion may use: microseconds of the subject's samples that count, host time spent, and each
     sample's placement.
     """
@@ -104,8 +72,7 @@ class Evidence:
         return len(set(self.placements))
 
 
-@dataclass(frozen=True)
-class Stopping:
+class Stopping(NamedTuple):
     """check: True for enough, False to stop without meeting the criterion, None to go on. most: maximum number of
     samples. step: samples between two checks, where it matters.
     """
@@ -134,8 +101,8 @@ def is_known(seen: Evidence, precision: float) -> bool:
     """Whether the half-width of the median's 95 % interval is within `precision` of it. Fewer than LEAST_SAMPLES
     samples have no such interval.
     """
-    known = len(seen.times) >= LEAST_SAMPLES
-    return known and median(seen.times, seen.placements).relative_half_width <= precision
+    enough = len(seen.times) >= LEAST_SAMPLES
+    return enough and median(seen.times, seen.placements).relative_half_width <= precision
 
 
 def placements_needed(seen: Evidence, precision: float) -> int:

@@ -2,7 +2,9 @@
 interval is narrow.
 
 Samples taken at another clock, or while NVML reports throttling, stay in the record, marked, and are taken again, up to
-a limit.
+a limit. The buffers' addresses matter too (the pitfall `placement`): they move to a new random placement every few
+turns, and so does the code of short kernels. The first launch in a placement counts like the others: the kernel that
+writes new inputs, or the copy that moves the old ones, has touched the same pages just before.
 """
 
 from __future__ import annotations
@@ -14,39 +16,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from worklog.errors import BadSetting
 from worklog.gpu import THROTTLING, reason_names
-from worklog.harness.batches import (
-    BATCH_US,
-    LONGEST_BATCH,
-    Placements,
-    Turns,
-    batch_size,
-    hot,
-    take_batch,
-)
-from worklog.harness.launch import Graph, Launch, Timed, as_graph, require_rotation, timed
+from worklog.harness.batches import LONGEST_BATCH, Turns, batch_size, hot, take_batch, turns_us
+from worklog.harness.launch import Launch, Timed, as_graph, input_sets
 from worklog.harness.rules import (
     Evidence,
-    WarmUp,
     Window,
     is_known,
+    is_steady,
     placements_needed,
+    salykova_replays,
     stopping_rule,
-    warm_up_rule,
 )
 from worklog.runs import PILOT, Sample, Samples, duration, median
-from worklog.settings import Harness
+from worklog.settings import IDLE_S, WINDOW_US, Harness, split_rule
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
-IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 WARMUP_LIMIT_US = 3_000_000.0
 ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: above this share, the clock itself has shifted
 SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a batch of short kernels lasts milliseconds, and a dip of the clock may pass
+# Turns in one placement: enough for a median that ignores an interrupted launch, since further placements narrow the
+# interval more than further turns do. One turn, if four take longer than PLACEMENT_US.
+PLACEMENT_TURNS, PLACEMENT_US = 4, 4_000.0
 
 
 @dataclass
@@ -77,184 +74,190 @@ def time_in_turn(
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
     of all launches to a new random placement; without it they stay in one.
     """
-    of = [timed(launch) for launch in launches]
-    if harness.l2 == "rotate":
-        require_rotation(of, timeline.l2_bytes)
+    of = [launch if isinstance(launch, Timed) else Timed(launch) for launch in launches]
+    for launch in of if harness.l2 == "rotate" else ():
+        if not launch.set_bytes or launch.sets < input_sets(launch.set_bytes, timeline.l2_bytes):
+            raise BadSetting(
+                f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
+                f"in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
+            )
     if harness.timer == "graph":
         of = [as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
-
-    def move_all() -> None:
-        assert move is not None
-        move()
-        for launch in of:
-            if isinstance(launch.launch, Graph):
-                launch.launch.record()
-
-    placements = Placements(move_all) if move and harness.placement == "varied" else None
-    reading = Reading()
-    loop = _Loop(timeline, of, harness, size, offset_us, placements, reading)
-    remarks, sides = reading.degradations, range(len(of))
-    steady: Turns = []
-    if harness.warmup != "none":
-        steady = loop.warm_up()
-    else:
-        timeline.synchronize()
-        timeline.pause(IDLE_S)
+    moved = move if harness.placement == "varied" else None
+    loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
+    reading, sides = loop.reading, range(len(of))
+    steady = loop.warm_up()
     started = timeline.host_us()
     if harness.order == "interleaved" or len(of) == 1:
         room = harness.most_samples
-        if placements:  # an even share of them is for this placement, so that the others get samples too
+        if moved:  # an even share of them is for this placement, so that the others get samples too
             room = max(2, room // PILOT // 2 * 2)
         first = steady[-room:] if harness.stopping == "interval" else []
         reading.warmup_launches -= len(first)
         reading.converged = loop.sample(sides, first)
     else:
-        known = [loop.sample([side], []) for side in sides]
-        reading.converged = all(known)
-        loop.cut_to_pairs()
+        converged = [loop.sample([side], []) for side in sides]
+        reading.converged = all(converged)
+        # They may end at different counts; a sample without counting partners doesn't count.
+        both = [all(sample.counts for sample in turn) for turn in zip(*loop.samples, strict=False)]
+        for samples in loop.samples:
+            both += [False] * (len(samples) - len(both))
+            samples[:] = [replace(sample, counts=counts) for sample, counts in zip(samples, both, strict=False)]
     rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
-    hot_us: list[list[float]] = []
-    if len(rough) == len(of):
-        hot_us = hot(timeline, of, rough, harness, offset_us)
-        if hot_us:  # one more that is checked: a kernel may have stopped computing
-            for launch in of:
-                launch()
-            timeline.synchronize()
-    names, kernels = [launch.name for launch in of], [launch.kernels() for launch in of]
-    reading.samples = Samples.of_turns(names, loop.samples, hot_us, kernels)
+    hot_us = hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
+    if hot_us:  # one more that is checked: a kernel may have stopped computing
+        for launch in of:
+            launch()
+        timeline.synchronize()
+    kernels = [launch.kernels() for launch in of]
+    reading.samples = Samples.of_turns([launch.name for launch in of], loop.samples, hot_us, kernels)
     placed = len(set(reading.samples.placements()))
-    if placements and placed < PILOT:
-        remarks.append(f"placement: {placed} instead of {PILOT}, for lack of samples")
-    remarks += timeline.remarks
+    if moved and placed < PILOT:
+        reading.degradations.append(f"placement: {placed} instead of {PILOT}, for lack of samples")
+    reading.degradations += timeline.remarks
     if not reading.converged:
-        remarks.append(
+        reading.degradations.append(
             f"not converged: ±{100 * harness.precision:g} % was not reached in {len(loop.samples[0])} samples "
             f"and {duration(timeline.host_us() - started)}"
         )
     return reading
 
 
+@dataclass
 class _Loop:
-    """One measurement under way.
+    """One measurement under way: the arguments of time_in_turn, and what was found.
 
     plateaus: each launch's SM clock in MHz at the end of the warm-up. A kernel's clock is compared with its own: a
     kernel that starts on all SMs at once lowers the clock for a moment, more visibly the shorter it is.
     """
 
-    def __init__(
-        self,
-        timeline: CudaTimeline,
-        launches: Sequence[Timed],
-        harness: Harness,
-        size: float | None,
-        offset_us: float,
-        placements: Placements | None,
-        reading: Reading,
-    ) -> None:
-        self.timeline, self.launches, self.harness, self.size = timeline, launches, harness, size
-        self.offset_us, self.placements, self.reading = offset_us, placements, reading
-        self.samples: list[list[Sample]] = [[] for _ in launches]
-        self.plateaus = [float("nan")] * len(launches)
+    timeline: CudaTimeline
+    launches: Sequence[Timed]
+    harness: Harness
+    size: float | None
+    offset_us: float
+    move: Callable[[], None] | None
+    plateaus: list[float]
+    reading: Reading = field(default_factory=Reading)
+    samples: list[list[Sample]] = field(default_factory=list)
+    placement: int = 0
+    turns_in_placement: int = 1
+
+    def place(self, turn: int) -> int:
+        """The number of the placement of a batch's turn, moved to if the turn begins one."""
+        if self.move and turn % self.turns_in_placement == 0:
+            self.move()
+            for launch in self.launches:
+                launch.moved()
+            self.placement += 1
+        return self.placement
 
     def warm_up(self) -> Turns:
         """Launch once without a blocking kernel, since a first launch may load a module, which waits for the GPU; then
-        take windows of samples until the rule has enough. The last window's clock is the plateau. The buffers stay in
-        the first placement: where they moved, a steady kernel would not look steady.
-
-        Returns the turns of the last two windows, which count as samples, or none if the rule compares no windows.
+        until the rule has enough. The buffers stay in the first placement: where they moved, a steady kernel would not
+        look steady. Returns the turns that count as samples: of the last two windows, if the rule compares windows.
         """
         timeline, reading, word = self.timeline, self.reading, self.harness.warmup
-        rule = warm_up_rule(word, self.size)
+        if word == "none":
+            timeline.synchronize()
+            timeline.pause(IDLE_S)
+            return []
+        name, numbers = split_rule("warmup", word)
+        if name == "salykova":
+            numbers = [salykova_replays("warmup", self.size) // 2]
         for launch in self.launches:
             launch()
         timeline.synchronize()
-        if rule.prepare:
-            size, products, pause_ms = rule.prepare
+        if name == "steady":
+            return self.until_steady()
+        if name == "tensara":
+            size, products, pause_ms = numbers
             for _ in range(round(products)):
                 timeline.burn(2 * size**3)
             timeline.synchronize()
             timeline.pause(pause_ms / 1e3)
+        started, enough = timeline.host_us(), name == "tensara"
+        while not enough:
+            take_batch(timeline, self.launches, 1, self.harness, reading.warmup_launches)
+            reading.warmup_launches += 1
+            spent = timeline.host_us() - started
+            enough = spent >= 1e3 * numbers[0] if name == "time" else reading.warmup_launches >= numbers[0]
+            if spent > WARMUP_LIMIT_US and not enough:
+                reading.degradations.append(f"warm-up: {word} not done after {spent / 1e6:.1f} s")
+                return []
+        reading.degradations.append(
+            f"warm-up: {word}, which doesn't check that time and clock are steady; "
+            "the samples' clock is compared with nothing"
+        )
+        return []
+
+    def until_steady(self) -> Turns:
+        """Take windows of samples until they are steady. The last one's clock is the plateau."""
+        timeline, reading, launches = self.timeline, self.reading, self.launches
         windows: list[Window] = []
         taken: list[tuple[Turns, int]] = []
         started = timeline.host_us()
-        while rule.most is None or reading.warmup_launches < rule.most:
-            window, mask = self.window(rule)
+        while not is_steady(windows):
+            if (spent := timeline.host_us() - started) > WARMUP_LIMIT_US:
+                reading.degradations.append(f"warm-up: not steady after {spent / 1e6:.1f} s")
+                return []
+            window, window_mask, spent, opened = Turns(), 0, 0.0, timeline.host_us()
+            while spent < WINDOW_US:
+                size = batch_size(window, launches, WINDOW_US)
+                if window:  # no more than fit into the rest of it, flushes included
+                    size = min(size, ceil((WINDOW_US - spent) * len(window) / max(spent, 1.0)))
+                batch, mask = take_batch(timeline, launches, size, self.harness, first=len(window))
+                window += batch
+                window_mask |= mask
+                spent = timeline.host_us() - opened
             reading.warmup_launches += len(window)
             self.plateaus = [float(np.median([sample.sm_mhz for sample in of])) for of in zip(*window, strict=True)]
             middle = median([turn[0].us for turn in window])
             windows.append(Window(middle.value, middle.half_width, self.plateaus[0]))
-            taken = [*taken[-1:], (window, mask)]
-            spent = timeline.host_us() - started
-            if rule.enough(windows, reading.warmup_launches, spent):
-                break
-            if spent > WARMUP_LIMIT_US:
-                how = "not steady" if rule.window_us else f"{word} not done"
-                reading.degradations.append(f"warm-up: {how} after {spent / 1e6:.1f} s")
-                return []
-        if not rule.window_us:
-            self.plateaus = [float("nan")] * len(self.launches)
-            reading.degradations.append(
-                f"warm-up: {word}, which doesn't check that time and clock are steady; "
-                "the samples' clock is compared with nothing"
-            )
-            return []
+            taken = [*taken[-1:], (window, window_mask)]
         kept: Turns = []
-        for window, mask in taken:  # an even number of turns of each (see Reading.comparisons), judged like the others
+        for window, mask in taken:  # an even number of turns of each (see Samples.comparisons), judged like the others
             kept += [self.judged(turn, self.plateaus, mask) for turn in window[len(window) % 2 :]]
             reading.throttle_mask |= mask
         return kept
-
-    def window(self, rule: WarmUp) -> tuple[Turns, int]:
-        """Turns that fill the rule's window, hardly more (one turn without a window), and the throttle mask."""
-        window: Turns = []
-        mask = 0
-        opened, spent = self.timeline.host_us(), 0.0
-        while not window or spent < rule.window_us:
-            size = batch_size(window, self.launches, min(BATCH_US, rule.window_us))
-            if window:  # no more than fit into the rest of it, flushes included
-                size = min(size, ceil((rule.window_us - spent) * len(window) / max(spent, 1.0)))
-            batch, seen = take_batch(self.timeline, self.launches, size, self.harness, first=len(window))
-            window += batch
-            mask |= seen
-            spent = self.timeline.host_us() - opened
-        return window, mask
 
     def sample(self, sides: Sequence[int], first: Turns) -> bool:
         """Take batches of some launches, beside the samples that the warm-up ended with, until the stopping criterion
         has enough of the first one, or the limits are reached. Returns whether its median is known to the precision.
         """
-        harness, reading, placements = self.harness, self.reading, self.placements
+        harness, reading, most = self.harness, self.reading, self.harness.most_samples
         rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, self.size)
-        most = min(harness.most_samples, rule.most or harness.most_samples)
         launches, plateaus = [self.launches[side] for side in sides], [self.plateaus[side] for side in sides]
         started = self.timeline.host_us()
         taken, spent, budget_us = list(first), 0.0, harness.budget_s * 1e6
-        seen, rejected, late = self.evidence(taken, spent), sum(not turn[0].counts for turn in taken), False
-        watching = True
-        look = PILOT if placements and harness.stopping == "interval" else 0
+        seen, rejected = self.evidence(taken, spent), sum(not turn[0].counts for turn in taken)
+        watching, late = True, False
+        look = PILOT if self.move and harness.stopping == "interval" else 0
         enough = rule.check(seen) if seen.times and not look else None
-        while enough is None and not late and len(taken) < harness.most_samples:
-            wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
+        while enough is None and not late and len(taken) < most:
+            wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
             wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(seen.times))
             missing = harness.least_samples - len(seen.times)
             missing += missing % 2
-            if placements:
-                placements.choose_turns(taken[-LONGEST_BATCH:], launches, most // PILOT)
-                missing = max(missing, (look - seen.placed) * placements.turns)
-                wanted = max(wanted - wanted % placements.turns, min(wanted, placements.turns))
+            if self.move:
+                if taken:
+                    four_us = PLACEMENT_TURNS * float(np.median(turns_us(taken[-LONGEST_BATCH:], launches)))
+                    roomy = min(most, rule.most or most) >= PILOT * PLACEMENT_TURNS
+                    self.turns_in_placement = PLACEMENT_TURNS if four_us <= PLACEMENT_US and roomy else 1
+                turns = self.turns_in_placement
+                missing = max(missing, (look - seen.placed) * turns)
+                wanted = max(wanted - wanted % turns, min(wanted, turns))
             wanted = min(wanted, missing) if missing > 0 else wanted
             if spent:  # no more than fit into the budget: a host clock doesn't read how long a turn takes
                 wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
             # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
-            batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), placements)
+            batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), self.place)
             reading.throttle_mask |= mask
-            for turn in batch:
-                taken.append(self.judged(turn, plateaus, mask) if watching else turn)
-                rejected += not taken[-1][0].counts
+            taken += [self.judged(turn, plateaus, mask) for turn in batch] if watching else batch
+            rejected = sum(not turn[0].counts for turn in taken)
             spent = self.timeline.host_us() - started
-            last = spent > budget_us or len(taken) >= harness.most_samples
-            settled = last or (len(taken) >= SETTLED and spent > SETTLED_US)
+            settled = spent > budget_us or len(taken) >= most or (len(taken) >= SETTLED and spent > SETTLED_US)
             if rejected > MOST_REJECTED * len(taken) and settled:
                 throttling = reading.throttle_mask & THROTTLING
                 reading.degradations.append(
@@ -277,8 +280,7 @@ class _Loop:
             reading.degradations.append(
                 f"clocks: {rejected} of {len(taken)} samples were off the clock and taken again"
             )
-        for column, side in enumerate(sides):
-            self.samples[side].extend(turn[column] for turn in taken)
+        self.samples += [[turn[column] for turn in taken] for column in range(len(sides))]
         return len(seen.times) >= harness.least_samples and is_known(seen, harness.precision)
 
     def evidence(self, taken: Turns, spent_us: float) -> Evidence:
@@ -296,14 +298,6 @@ class _Loop:
         )
         rejected = self.harness.clocks != "ignored" and (off or bool(mask & THROTTLING))
         return [replace(sample, counts=not rejected) for sample in turn]
-
-    def cut_to_pairs(self) -> None:
-        """Sequential sampling may end at different counts; a sample without counting partners doesn't count."""
-        both = [all(sample.counts for sample in turn) for turn in zip(*self.samples, strict=False)]
-        for samples in self.samples:
-            samples[:] = [
-                replace(sample, counts=number < len(both) and both[number]) for number, sample in enumerate(samples)
-            ]
 
 
 def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:

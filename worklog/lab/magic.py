@@ -312,7 +312,7 @@ class RungMagics(Magics):
           --set SETTING=VALUE
                             another harness setting, repeatable (see `worklog doctor --settings`)
           --sync            the code waits for the GPU
-          --cross-check wall\u00a0clock|all|none
+          --cross-check wall\u00a0clock|none
           --datapath NAME   the TFLOP/s are shown as a share of its peak: fp32, tf32, bf16, … (default: none)
           --name NAME       in the result
 

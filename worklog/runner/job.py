@@ -9,11 +9,10 @@ from itertools import combinations
 from typing import Any, Literal
 
 from worklog.errors import BadSetting, listed
-from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness
 from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
 from worklog.runs import Measurement, Verdict, Work, recorded_run
-from worklog.settings import HOW_ONE_MEASURES, PITFALLS
+from worklog.settings import HOW_ONE_MEASURES, IDLE_S, LEAST_WINDOWS, PITFALLS, WINDOW_US, Harness
 
 Size = Shape | int | str | Sequence[int]
 Changes = tuple[tuple[str, Any], ...]

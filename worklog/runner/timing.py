@@ -39,7 +39,7 @@ ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or Py
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
 WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-CROSS_CHECKS = (WALL_CLOCK, "all", "none")
+CROSS_CHECKS = (WALL_CLOCK, "none")
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
 
@@ -79,8 +79,6 @@ class Call:
                 )
         if self.cross_check not in CROSS_CHECKS:
             raise BadSetting(f"worklog.time: cross_check = {self.cross_check!r}: take {', '.join(CROSS_CHECKS)}")
-        if self.timer and self.cross_check == "all":
-            raise BadSetting(f"worklog.time: timer goes without cross_check = all: each other timer {PART_ONLY}")
         if self.datapath is not None and self.datapath not in DATAPATHS:
             raise BadSetting(f"worklog.time: datapath = {self.datapath!r}: take one of {', '.join(DATAPATHS)}")
         if (limit := self.cross_check_limit) is not None and not _positive(limit):
@@ -131,11 +129,11 @@ def time(
     l2="rotate", GPU arrays among the arguments, also in lists, tuples, dicts and dataclasses, are copied until a round
     exceeds L2.
     flops, elements, reads, writes: the work of one call (the last two in bytes), for its rates. grad_to_none: tensors
-    whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, "all", by a
-    graph too, or "none"; the result states disagreements of more than cross_check_limit, a share of the time (default:
-    2 %, and at least some microseconds). datapath: of which peak the TFLOP/s are a share (worklog.peaks; default: by
-    the dtype of the GPU arrays among the arguments). A call that hangs is reported on standard error. The interval is
-    of a call of one kernel: what the gaps between several add in another process isn't in it.
+    whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, or "none"; the
+    result states disagreements of more than cross_check_limit, a share of the time (default: 2 %, and at least 2 µs).
+    datapath: of which peak the TFLOP/s are a share (worklog.peaks; default: by the dtype of the GPU arrays among the
+    arguments). A call that hangs is reported on standard error. The interval is of a call of one kernel: what the gaps
+    between several add in another process isn't in it.
     Raises NoGpu without a GPU, BadSetting for what can't be timed this way, LaunchFailed where the GPU fails, nothing
     was enqueued, or work is left on a stream that isn't joined; exceptions of `fn` pass through.
 
@@ -273,12 +271,12 @@ def _witnesses(
         if call.cross_check == "none":
             continue
         if call.timer:
-            witnesses = {WALL_CLOCK: PART_ONLY}
+            witnesses[WALL_CLOCK] = PART_ONLY
             continue
-        constants, every = (session.calibration.offset_us, session.calibration.launch_us), call.cross_check == "all"
-        others = cross_check(session.timeline, alone, *constants, used.queue, every, call.cross_check_limit)
-        stated += [f"{of}: {said}" if number else said for said in others.disagreements]
-        witnesses = witnesses or {**others.others, **others.absent}
+        constants = session.calibration.offset_us, session.calibration.launch_us
+        wall_us, disagreements = cross_check(session.timeline, alone, *constants, used.queue, call.cross_check_limit)
+        stated += [f"{of}: {said}" if number else said for said in disagreements]
+        witnesses.setdefault(WALL_CLOCK, wall_us)
     return witnesses
 
 

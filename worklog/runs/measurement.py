@@ -81,7 +81,7 @@ class Measurement:
     the event overhead if the settings remove it, which the samples still hold. against: by the name of each baseline in
     the loop, its time over this kernel's, turn by turn: above 1, this one is faster; None for a baseline that has no
     time, which the degradations state. Intervals are 95 %. roof: what of_roof is a share of. witnesses: microseconds of
-    one launch with a warm L2 by a graph and the wall clock, if it was cross-checked; or why one has no reading.
+    one launch with a warm L2 by the wall clock, if it was cross-checked; or why it has no reading.
     context: of its run; None where it isn't in one.
     """
 
