@@ -75,8 +75,6 @@ def test_the_calibration_is_within_its_limits(session: Session) -> None:
     again = [found, *(calibrate(session.timeline) for _ in range(4))]
     held = sum(calibration.aa_low <= 1.0 <= calibration.aa_high for calibration in again)
     assert held >= 3, "of 20 intervals, one misses 1 by design"
-        "of 20 intervals, one misses 1 by design"
-    )
     assert found.aa_high - found.aa_low < 0.01
     assert 0.5 < found.launch_us < 100
     assert found.cold_cycles > 1.5 * found.warm_cycles
