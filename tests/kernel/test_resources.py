@@ -13,36 +13,29 @@ import pytest
 
 from tests.helpers import SIGNATURE
 from worklog.errors import WorklogError
-from worklog.kernel import mix as module
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
-from worklog.kernel.mix import (
-    APPROXIMATE,
-    DOUBLE,
-    FLUSHED,
-    SHORTENED,
-    TENSOR,
-    TRUNCATED,
-    InstructionMix,
-    instruction_mix,
-)
+from worklog.kernel.mix import KINDS, InstructionMix, instruction_mix
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
-from worklog.kernel.resources import LIMITS, disassembler, occupancy
+from worklog.kernel.resources import LIMITS, occupancy
 
+TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE = KINDS
 MMA = """float d[4] = {};
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, "
                "{%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(cut(A[0])));
   C[0] = d[0];"""
-PLAIN = {
-    "product": ("C[0] = A[0] * B[0] + C[0];", set()),
-    "quotient": ("C[0] = A[0] / B[0] + M / N % K;", set()),
-    "packed": ('unsigned y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(A[0])); C[0] = y;', {SHORTENED}),
-    "power": ("C[0] = __expf(A[0]);", {APPROXIMATE}),
-    "truncated": ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", {TRUNCATED}),
-    "integer": ("C[0] = (int)A[0];", set()),
-    "longer": ("C[0] = fma((double)A[0], (double)B[0], 1e-9);", {DOUBLE}),
+# The first three differ in nothing that concerns precision; the last two call a function that is not inlined.
+BODIES = {
+    "product": ("C[0] = A[0] * B[0] + C[0];", {}),
+    "quotient": ("C[0] = A[0] / B[0] + M / N % K;", {}),
+    "integer": ("C[0] = (int)A[0];", {}),
+    "packed": ('unsigned y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(A[0])); C[0] = y;', {SHORTENED: 1}),
+    "power": ("C[0] = __expf(A[0]);", {APPROXIMATE: 1}),
+    "truncated": ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", {TRUNCATED: 1}),
+    "longer": ("C[0] = fma((double)A[0], (double)B[0], 1e-9);", {DOUBLE: 1}),
+    "shortened": ("C[0] = __uint_as_float(cut(A[0]));", {SHORTENED: 1}),
+    "tensor": (MMA, {TENSOR: 1, SHORTENED: 1}),
 }
-CALLING = {"shortened": ("C[0] = __uint_as_float(cut(A[0]));", {SHORTENED}), "tensor": (MMA, {TENSOR, SHORTENED})}
 FUNCTION = """__device__ __noinline__ unsigned cut(float x) {
   unsigned y;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
@@ -51,42 +44,32 @@ FUNCTION = """__device__ __noinline__ unsigned cut(float x) {
 """
 
 
-def compiled(bodies: dict[str, tuple[str, set[str]]], *options: str) -> Compiled:
+def compiled(names: list[str], *options: str) -> Compiled:
     """The first of these kernels, in one program with the others, which must not count."""
-    kernels = (f'extern "C" __global__ void {name}({SIGNATURE}) {{ {body} }}\n' for name, (body, _) in bodies.items())
-    return compile_cuda(Program("kernel.cu", FUNCTION + "".join(kernels), next(iter(bodies)), options))
+    kernels = (f'extern "C" __global__ void {name}({SIGNATURE}) {{ {BODIES[name][0]} }}\n' for name in names)
+    return compile_cuda(Program("kernel.cu", FUNCTION + "".join(kernels), names[0], options))
 
 
-@pytest.mark.parametrize("bodies", [PLAIN, CALLING], ids=["plain", "calling"])
-def test_each_kind_is_counted(bodies: dict[str, tuple[str, set[str]]]) -> None:
-    built = compiled(bodies)
-    for name, (_, kinds) in bodies.items():
-        found = instruction_mix(replace(built, symbol=name))
-        assert set(found.ptx) == kinds, name
-        assert (found.sass is None) == (disassembler() is None) and set(found.sass or {}) <= kinds, name
+@pytest.mark.parametrize("names", [[*BODIES][:7], [*BODIES][7:]], ids=["plain", "calling"])
+def test_each_kind_is_counted(names: list[str]) -> None:
+    built = compiled(names)
+    for name in names:
+        assert instruction_mix(replace(built, symbol=name)).counts == BODIES[name][1], name
 
 
-def test_flushing_and_tensor_cores_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(instruction_mix(compiled(PLAIN, "--ftz=true")).ptx) == {FLUSHED}
-    built = replace(compiled(CALLING), symbol="tensor")
-    found = instruction_mix(built)
-    assert found.ptx == {TENSOR: 1, SHORTENED: 1} and found.operands == ("tf32",)
-    assert found.notes[0].startswith("tensor-core instructions on tf32: 1 in the PTX")
-    assert found.sass == ({TENSOR: 1} if disassembler() else None)
-    assert instruction_mix(replace(built, cubin=b"")).sass is None
-    monkeypatch.setattr(module, "disassembler", lambda: None)
-    assert instruction_mix(built).sass is None
+def test_flushing_and_tensor_cores_are_shown() -> None:
+    assert set(instruction_mix(compiled(["product"], "--ftz=true")).counts) == {FLUSHED}
+    found = instruction_mix(compiled(["tensor"]))
+    assert found.operands == ("tf32",) and found.notes[0] == "tensor-core instructions on tf32: 1 in the PTX"
 
 
 @pytest.mark.parametrize(
     ("counts", "claimed", "warned"),
     [
         ({TENSOR: 8}, "fp32", "tensor cores"),
-        ({TENSOR: 8}, "fp32-emulated", ""),
         ({TENSOR: 8}, "tf32", ""),
         ({TRUNCATED: 2}, "fp32", "truncates"),
         ({TRUNCATED: 2}, "fp32-emulated", ""),
-        ({}, "fp32", ""),
         ({}, "bf16", "bf16 is claimed"),
         ({SHORTENED: 1}, "bf16", ""),
         ({FLUSHED: 100, APPROXIMATE: 2}, "fp32", ""),
@@ -95,14 +78,12 @@ def test_flushing_and_tensor_cores_are_shown(monkeypatch: pytest.MonkeyPatch) ->
 def test_code_that_contradicts_a_claim_is_a_warning(counts: dict[str, int], claimed: str, warned: str) -> None:
     found = InstructionMix(counts).warnings(claimed)
     assert len(found) == bool(warned) and warned in "".join(found)
-    assert InstructionMix({}, counts).warnings(claimed) == found, "a library's cubin has no PTX"
 
 
 def test_the_ladder_is_plain_fp32() -> None:
-    """The machine code of the last rung; the others' PTX is of the same kinds."""
     for rung in LADDER:
         built = compile_cuda(rung.program)
-        found = instruction_mix(built if rung is LADDER[-1] else replace(built, cubin=b""))
+        found = instruction_mix(built)
         assert found.notes == [] and found.warnings("fp32") == [], rung.name
         assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)
 

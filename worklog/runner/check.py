@@ -211,9 +211,7 @@ def _until(limit_s: float, progress: Progress) -> Progress:
 
 
 def _compiled(kernel: Kernel, shape: Shape, live: bool) -> Checked:
-    """What is known of a kernel before it is launched. Raises CompileFailed, BadSetting, and WorklogError where the
-    machine code cannot be read.
-    """
+    """What is known of a kernel before it is launched. Raises CompileFailed, BadSetting."""
     kernel.check(shape)
     if kernel.host is not None:
         return Checked(kernel, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}")
