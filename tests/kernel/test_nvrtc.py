@@ -18,7 +18,7 @@ import pytest
 from worklog.errors import CompileFailed, WorklogError, install_command
 from worklog.kernel import Kernel, disk_cache, nvrtc
 from worklog.kernel.device import Program
-from worklog.kernel.disk_cache import cached, entries
+from worklog.kernel.disk_cache import SUFFIX, cached
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda, compile_error, of_nvidia
 
@@ -257,6 +257,10 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return disk_cache.folder()
 
 
+def entries(cache: Path) -> list[Path]:
+    return sorted(cache.glob(f"*{SUFFIX}"))
+
+
 def another_process(program: Program, arch: str = "sm_90") -> Compiled:
     compile_cuda.cache_clear()
     return compile_cuda(program, arch)
@@ -264,7 +268,7 @@ def another_process(program: Program, arch: str = "sm_90") -> Compiled:
 
 def test_a_second_process_compiles_only_what_is_another_program(cache: Path) -> None:
     first = another_process(PROGRAM)
-    [(_, _, path)] = entries(cache)
+    [path] = entries(cache)
     path.write_bytes(zlib.compress(zlib.decompress(path.read_bytes()).replace(b"ptxas info", b"from a file")))
     assert "from a file" in another_process(PROGRAM).log and "from a file" not in first.log
     assert first.cubin.startswith(b"\x7fELF") and first.registers > 0
@@ -323,7 +327,7 @@ def test_a_new_tool_begins_anew_and_the_oldest_entries_are_removed(
     assert ask(b"ab") == ask(b"ab") == b"AB" and ask(b"a") == b"A" and made == [b"ab", b"a"]
     tool.write_text("version 2.0")
     assert ask(b"ab") == b"AB" and len(made) == 3
-    for time_, (_, _, path) in enumerate(entries(cache)):
+    for time_, path in enumerate(entries(cache)):
         os.utime(path, (time_, time_))
     for word in (b"d", b"e"):
         ask(word)

@@ -120,7 +120,7 @@ def _findings() -> Iterator[Finding]:
     yield Finding("recordings", ", ".join(shipped) or "none", advice)
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
     yield Finding("runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice)
-    sizes = [size for _, size, _ in disk_cache.entries(cache)]
+    sizes = [entry.stat().st_size for entry in cache.glob(f"*{disk_cache.SUFFIX}")]
     state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {cache}"
     cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
     yield Finding("cache", state, _not_writable(cache, cost))

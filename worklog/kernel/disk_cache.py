@@ -29,8 +29,8 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
     can't be read is made again; one that can't be written is not kept. A new version of the tool begins anew. Raises
     what `make` raises, and OSError for a tool that is not there.
     """
-    of_tool = tool.stat()
-    key = hashlib.sha256(f"{tool}\0{of_tool.st_size}\0{of_tool.st_mtime_ns}\0".encode() + given).hexdigest()
+    version = tool.stat()
+    key = hashlib.sha256(f"{tool}\0{version.st_size}\0{version.st_mtime_ns}\0".encode() + given).hexdigest()
     path = folder() / (key + SUFFIX)
     with suppress(OSError, zlib.error):
         content = zlib.decompress(path.read_bytes())
@@ -40,17 +40,8 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, zlib.compress(made, 1))
-        oldest = entries(path.parent)
-        if len(oldest) > 2 * ENTRIES:
-            for _, _, unused in oldest[:-ENTRIES]:
-                unused.unlink(missing_ok=True)
+        kept = [*path.parent.glob(f"*{SUFFIX}")]
+        if len(kept) > 2 * ENTRIES:
+            for unused in sorted(kept, key=lambda entry: entry.stat().st_mtime)[:-ENTRIES]:
+                unused.unlink(missing_ok=True)  # another process may have removed it, too
     return made
-
-
-def entries(place: Path) -> list[tuple[float, int, Path]]:
-    """When each entry was last used, its size in bytes and its file; first the one that was not used for longest."""
-    used = []
-    for path in place.glob(f"*{SUFFIX}"):
-        with suppress(FileNotFoundError):  # another process has removed it
-            used.append((path.stat().st_mtime, path.stat().st_size, path))
-    return sorted(used)

@@ -30,10 +30,6 @@ FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
 CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
-# An option that makes NVRTC read no file.
-READS_NOTHING = re.compile(
-    r"-std=|-[DU]|-(default-device|device-int128)$|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b"
-)
 
 
 @lru_cache(maxsize=128)
@@ -56,11 +52,13 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     def make() -> bytes:
         return _compiled(program, library, order)
 
-    compiled = json.loads(make() if _reads_files(program) else cached(library, order, make))
+    names = dict(program.headers)
+    # NVRTC may read a file where there are more includes than of these. One in a comment counts, too.
+    reads_files = program.whole.count("include") > sum(name in names for name in included(program.whole))
+    compiled = json.loads(make() if reads_files else cached(library, order, make))
     symbol, log, cubin = compiled["symbol"], compiled["log"], bytes.fromhex(compiled["cubin"])
-    return Compiled(
-        program, symbol, arch, compiled["ptx"], cubin, *_resources(log, symbol), shared_widths(cubin, symbol), log
-    )
+    widths = shared_widths(cubin, symbol)
+    return Compiled(program, symbol, arch, compiled["ptx"], cubin, *_resources(log, symbol), widths, log)
 
 
 def _compiled(program: Program, library: Path, order: bytes) -> bytes:
@@ -79,9 +77,8 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
                 raise
             why = f"took more than {LIMIT_S:g} s"
     if process.returncode:
-        raise CompileFailed(
-            f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
-        )
+        advice = "reduce its templates, recursion or unrolling"
+        raise CompileFailed(f"{program.name}: compiling {program.entry} {why}: {advice}")
     answer = json.loads(made)
     if answer["failed"]:
         raise compile_error(program, answer["log"] or answer["failed"])
@@ -90,22 +87,11 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
     return made
 
 
-def _reads_files(program: Program) -> bool:
-    """Whether NVRTC may read a file that is not part of the program. A comment about an #include counts, too."""
-    own = {name for name, _ in program.headers}
-    known = sum(name in own for name in included(program.whole))
-    options = (option for option in program.options if option.removeprefix("-include=") not in own)
-    return program.whole.count("include") > known or not all(map(READS_NOTHING.match, options))
-
-
 def of_nvidia(program: Program) -> tuple[str, ...]:
     """Options with the folders of NVIDIA's headers, of wheels or of a toolkit, for a program that includes any."""
-    return _folders() if included(program.whole) else ()
-
-
-@cache
-def _folders() -> tuple[str, ...]:
-    from cuda.pathfinder import find_nvidia_header_directory
+    if not included(program.whole):
+        return ()
+    from cuda.pathfinder import find_nvidia_header_directory  # which keeps what it finds
 
     folders = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
     return tuple(f"-I{folder}" for folder in folders if folder)
@@ -125,10 +111,8 @@ def newer_than_the_driver() -> str | None:
     driver, compiler = _driver_major(), nvrtc_version()[0]
     if driver is None or compiler <= driver:
         return None
-    install = f"pip install nvidia-cuda-nvrtc-cu{driver}"
-    return (
-        f"the driver runs CUDA {driver} and can't load what NVRTC {compiler} compiles: {install}, or update the driver"
-    )
+    advice = f"pip install nvidia-cuda-nvrtc-cu{driver}, or update the driver"
+    return f"the driver runs CUDA {driver} and can't load what NVRTC {compiler} compiles: {advice}"
 
 
 @cache
@@ -160,11 +144,9 @@ def _nvrtc() -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
     try:
         return nvidia_library("nvrtc")
-    except ImportError as error:
-        raise NvrtcMissing(f"cannot compile CUDA source: {error}; install it with: {install_command()}") from error
-    except RuntimeError as error:  # DynamicLibNotFoundError is one
-        first_line = str(error).strip().splitlines()[0]
-        raise NvrtcMissing(f"cannot load NVRTC: {first_line}; install it with: {install_command()}") from error
+    except (ImportError, RuntimeError) as error:  # DynamicLibNotFoundError is a RuntimeError
+        why = str(error).strip().splitlines()[0]
+        raise NvrtcMissing(f"cannot load NVRTC: {why}; install it with: {install_command()}") from error
 
 
 def compile_error(program: Program, log: str) -> CompileFailed:
@@ -172,28 +154,29 @@ def compile_error(program: Program, log: str) -> CompileFailed:
 
     NVRTC compiles the entry's name on an extra line after the source; an error there is about the entry.
     """
-    name, source, entry, log = program.name, program.source, program.entry, demangled(log)
+    name, entry, log = program.name, program.entry, demangled(log).strip()
     error = re.search(
         r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
     )
     if error is None:
+        said = f"{name}: {entry} does not compile; the compiler printed:"
         if lacking := re.search(r"error\s*:\s*(.+ (?:requires|not supported on) \.target .+)", log):
-            why = f"{name}: {entry} can't be compiled for this architecture: {lacking[1].strip()}"
-            return CompileFailed(f"{why}; the rung best runs on all\n{log.strip()}")
-        return CompileFailed(f"{name}: {entry} does not compile; the compiler printed:\n{log.strip()}")
+            why = f"{lacking[1].strip()}; the rung best runs on all"
+            said = f"{name}: {entry} can't be compiled for this architecture: {why}"
+        return CompileFailed(f"{said}\n{log}")
     if error["file"] == "__nv_name_map":
         return _no_entry(program, log)
-    lines, number, text = source.splitlines(), int(error["line"]), error["text"].strip()
+    file, number, text = error["file"], int(error["line"]), error["text"].strip()
     if header := re.search(r'open source file "(.+?)"', text):
         text += "; give its folder with -I"
         if is_of_nvidia(header[1]) and not header[1].startswith(("cute/", "cutlass")):
+            wheels = "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             text = (
-                f"{header[1]} is missing: it is in the wheels nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
+                f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install_command('headers')}"
             )
-            text += f"; install them with: {install_command('headers')}"
-    if error["file"] != name or not 0 < number <= len(lines):
-        return CompileFailed(f"{error['file']}:{number}: {text}\n{log.strip()}")
-    return CompileFailed(f"{name}:{number}: {text}\n    {lines[number - 1].strip()}\n{log.strip()}")
+    lines = program.source.splitlines() if file == name else []
+    line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
+    return CompileFailed(f"{file}:{number}: {text}\n{line}{log}")
 
 
 def _no_entry(program: Program, log: str = "") -> CompileFailed:
