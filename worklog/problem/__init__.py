@@ -1,6 +1,5 @@
 """What is computed: problems with references, GEMM and its shape, and the axes that a benchmark varies."""
 
-from worklog.problem.arrays import dtype_of, each, excess, is_array, nbytes, raw, rebuilt, values_of
 from worklog.problem.axes import MOST_VALUES, Axis, Point, Space, Value, axis_name, drawn, shapes, spoken
 from worklog.problem.gemm import (
     CLASSES,
@@ -13,7 +12,23 @@ from worklog.problem.gemm import (
     sampled_reference,
     tflops,
 )
-from worklog.problem.problem import TYPES, Case, Parameter, Problem, Words, called, ctype_of
+from worklog.problem.problem import (
+    TYPES,
+    Case,
+    Parameter,
+    Problem,
+    Words,
+    called,
+    ctype_of,
+    dtype_of,
+    each,
+    excess,
+    is_array,
+    nbytes,
+    raw,
+    rebuilt,
+    values_of,
+)
 from worklog.problem.shipped import PROBLEMS, SGEMM
 
 __all__ = [

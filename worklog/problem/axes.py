@@ -174,8 +174,8 @@ class Space:
     def points(self) -> Iterator[Point]:
         """Every combination, the last axis fastest; skipped ones too, with their reason."""
         for numbers in product(*(range(len(group[0].values)) for group in self.groups)):
-            at = {axis.name: number for group, number in zip(self.groups, numbers, strict=True) for axis in group}
-            values = {axis.name: axis.values[at[axis.name]] for axis in self.axes}
+            at = {axis: number for group, number in zip(self.groups, numbers, strict=True) for axis in group}
+            values = {axis.name: axis.values[at[axis]] for axis in self.axes}
             yield Point(values, self.skip(values))
 
     def preview(self, seconds_each: float | None = None) -> str:
@@ -229,19 +229,19 @@ def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape,
     drawn, such as those that a table was tuned at.
     """
     rng, kinds, kind_of = Random(seed), [*DRAWN], dict[Shape, str]()
+
+    def size(kind: str, low: int, high: int) -> int:
+        number = int(exp(rng.uniform(log(low), log(high))))
+        if kind == "primes":
+            return next(n for n in range(number, 2 * high) if all(n % d for d in range(2, isqrt(n) + 1)))
+        if kind in ("powers of two", "off by one"):
+            power: int = 1 << rng.randint(low.bit_length() - 1, high.bit_length() - 1)
+            return power + (rng.choice((-1, 1)) if kind == "off by one" else 0)
+        return number // 8 * 8
+
     while len(kind_of) < count:
         kind = kinds[len(kind_of) % len(kinds)]
-        shape = Shape(*(_drawn(rng, kind, *limits) for limits in DRAWN[kind]))
+        shape = Shape(*(size(kind, *limits) for limits in DRAWN[kind]))
         if shape not in without and shape.compulsory_bytes <= MOST_DRAWN_BYTES:
             kind_of.setdefault(shape, kind)
     return kind_of
-
-
-def _drawn(rng: Random, kind: str, low: int, high: int) -> int:
-    size = int(exp(rng.uniform(log(low), log(high))))
-    if kind == "primes":
-        return next(n for n in range(size, 2 * high) if all(n % d for d in range(2, isqrt(n) + 1)))
-    if kind in ("powers of two", "off by one"):
-        power: int = 1 << rng.randint(low.bit_length() - 1, high.bit_length() - 1)
-        return power + (rng.choice((-1, 1)) if kind == "off by one" else 0)
-    return size // 8 * 8

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, WorklogError, meant
-from worklog.problem.arrays import each, excess, is_array, nbytes
 
 # C++ types of parameters by the elements that they stand for. The first of each is what starter code writes.
 NAMES = {
@@ -48,6 +48,64 @@ OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the prob
 Words = dict[str, Any]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
 
 
+def each(values: Any) -> tuple[Any, ...]:
+    """Several values as a tuple, or the only one."""
+    return tuple(values) if isinstance(values, tuple | list) else (values,)
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of NumPy or CuPy, or a tensor of PyTorch."""
+    return all(hasattr(value, name) for name in ("dtype", "shape", "nbytes"))
+
+
+def nbytes(value: Any) -> int:
+    """Bytes of all elements."""
+    return int(value.nbytes)
+
+
+def dtype_of(value: Any) -> str:
+    """The name of an array's elements, such as "float32"."""
+    return str(value.dtype).removeprefix("torch.")
+
+
+def raw(value: Any) -> bytes:
+    """The elements of an array in row-major order, as bytes of the host."""
+    if hasattr(value, "detach"):  # PyTorch's, whose bfloat16 NumPy doesn't have
+        flat = value.detach().contiguous().cpu().reshape(-1)
+        return bytes(flat.view(sys.modules["torch"].uint8).numpy().data) if flat.numel() else b""
+    return bytes((value.get() if hasattr(value, "get") else np.asarray(value)).tobytes())
+
+
+def rebuilt(like: Any, data: bytes) -> Any:
+    """An array of the same kind, shape and place from its bytes."""
+    if hasattr(like, "detach"):
+        torch = sys.modules["torch"]
+        flat = torch.frombuffer(bytearray(data), dtype=like.dtype) if data else torch.empty(0, dtype=like.dtype)
+        return flat.reshape(like.shape).to(like.device)
+    host = np.frombuffer(data, str(like.dtype)).reshape(like.shape)
+    return type(like)(host) if hasattr(like, "get") else host
+
+
+def values_of(value: Any) -> NDArray[np.float64]:
+    """The elements in float64, as a NumPy array of the same shape."""
+    if hasattr(value, "detach"):
+        value = value.detach().double().cpu().numpy()
+    host: NDArray[np.float64] = np.asarray(value.get() if hasattr(value, "get") else value).astype(np.float64)
+    return host
+
+
+def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
+    """Each element's error over what is tolerated, (relative, absolute): at most 1 where it is right. Infinite for NaN,
+    and where only one of them is infinite.
+    """
+    right, values, (relative, absolute) = values_of(expected), values_of(actual), tolerance
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        excess = np.abs(values - right) / (absolute + relative * np.abs(right))
+    excess[~np.isfinite(excess) | ~np.isfinite(right)] = np.inf
+    excess[(values == right) | (np.isnan(values) & np.isnan(right))] = 0.0
+    return excess
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a solution. type: C++. dtype: of its elements or its value, such as "float32". const: whether a
@@ -63,8 +121,9 @@ class Parameter:
     @property
     def declaration(self) -> str:
         """C++, as in "const float* input"."""
-        const, star = "const " if self.const and self.pointer else "", "*" if self.pointer else ""
-        return f"{const}{self.type}{star} {self.name}"
+        if not self.pointer:
+            return f"{self.type} {self.name}"
+        return f"{'const ' if self.const else ''}{self.type}* {self.name}"
 
     @property
     def itemsize(self) -> int:
@@ -167,8 +226,8 @@ class Problem:
         return []
 
     def get_function_signature(self) -> Mapping[str, Any]:
-        """The parameters as `argtypes` of ctypes; overridden by a problem that states no `parameters`."""
-        return {"argtypes": [ctype_of(parameter) for parameter in self.signature], "restype": None}
+        """The parameters as `argtypes` of ctypes, from a problem that states no `parameters`."""
+        raise mistake(self, "there are no parameters", 'give them in C++, as "const float* x, float* y, int n"')
 
     @staticmethod
     def get_seed(text: str) -> int:
@@ -197,11 +256,11 @@ class Problem:
     def under(self, dtype: str) -> Problem:
         """The same problem under one of its dtypes; "" for the first. Raises BadSetting."""
         if not self.dtypes or not set(self.dtypes) <= set(NAMES):
-            example = "give {'float32': (1e-4, 1e-6)}, of " + ", ".join(NAMES)
-            raise mistake(self, f"dtypes is {self.dtypes!r:.80}", example)
+            advice = f"give {{'float32': (1e-4, 1e-6)}}, of {', '.join(NAMES)}"
+            raise mistake(self, f"dtypes is {self.dtypes!r:.80}", advice)
         if dtype and dtype not in self.dtypes:
-            advice = f"choose from {', '.join(self.dtypes)}"
-            raise mistake(self, f"there is no dtype {dtype!r}{meant(dtype, self.dtypes)}", advice)
+            said = f"there is no dtype {dtype!r}{meant(dtype, self.dtypes)}"
+            raise mistake(self, said, f"choose from {', '.join(self.dtypes)}")
         same = copy(self)
         same.dtype = dtype or next(iter(self.dtypes))
         return same
@@ -214,13 +273,16 @@ class Problem:
     @property
     def signature(self) -> tuple[Parameter, ...]:
         """The parameters of a solution. Raises BadSetting for a type that isn't known."""
-        if not self.parameters:
-            return _of_ctypes(self)
-        stated = self.parameters
-        if isinstance(stated, str):
+        stated: Any = self.parameters
+        parameters = []
+        if isinstance(stated, str) and stated:
             read = [(text, re.fullmatch(DECLARATION, text.strip())) for text in stated.split(",")]
             stated = [match.groupdict() if match else {"name": text} for text, match in read]
-        parameters = []
+        if not stated:  # ctypes doesn't name parameters
+            for number, ctype in enumerate(called(self, "get_function_signature")["argtypes"]):
+                pointer = hasattr(ctype, "contents")
+                dtype = np.dtype(ctype._type_ if pointer else ctype).name
+                parameters.append(Parameter(f"p{number}", NAMES[dtype][0], dtype, pointer))
         for words in stated:
             name, given = str(words.get("name")), str(words.get("type", "")).strip()
             kind = NAMES[self.dtype][0] if given in OF_DTYPE else given
@@ -234,11 +296,11 @@ class Problem:
     @cached_property
     def tests(self) -> tuple[list[Words], list[Words]]:
         """Samples and test cases, without their data. Raises BadSetting."""
-        samples, cases = called(self, "generate_sample"), called(self, "generate_test_cases")
-        samples = [samples] if isinstance(samples, Mapping) else samples
-        names = set[str]()
-        for method, listed in (("generate_sample", samples), ("generate_test_cases", cases)):
-            for words in listed if isinstance(listed, Sequence) else [listed]:
+        names, made = set[str](), list[list[Any]]()
+        for method in ("generate_sample", "generate_test_cases"):
+            listed = called(self, method)
+            made.append([*listed] if isinstance(listed, Sequence) else [listed])
+            for words in made[-1]:
                 if not isinstance(words, Mapping) or not {"name", "create_inputs"} <= words.keys():
                     raise mistake(self, f"{method} gives {listed!r:.60}", 'return [{"name": …, "create_inputs": …}]')
                 if words["name"] in names:
@@ -246,7 +308,7 @@ class Problem:
                 names.add(words["name"])
         if not names:
             raise mistake(self, "there is no test case", "return one from generate_test_cases")
-        return list(samples), list(cases)
+        return made[0], made[1]
 
     def prepared(self, words: Words) -> Case:
         """A case with its inputs, the reference's result, and the extra parameters. Raises BadSetting."""
@@ -269,8 +331,8 @@ class Problem:
                 want = "an array" if parameter.pointer else "a number"
                 raise mistake(self, f"{parameter.name} is {type(value).__name__}", f"give {want}", name)
             if number in case.written and value.itemsize != parameter.itemsize:
-                sizes = f"{value.itemsize} bytes, and {parameter.declaration} has {parameter.itemsize},"
-                said = f"the reference's {parameter.name} has elements of {sizes}"
+                has = f"the reference's {parameter.name} has elements of {value.itemsize} bytes"
+                said = f"{has}, and {parameter.declaration} has {parameter.itemsize},"
                 raise mistake(self, said, "convert the result", name)
         return case
 
@@ -287,17 +349,13 @@ class Problem:
 
     def work(self, case: Case) -> dict[str, Any]:
         """The work of a case, by the names of a Measurement: operations, elements of the inputs, and bytes."""
-        inputs = [value for value in case.inputs if is_array(value)]
-        given = [*inputs, *filter(is_array, case.extras)]
+        inputs, extras = (list(filter(is_array, values)) for values in (case.inputs, case.extras))
         flops = called(self, "get_flops", case.words, case=case.name)
         moved = called(self, "get_bytes", case.words, case=case.name)
-        read, written = moved or (sum(map(nbytes, given)), sum(map(nbytes, case.outputs)))
-        return {
-            "flops": None if flops is None else int(flops),
-            "elements": sum(nbytes(value) // value.itemsize for value in inputs),
-            "bytes_read": int(read),
-            "bytes_written": int(written),
-        }
+        read, written = moved or (sum(map(nbytes, inputs + extras)), sum(map(nbytes, case.outputs)))
+        elements = sum(nbytes(value) // value.itemsize for value in inputs)
+        flops = None if flops is None else int(flops)
+        return {"flops": flops, "elements": elements, "bytes_read": int(read), "bytes_written": int(written)}
 
 
 def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
@@ -333,15 +391,3 @@ def ctype_of(parameter: Parameter) -> Any:
     if parameter.dtype in ("float16", "bfloat16"):
         raise BadSetting(f"{parameter.declaration}: a number of this type can't be passed: pass a float")
     return np.ctypeslib.as_ctypes_type(np.dtype(parameter.dtype))
-
-
-def _of_ctypes(problem: Problem) -> tuple[Parameter, ...]:
-    """The parameters from a problem's own get_function_signature. ctypes doesn't name them."""
-    if type(problem).get_function_signature is Problem.get_function_signature:
-        raise mistake(problem, "there are no parameters", 'give them in C++, as "const float* x, float* y, int n"')
-    parameters = []
-    for number, kind in enumerate(called(problem, "get_function_signature")["argtypes"]):
-        pointer = hasattr(kind, "contents")
-        dtype = np.dtype(kind._type_ if pointer else kind).name
-        parameters.append(Parameter(f"p{number}", NAMES[dtype][0], dtype, pointer))
-    return tuple(parameters)
