@@ -19,7 +19,7 @@ from tests.harness import fake_nvml
 from tests.harness.fake_nvml import GPU
 from worklog.errors import BadSetting
 from worklog.gpu import device, peaks
-from worklog.gpu.device import THROTTLING, ClockWatch, reason_names, software, source_revision
+from worklog.gpu.device import THROTTLING, ClockWatch, reason_names, software, tool
 from worklog.runner import timing
 from worklog.runs import Gpu
 
@@ -118,16 +118,16 @@ def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_t
     source.write_text("first\n")
     monkeypatch.setattr(device, "__file__", str(source))
     monkeypatch.delenv("WORKLOG_COMMIT", raising=False)
-    assert source_revision() == {}
+    assert {*tool()} == {"name", "version"}
     with monkeypatch.context() as named:
         named.setenv("WORKLOG_COMMIT", "abc123")
-        assert source_revision() == {"commit": "abc123"}
+        assert tool()["commit"] == "abc123"
     for words in ("init --quiet", "add .", "-c user.name=x -c user.email=x@x commit -qm x"):
         subprocess.run(["git", "-C", str(tmp_path), *words.split()], check=True)
-    clean = source_revision()
+    clean = tool()
     assert len(clean["commit"]) == 40 and clean["dirty"] is False
     source.write_text("second\n")
-    assert source_revision() == {**clean, "dirty": True}
+    assert tool() == {**clean, "dirty": True}
 
 
 def test_the_software_that_a_result_may_depend_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,20 +20,8 @@ LOOK_S = 0.5
 SM, MEMORY, PERSISTENCE = "SM clock", "memory clock", "persistence mode"  # what is changed, and given back
 
 
-def give_back(nvml: Any, handle: Any, persistence: int, untouched: Collection[str]) -> dict[str, str]:
-    """Reset both clocks and the persistence mode, but for what is untouched, each even if another fails; returns what
-    failed, and why. NVML's errors aren't raised.
-    """
-    resets = {
-        SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
-        MEMORY: lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
-        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
-    }
-    return _refused(nvml, {name: reset for name, reset in resets.items() if name not in untouched})
-
-
-def _refused(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Make all calls; returns which NVML refuses, and why."""
+def refused(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Make all calls, each even if another fails; returns which NVML refuses, and why. Its errors aren't raised."""
     failed = {}
     for name, call in calls.items():
         try:
@@ -41,6 +29,16 @@ def _refused(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, str
         except nvml.NVMLError as error:
             failed[name] = str(error)
     return failed
+
+
+def give_back(nvml: Any, handle: Any, persistence: int, untouched: Collection[str]) -> dict[str, str]:
+    """Reset both clocks and the persistence mode, but for what is untouched; returns what failed, and why."""
+    resets = {
+        SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
+        MEMORY: lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
+        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
+    }
+    return refused(nvml, {name: reset for name, reset in resets.items() if name not in untouched})
 
 
 def main(module: str, bus_id: str, sm: str, memory: str, parent: str) -> int:
@@ -56,12 +54,12 @@ def main(module: str, bus_id: str, sm: str, memory: str, parent: str) -> int:
         SM: lambda: nvml.nvmlDeviceSetGpuLockedClocks(handle, int(sm), int(sm)),
         MEMORY: lambda: nvml.nvmlDeviceSetMemoryLockedClocks(handle, int(memory), int(memory)),
     }
-    refused = _refused(nvml, locks)
+    unlocked = refused(nvml, locks)
     with contextlib.suppress(OSError):  # the parent may have ended
-        os.write(1, f"{json.dumps(refused)}\n".encode())
+        os.write(1, f"{json.dumps(unlocked)}\n".encode())
     while os.getppid() == int(parent) and not select.select([0], [], [], LOOK_S)[0]:
         pass
-    failed = give_back(nvml, handle, persistence, refused)
+    failed = give_back(nvml, handle, persistence, unlocked)
     said = "".join(f"worklog: clocks not given back: {what}: {why}\n" for what, why in failed.items())
     for output, text in ((2, said), (1, json.dumps(failed))):
         with contextlib.suppress(OSError):

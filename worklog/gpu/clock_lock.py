@@ -24,6 +24,7 @@ from worklog.gpu.device import bus_id, gpu_reason, nvml_handle
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
 STEP_MHZ, SETTLES_S = 15, 0.5  # between two supported clocks; time for a new clock to show
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
+WATCHED = "they are watched instead"
 Held = tuple[str, list[str]]  # the `clocks` setting that holds, and remarks
 
 
@@ -38,14 +39,18 @@ def clocks_as_requested(requested: str) -> Iterator[Held]:
     is a remark in either case.
     """
     name, _, mhz = requested.partition(":")
-    if name != "locked" or gpu_reason() is not None:
-        yield requested, _found_held() if requested == "watched" and gpu_reason() is None else []
-        return
+    held: Held = requested, []
     with ExitStack() as stack:
-        try:
-            held = stack.enter_context(locked_clocks(int(float(mhz)) if mhz else None))
-        except ClocksNotLocked as error:
-            held = "watched", [str(error)]
+        if gpu_reason() is None and name == "locked":
+            try:
+                held = stack.enter_context(locked_clocks(int(float(mhz)) if mhz else None))
+            except ClocksNotLocked as error:
+                held = "watched", [str(error)]
+        elif gpu_reason() is None and name == "watched":
+            import pynvml
+
+            with suppress(pynvml.NVMLError), nvml_handle() as handle:
+                held = requested, _held_by_another(pynvml, handle)
         yield held
 
 
@@ -77,68 +82,45 @@ def locked_clocks(sm_mhz: int | None = None) -> Iterator[Held]:
     Raises ClocksNotLocked without the permission (root), where another process holds the clocks, or at the end where
     they can't be unlocked, and BadSetting for a clock that the GPU doesn't support.
     """
-    import pynvml
+    import pynvml as nvml
 
     with ExitStack() as opened:
         try:
             handle = opened.enter_context(nvml_handle())
-            if held := _held_by_another(pynvml, handle):
-                raise ClocksNotLocked(held)
-            memory, sm = _choose(pynvml, handle, sm_mhz)
-            remarks = opened.enter_context(_guarded(pynvml, handle, sm, memory))
-        except pynvml.NVMLError as error:
-            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); they are watched instead") from error
-        _require_taken(pynvml, handle, sm)
-        yield f"locked:{sm}", [f"clocks locked to {sm} MHz SM, {memory} MHz memory", *remarks]
+            if held := _held_by_another(nvml, handle):
+                raise ClocksNotLocked(*held)
+            memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
+            clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memories)) if memories else []
+            if not clocks:
+                raise ClocksNotLocked(f"clocks: this GPU states no supported clocks to lock to; {WATCHED}")
+            sustainable = [clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)] or [min(clocks)]
+            sm = max(sustainable) if sm_mhz is None else sm_mhz
+            if sm not in clocks:
+                nearest = min(clocks, key=lambda clock: abs(clock - sm))
+                raise BadSetting(f"SM clock {sm} MHz is not one that this GPU supports: the nearest is {nearest} MHz")
+            remarks = opened.enter_context(_guarded(nvml, handle, sm, max(memories)))
+        except nvml.NVMLError as error:
+            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); {WATCHED}") from error
+        # An idle GPU may be below the lock; whether it runs at the lock under load, the samples show.
+        ends = time.monotonic() + SETTLES_S
+        while (now := int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))) > sm + STEP_MHZ:
+            if time.monotonic() > ends:
+                raise ClocksNotLocked(
+                    f"clocks: locked to {sm} MHz, but the GPU runs at {now} MHz: the lock did not take; {WATCHED}"
+                )
+            time.sleep(SETTLES_S / 20)
+        yield f"locked:{sm}", [f"clocks locked to {sm} MHz SM, {max(memories)} MHz memory", *remarks]
 
 
-def _found_held() -> list[str]:
-    """A remark about clocks that another process holds while they are only watched, if NVML can be read."""
-    import pynvml
-
-    with suppress(pynvml.NVMLError), nvml_handle() as handle:
-        held = _held_by_another(pynvml, handle)
-        return [held] if held else []
-    return []
-
-
-def _held_by_another(nvml: Any, handle: Any) -> str | None:
+def _held_by_another(nvml: Any, handle: Any) -> list[str]:
     """The remark where another process's setting holds the SM clock."""
     if not nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & APPLICATION_CLOCKS:
-        return None
+        return []
     now = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
-    return (
+    return [
         f"clocks: held already, at {now} MHz, by a lock or by application clocks; left as found and watched "
         "(nvidia-smi -rgc and -rac release them)"
-    )
-
-
-def _choose(nvml: Any, handle: Any, sm_mhz: int | None) -> tuple[int, int]:
-    """Memory and SM clock from the supported lists."""
-    memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
-    clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memories)) if memories else []
-    if not clocks:
-        raise ClocksNotLocked("clocks: this GPU states no supported clocks to lock to; they are watched instead")
-    if sm_mhz is None:
-        sm_mhz = max((clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)), default=min(clocks))
-    if sm_mhz not in clocks:
-        nearest = min(clocks, key=lambda clock: abs(clock - sm_mhz))
-        raise BadSetting(f"SM clock {sm_mhz} MHz is not one that this GPU supports: the nearest is {nearest} MHz")
-    return int(max(memories)), int(sm_mhz)
-
-
-def _require_taken(nvml: Any, handle: Any, sm_mhz: int) -> None:
-    """Raise ClocksNotLocked if the SM clock doesn't come down to the lock. An idle GPU may be below it; whether it runs
-    at the lock under load, the samples show.
-    """
-    ends = time.monotonic() + SETTLES_S
-    while (now := int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))) > sm_mhz + STEP_MHZ:
-        if time.monotonic() > ends:
-            raise ClocksNotLocked(
-                f"clocks: locked to {sm_mhz} MHz, but the GPU runs at {now} MHz: the lock did not take; "
-                "they are watched instead"
-            )
-        time.sleep(SETTLES_S / 20)
+    ]
 
 
 @contextmanager
@@ -162,7 +144,7 @@ def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]
             raise ClocksNotLocked(f"clocks: not locked, the process that holds them ended with {guard.wait()}")
         refused = json.loads(said)
         if (why := refused.get(SM) or refused.get(PERSISTENCE)) is not None:
-            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {why}); they are watched instead. To lock: run as root")
+            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {why}); {WATCHED}. To lock: run as root")
         yield [f"clocks: memory clock not locked (NVML: {why})" for why in refused.values()]
     finally:
         with suppress(BrokenPipeError):  # it was killed

@@ -170,29 +170,21 @@ def software() -> dict[str, str]:
     if gpu_reason() is None:
         import cupy
 
-        versions["cuda_runtime"] = _cuda_version(cupy.cuda.runtime.runtimeGetVersion())
-        versions["cuda_driver"] = _cuda_version(cupy.cuda.runtime.driverGetVersion())
+        for name in ("runtime", "driver"):
+            number = getattr(cupy.cuda.runtime, f"{name}GetVersion")()
+            versions[f"cuda_{name}"] = f"{number // 1000}.{number % 1000 // 10}"
     return versions
 
 
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
 def tool() -> dict[str, Any]:
-    """This package's name, version and commit, for a file of results."""
-    return {"name": "gemm-worklog", "version": __version__, **source_revision()}
-
-
-def source_revision() -> dict[str, Any]:
-    """Commit of the checkout that this package runs from, and whether it was changed since.
-
-    For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has only its version.
+    """This package's name, version and commit, for a file of results: the commit of the checkout that it runs from, and
+    whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
+    only its version.
     """
-    root = Path(__file__).resolve().parents[2]
+    root, named = Path(__file__).resolve().parents[2], {"name": "gemm-worklog", "version": __version__}
     if not (root / ".git").exists():
         commit = os.environ.get("WORKLOG_COMMIT")
-        return {"commit": commit} if commit else {}
+        return {**named, "commit": commit} if commit else named
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -200,6 +192,7 @@ def source_revision() -> dict[str, Any]:
         ).stdout.strip()
 
     try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
+        changed = bool(git("status", "--porcelain", "--untracked-files=no"))
+        return {**named, "commit": git("rev-parse", "HEAD"), "dirty": changed}
     except (OSError, subprocess.SubprocessError):
-        return {}
+        return named

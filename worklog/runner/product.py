@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from worklog.gate import after_timing, timed
-from worklog.gpu import Peaks
+from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, input_sets
 from worklog.harness.crosscheck import cross_check
 from worklog.problem import random_inputs

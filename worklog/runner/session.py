@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, SgemmChecker, after_timing
-from worklog.gpu import Peaks, clocks_as_requested, gpu, require_gpu, software, tool
+from worklog.gpu import gpu, require_gpu, software, tool
+from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.peaks import Peaks
 from worklog.harness import Harness, Launch, Reading, Timed, off_the_lock, time_in_turn
 from worklog.harness.launch import blocked, nothing
 from worklog.kernel import RUNGS, Kernel, Subject, rung, tensor_operands

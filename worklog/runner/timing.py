@@ -18,7 +18,9 @@ from threading import Timer
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gpu import DATAPATHS, Peaks, bus_id, clocks_as_requested, require_gpu
+from worklog.gpu import bus_id, require_gpu
+from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.peaks import DATAPATHS, Peaks
 from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Reading, Timed, bubble_us, rotating
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation

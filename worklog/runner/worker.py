@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from worklog.errors import CompileFailed, LaunchFailed, NoGpu, OutOfMemory, WorklogError, memory_is_full
-from worklog.gpu import bus_id, gpu_reason, switchable_clocks
+from worklog.gpu import bus_id, gpu_reason
+from worklog.gpu.clock_lock import switchable_clocks
 from worklog.kernel import words_of
 from worklog.runner.job import Skipped
 
