@@ -48,12 +48,12 @@ def test_broken_text_is_refused(data: st.DataObject) -> None:
         assert str(error)
 
 
-PIECES = sorted({piece for form in forms.forms() for piece in re.findall(r"\w+|\W", form)})
+PIECES = sorted({piece for form in forms.FORMS for piece in re.findall(r"\w+|\W", form)})
 CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["", *PIECES])), max_size=3)
 
 
 @settings(max_examples=300, derandomize=True)
-@given(st.sampled_from(forms.forms()), CHANGES)
+@given(st.sampled_from(forms.FORMS), CHANGES)
 def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: list[tuple[int, str]]) -> None:
     pieces = re.findall(r"\w+|\W", form)
     for place, piece in changes:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
-from tests.record.ncu_counts import emulated, with_replays
+from tests.record.ncu import emulated, with_replays
 from worklog.emulator import Access, Counts, NotPredictable
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict

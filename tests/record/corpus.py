@@ -1,32 +1,155 @@
 """Try every kernel in folders of CUDA sources: `python -m tests.record.corpus FOLDER…` (no GPU).
 
-Without a folder, it clones the public repositories of repositories.txt, each at its commit, and records the table of
-them, in an hour. A kernel is compiled for sm_90 and translated for the emulator. If its name and its parameters are
-those of a matrix product, the gate checks it. The table has one line per folder; the forms that the emulator lacks are
-below it.
+Without a folder, it clones the public repositories of repositories.txt, each at its commit, and records the table that
+notebook 11 shows, in an hour. A kernel is compiled for sm_90 and translated for the emulator. If its name and its
+parameters are those of a matrix product, the gate checks it.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import pandas as pd
 
 from tests.record import recording
-from tests.record.corpus_trial import Tried, tried
-from tests.record.public_kernels import kernels
+from tests.record.public_kernels import PublicKernel, kernels
+from worklog.emulator import UnsupportedInstruction, load
+from worklog.emulator.device import build
+from worklog.emulator.launch import _program
+from worklog.errors import BadSetting, CompileFailed, WorklogError
+from worklog.kernel import Kernel
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import Compiled
+from worklog.runner.check import check
 from worklog.runs import documents
-from worklog.runs.table import Table
 
 MOST_FORMS = 20
 REPOSITORIES = Path(__file__).with_name("repositories.txt")
 RECORDED = Path(__file__).parents[2] / "worklog" / "recordings" / "corpus" / "public_kernels.json"
+MOST_TILE, TILE_K = 256, 64
+LIMIT_S = 30.0  # estimated, of the gate's launches of one kernel
+# What the compiler misses for a kernel that is counted apart, or for another one in its file.
+LEFT_OUT = {
+    r'function "(?:tex|surf)[123C]\w*" matches': "textures",
+    r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined': "removed intrinsics",
+    r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
+    r'open source file|is missing|identifier "(?:GL[a-z]|(?:EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z])': "no headers",
+}
+COMPILED: dict[Program, Compiled | CompileFailed] = {}  # files, with all their kernels but templates
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one kernel. apart: why it is not tried: textures, dynamic parallelism, intrinsics that CUDA has no
+    longer, kernels that #if leaves out, templates whose arguments aren't known, and headers of libraries that are not
+    installed. error: why it does not compile. missing: instruction forms that the emulator lacks. verdict: of a GEMM:
+    "passed as fp32", the gate's reason, or why it wasn't checked; "" for other kernels. findings: kinds of the
+    emulator's error findings. domain: of the verdict: whole tiles for a kernel without one whose launches fail at other
+    sizes.
+    """
+
+    path: str
+    entry: str
+    apart: str = ""
+    error: str = ""
+    missing: tuple[str, ...] = ()
+    verdict: str = ""
+    findings: tuple[str, ...] = ()
+    domain: str = ""
+
+
+def tried(public: PublicKernel, include: Sequence[Path] = ()) -> Tried:
+    """Compile a kernel, translate each of its blocks, and check it if its name and its parameters are a GEMM's."""
+    name = str(public.path), public.entry
+    if public.unknown:
+        return Tried(*name, "unknown template arguments")
+    try:
+        kernel, compiled = built(public, tuple(include))
+    except (BadSetting, CompileFailed) as error:
+        why = next((why for pattern, why in LEFT_OUT.items() if re.search(pattern, str(error))), "")
+        if "there is no kernel" in str(error) and "<" not in public.entry:
+            why = "left out by #if"
+        return Tried(*name, why, "" if why else str(error).split("\n")[0])
+    missing = forms_missing(compiled.ptx, compiled.symbol)
+    if any(re.match(r"tex|tld4|su[lsr]|txq", form) for form in missing):
+        return Tried(*name, "textures")
+    return checked(kernel, name) if public.is_gemm and not missing else Tried(*name, missing=missing)
+
+
+def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Compiled]:
+    """Compile with -I and -D for what the compiler's message asks for and the folder has. Raises CompileFailed."""
+    define: tuple[str, ...] = ()
+    while True:
+        kernel = public.kernel(include, define)
+        file = replace(kernel.program, entry="", arguments=())
+        try:
+            known = COMPILED.get(file)
+            if isinstance(known, CompileFailed):
+                raise known
+            symbol = re.search(rf"\.entry\s+(_Z\d+{public.entry}\w*|{public.entry})\b", known.ptx) if known else None
+            if known and symbol:
+                return kernel, replace(known, symbol=symbol[1])
+            COMPILED[file] = compiled = build(kernel.program)[0]
+            return kernel, compiled
+        except CompileFailed as error:
+            if "<" not in public.entry and "there is no kernel" not in str(error):
+                COMPILED[file] = error
+            folder, macro = public.header_folder(str(error)), public.macro(str(error))
+            if folder and folder not in include:
+                include = (*include, folder)
+            elif macro and macro not in define:
+                define = (*define, macro)
+            else:
+                raise
+
+
+def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
+    """The instruction forms of a kernel that the emulator lacks: the first one of each block."""
+    missing: dict[str, None] = {}
+    try:
+        program = _program(load(ptx, symbol), 0)
+    except UnsupportedInstruction as error:
+        return (form_of(error),)
+    for block in range(len(program.flow.blocks)):
+        try:
+            program.function(block, True)
+        except UnsupportedInstruction as error:
+            missing[form_of(error)] = None
+    return tuple(missing)
+
+
+def form_of(error: UnsupportedInstruction) -> str:
+    """The opcode of "line 3: fns.b32 (fns.b32 …): …", else the message."""
+    text = re.sub(r"^(?:line|instruction) \d+: ", "", str(error).split("\n")[0])
+    opcode = re.match(r"([a-z]\w*(?:(?:\.|::)\w+)+|[a-z]+) \(", text)
+    return opcode[1] if opcode else re.sub(r"[%\w$]*\d[\w$]*", "#", text)
+
+
+def checked(kernel: Kernel, name: tuple[str, str]) -> Tried:
+    """The gate's verdict, for whole tiles where the kernel states no domain and other sizes fail."""
+    try:
+        kernel.require_launch()
+        done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
+        if not done.verdict.accepted and done.verdict.stages[-1].name == "launch" and "K" not in kernel.rules:
+            sizes = [int(number) for number in re.findall(r"\b\d+\b", kernel.grid)]
+            tile = max((size for size in sizes if size <= MOST_TILE and size.bit_count() == 1), default=MOST_TILE)
+            kernel = replace(kernel, rules=f"M % {tile} == 0, N % {tile} == 0, K % {TILE_K} == 0")
+            done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
+    except WorklogError as error:
+        return Tried(*name, verdict=f"not checked: {str(error).splitlines()[0]}")
+    verdict = done.verdict
+    words = f"passed as {verdict.precision}" if verdict.accepted else f"failed at {verdict.reason}"
+    kinds = dict.fromkeys(finding.kind for finding in done.findings if finding.is_error)
+    return Tried(*name, verdict=words, findings=tuple(kinds), domain=str(kernel.domain))
 
 
 def tries_of(folder: Path, include: Sequence[str]) -> list[Tried]:
@@ -38,45 +161,30 @@ def tries_of(folder: Path, include: Sequence[str]) -> list[Tried]:
 
 def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
     """The table as a recording: a row per folder with its commit, and the number of kernels with each missing form."""
-    missing = Counter(form for tries in results.values() for kernel in tries for form in kernel.missing)
     rows = []
     for folder, tries in results.items():
         commit = recording.git("-C", str(folder), "rev-parse", "HEAD") if (folder / ".git").exists() else ""
-        name = "/".join(folder.resolve().parts[-2:])
-        rows.append({"repository": name, "commit": commit, **counts(tries)})
+        apart, gemms = Counter(kernel.apart for kernel in tries if kernel.apart), Counter[bool]()
+        gemms.update(
+            kernel.verdict.startswith("passed") for kernel in tries if kernel.verdict[:6] in ("passed", "failed")
+        )
+        row = {
+            "repository": "/".join(folder.resolve().parts[-2:]),
+            "commit": commit,
+            "kernels": len(tries),
+            "textures": apart["textures"],
+            "device launches": apart["dynamic parallelism"],
+            "left out": apart.total() - apart["textures"] - apart["dynamic parallelism"],
+            "tried": len(tries) - apart.total(),
+            "don't compile": sum(bool(kernel.error) for kernel in tries),
+            "covered": sum(not (kernel.apart or kernel.error or kernel.missing) for kernel in tries),
+            "GEMMs": gemms.total(),
+            "passed": gemms[True],
+            "with findings": sum(bool(kernel.findings) for kernel in tries),
+        }
+        rows.append(row)
+    missing = Counter(form for tries in results.values() for kernel in tries for form in kernel.missing)
     return recording.document("corpus", rows, missing=dict(missing.most_common(MOST_FORMS)))
-
-
-def counts(tries: Sequence[Tried]) -> dict[str, int]:
-    """Kernels by what became of them."""
-    apart = Counter(kernel.apart for kernel in tries if kernel.apart)
-    checked = [kernel for kernel in tries if kernel.checked]
-    return {
-        "kernels": len(tries),
-        "textures": apart["textures"],
-        "device launches": apart["dynamic parallelism"],
-        "left out": apart.total() - apart["textures"] - apart["dynamic parallelism"],
-        "tried": len(tries) - apart.total(),
-        "don't compile": sum(bool(kernel.error) for kernel in tries),
-        "covered": sum(kernel.covered for kernel in tries),
-        "GEMMs": len(checked),
-        "passed": sum(kernel.verdict.startswith("passed") for kernel in checked),
-        "with findings": sum(bool(kernel.findings) for kernel in checked),
-    }
-
-
-def table(document: Mapping[str, Any]) -> Table:
-    """A recording with a line for all folders, and the share that is covered."""
-    total: Counter[str] = Counter()
-    for row in document["rows"]:
-        total.update({name: count for name, count in row.items() if name not in ("repository", "commit")})
-    lines = []
-    for row in (*document["rows"], {"repository": "all", **total}):
-        share = f"{row['covered']} ({row['covered'] / max(row['tried'], 1):.0%})"
-        lines.append({"kernels of": row["repository"], **{name: str(row[name]) for name in total}, "covered": share})
-    lacking = ", ".join(f"{form} ({number})" for form, number in document["missing"].items())
-    notes = [f"forms missing, by kernels that have them: {lacking}"] if lacking else []
-    return Table.of(document["label"], lines, notes=notes)
 
 
 @click.command()
@@ -92,10 +200,13 @@ def main(folders: Sequence[Path], out: Path | None) -> None:
         results = dict(zip(include, pool.map(tries_of, include, include.values()), strict=True))
         document = record(results)
     if out is not None:
-        recording.write_csv(out, [kernel for tries in results.values() for kernel in tries])
+        pd.DataFrame(kernel for tries in results.values() for kernel in tries).to_csv(out, index=False)
     if not folders:
         documents.write_text(RECORDED, document)
-    print(table(document))
+    frame = pd.DataFrame(document["rows"]).drop(columns="commit").set_index("repository")
+    frame.loc["all"] = frame.sum()
+    print(document["label"], frame.to_string(), sep="\n")
+    print(*(f"{number} kernels lack {form}" for form, number in document["missing"].items()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ do, too: they matter beyond 2^31 elements only, which no check of a small shape 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from worklog.kernel.source import closing, code
+from worklog.kernel.source import blank, closing, code
 
 KEPT = (
     r"^[ \t]*#[^\n]*",
@@ -73,70 +73,55 @@ class Edit:
 
 
 def edits(source: str) -> list[Edit]:
-    """Every edit, in the order of the kinds."""
-    bare = code(source)
+    """Every edit of a source."""
+    bare, listed = code(source), list[Edit]()
     for pattern in KEPT:
-        bare = re.sub(pattern, lambda found: re.sub(r"[^\n]", " ", found[0]), bare, flags=re.MULTILINE)
-    found = (
-        *_table("operator", r"(?<= )(?:[-+*/%&|^]|[-+*/]=|<<|>>)(?= )|\b(?:f?max|f?min)f?(?=\()", OPERATORS, bare),
-        *_table("operator", r"\batomic(?:Add|Max)(?=\()", OPERATORS, bare),
-        *_table("bound", r"(?<= )(?:[<>]=?|[=!]=|&&|\|\|)(?= )", BOUNDS, bare),
-        *_constants(bare, source),
-        *_indices(bare),
-        *_table("name", r"\b(?:threadIdx\.x|blockIdx\.[xy]|[A-Za-z_]+)\b", NAMES, bare),
-        *_table("alpha, beta", r"\b(?:alpha|beta)\b", SCALARS, bare),
-        *(("guard", one.start(1), bare[one.start(1) : closing(bare, one.start(1))], "(true)") for one in IF(bare)),
-        *_removed(bare, source),
-    )
-    return [
-        Edit(kind, start, source.count("\n", 0, start) + 1, start - source.rfind("\n", 0, start), old, new)
-        for kind, start, old, new in found
-    ]
+        bare = re.sub(pattern, lambda match: blank(match[0]), bare, flags=re.MULTILINE)
 
+    def add(kind: str, start: int, old: str, *new: str) -> None:
+        line, column = source.count("\n", 0, start) + 1, start - source.rfind("\n", 0, start)
+        listed.extend(Edit(kind, start, line, column, old, text) for text in new)
 
-IF = re.compile(r"\bif (\()").finditer
-Found = tuple[str, int, str, str]
+    def swap(kind: str, pattern: str, words: Mapping[str, Sequence[str]]) -> None:
+        for match in re.finditer(pattern, bare):
+            add(kind, match.start(), match[0], *words.get(match[0], ()))
 
-
-def _table(kind: str, pattern: str, words: Mapping[str, Sequence[str]], bare: str) -> Iterator[Found]:
-    for one in re.finditer(pattern, bare):
-        for new in words.get(one[0], ()):
-            yield kind, one.start(), one[0], new
-
-
-def _constants(bare: str, source: str) -> Iterator[Found]:
-    """Numbers one larger and one smaller, in the code and in inline assembly."""
-    for one in re.finditer(r"(?<![\w.])(\d+)(\.\d+)?(f?)(?![\w.])", bare):
-        for step in (1, -1)[: 1 + (one[1] != "0")]:
-            yield "constant", one.start(), one[0], f"{int(one[1]) + step}{one[2] or ''}{one[3]}"
-    for literal in LITERAL.finditer(re.sub(r"//[^\n]*", lambda found: " " * len(found[0]), source)):
-        for one in re.finditer(r"(?<=[ ,])\d+(?=[;,])", literal[0]):
-            for step in (1, -1)[: 1 + (one[0] != "0")]:
-                yield "constant", literal.start() + one.start(), one[0], str(int(one[0]) + step)
-
-
-def _indices(bare: str) -> Iterator[Found]:
-    for one in re.finditer(r"\[([^\[\]]+)\]\[([^\[\]]+)\]", bare):
-        yield "index", one.start(), one[0], f"[{one[2]}][{one[1]}]"
-
-
-def _removed(bare: str, source: str) -> Iterator[Found]:
-    """Calls and assignments left out; those that synchronise are a kind of their own."""
-    for one in CALL.finditer(bare):
-        end = closing(bare, one.end("call") - 1)
+    # With another order, a seed chooses other edits.
+    swap("operator", r"(?<= )(?:[-+*/%&|^]|[-+*/]=|<<|>>)(?= )|\b(?:f?max|f?min)f?(?=\()", OPERATORS)
+    swap("operator", r"\batomic(?:Add|Max)(?=\()", OPERATORS)
+    swap("bound", r"(?<= )(?:[<>]=?|[=!]=|&&|\|\|)(?= )", BOUNDS)
+    for match in re.finditer(r"(?<![\w.])(\d+)((?:\.\d+)?f?)(?![\w.])", bare):
+        add("constant", match.start(), match[0], *(number + match[2] for number in neighbours(match[1])))
+    for literal in LITERAL.finditer(re.sub(r"//[^\n]*", lambda match: blank(match[0]), source)):  # inline assembly
+        for match in re.finditer(r"(?<=[ ,])\d+(?=[;,])", literal[0]):
+            add("constant", literal.start() + match.start(), match[0], *neighbours(match[0]))
+    for match in re.finditer(r"\[([^\[\]]+)\]\[([^\[\]]+)\]", bare):
+        add("index", match.start(), match[0], f"[{match[2]}][{match[1]}]")
+    swap("name", r"\b(?:threadIdx\.x|blockIdx\.[xy]|[A-Za-z_]+)\b", NAMES)
+    swap("alpha, beta", r"\b(?:alpha|beta)\b", SCALARS)
+    for match in re.finditer(r"\bif (\()", bare):
+        add("guard", match.start(1), bare[match.start(1) : closing(bare, match.start(1))], "(true)")
+    for match in CALL.finditer(bare):
+        end = closing(bare, match.end("call") - 1)
         if bare[end : end + 1] == ";":
-            old = source[one.start("call") : end + 1]
-            yield "synchronisation" if WAITS.search(old) else "statement", one.start("call"), old, ";"
-    for one in ASSIGNMENT.finditer(bare):
-        yield "statement", one.start("it"), source[one.start("it") : one.end("it")], ";"
+            old = source[match.start("call") : end + 1]
+            add("synchronisation" if WAITS.search(old) else "statement", match.start("call"), old, ";")
+    for match in ASSIGNMENT.finditer(bare):
+        add("statement", match.start("it"), source[match.start("it") : match.end("it")], ";")
+    return listed
+
+
+def neighbours(number: str) -> list[str]:
+    """A number one larger, and one smaller if that isn't negative."""
+    return [str(int(number) + step) for step in (1, -1) if int(number) + step >= 0]
 
 
 def chosen(every: Sequence[Edit], most: int, seed: int) -> list[Edit]:
     """Up to `most` edits at random, as many of each kind as there are, in the order of the source."""
     rng, by_kind = Random(seed), {}
-    for one in rng.sample(every, len(every)):
-        by_kind.setdefault(one.kind, []).append(one)
+    for edit in rng.sample(every, len(every)):
+        by_kind.setdefault(edit.kind, []).append(edit)
     kept: list[Edit] = []
     while len(kept) < most and any(by_kind.values()):
         kept += [group.pop() for group in by_kind.values() if group]
-    return sorted(kept[:most], key=lambda one: (one.start, one.new))
+    return sorted(kept[:most], key=lambda edit: (edit.start, edit.new))

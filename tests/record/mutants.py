@@ -1,33 +1,148 @@
 """Put mutants of right kernels through the gate on the emulator: `python -m tests.record.mutants [KERNEL…]` (an hour).
 
-A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit (edits.py). The table
-counts what became of them: a row per kernel. A survivor passes the gate. It is wrong, and the gate has a hole, unless
-explained.json, beside the recorded tables, says why its results are the original's.
+A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit (edits.py). The table counts
+what became of them: a row per kernel; notebook 04 shows it. A survivor passes the gate. It is wrong, and the gate has a
+hole, unless explained.json, beside the recorded tables, says why its results are the original's.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import click
+import pandas as pd
 
 from tests.record import recording
-from tests.record.edits import chosen, edits
-from tests.record.mutant_trial import EQUAL, NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, kernels, tried
+from tests.record.edits import Edit, chosen, edits
+from worklog.emulator.device import build
+from worklog.errors import CompileFailed, WorklogError
+from worklog.gate import edge_shapes
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import RUNGS
+from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.resources import section
+from worklog.kernel.rungs import equal_shares, split
+from worklog.peers.exploits import exploits
+from worklog.problem import Shape
+from worklog.runner.check import Checked, check
 from worklog.runs import documents
-from worklog.runs.table import Table
 
-KIND = "mutants"
-FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / KIND
-EXPLAINED = "explained.json"
+FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / "mutants"
+SYNCHRONISES = re.compile(r"__sync|__shfl|__threadfence|atomic|\bmma\b|cp\.async")
+SMALL = Path(__file__).parents[1] / "emulator" / "kernels" / "right"
+ADDS_TO_C = "atomic_halves"
+NOT_COMPILED, EQUAL, TOO_SLOW, SURVIVED = "does not compile", "same code", "time limit", "survived"
+SEED = 0
+LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant. result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED, or the
+    stage of the gate that failed it. detail: of the stage, or the class and the notes of a survivor.
+    """
+
+    kernel: str
+    file: str
+    kind: str
+    edit: str
+    result: str
+    detail: str
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The same for each run on this source."""
+        return f"{self.file}:{self.edit}"
+
+
+class TimeLimit(Exception):
+    """The mutant takes too long."""
+
+
+@cache
+def kernels() -> dict[str, Kernel]:
+    """The rungs, with as few blocks as show their idea, then small right kernels of the tests that synchronise."""
+    rungs = {rung.name: rung.at(Shape(130, 190, 700)) for rung in RUNGS}
+    rungs |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
+    small = {right.name: right.kernel for right in exploits() if not right.wrong}
+    rules, dynamic = "M % 16 == 0, N % 16 == 0, K % 16 == 0", {"dynamic_tiles": 2048}
+    for path in sorted(SMALL.glob("*.cu")):
+        words = {"grid": "N / 16, M / 16", "block": "16,16", "domain": rules, "shared": dynamic.get(path.stem, 0)}
+        if path.stem != ADDS_TO_C:
+            small[path.stem] = Kernel.from_file(path, **words)
+    return rungs | {name: kernel for name, kernel in small.items() if SYNCHRONISES.search(kernel.source)}
+
+
+@cache
+def original(name: str) -> Checked:
+    """The verdict on the unedited kernel. Raises WorklogError where it isn't right."""
+    done = checked(kernels()[name])
+    if not done.verdict.accepted:
+        raise WorklogError(f"{name} itself is refused: {done.verdict.reason}")
+    return done
+
+
+def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
+    """Compile a mutant, compare its code with the original's, and check it."""
+
+    def stop(*_: object) -> None:
+        raise TimeLimit
+
+    kernel, started = kernels()[name], time.perf_counter()
+    signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        result, detail = result_of(name, kernel.with_text(edit.applied(kernel.source)))
+    except TimeLimit:
+        result, detail = TOO_SLOW, f"{limit_s:g} s"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    seconds = round(time.perf_counter() - started, 1)
+    return Outcome(name, kernel.file, edit.kind, str(edit), result, detail, seconds)
+
+
+def result_of(name: str, mutant: Kernel) -> tuple[str, str]:
+    """The result and the detail of an Outcome."""
+    try:
+        if [*map(machine_code, kernels()[name].passes)] == [*map(machine_code, mutant.passes)]:
+            return EQUAL, ""
+        done = checked(mutant)
+    except CompileFailed as error:
+        return NOT_COMPILED, str(error).splitlines()[0]
+    except WorklogError as error:
+        return type(error).__name__, str(error).splitlines()[0]
+    if not done.verdict.accepted:
+        stage = done.verdict.stages[-1]
+        has_finding = any(finding.is_error for finding in done.findings)
+        return ("finding" if stage.name == "launch" and has_finding else stage.name), stage.detail[:200]
+    right = original(name).verdict
+    details = [str(done.verdict.precision)] if done.verdict.precision != right.precision else []
+    return SURVIVED, "; ".join([*details, *(str(note) for note in done.verdict.notes if note not in right.notes)])
+
+
+def machine_code(kernel: Any) -> tuple[bytes, bytes, int]:
+    """Instructions, constants and shared memory of one pass."""
+    compiled: Compiled = build(kernel.program)[0]
+    sections = (section(compiled.cubin, f".{kind}.{compiled.symbol}") for kind in ("text", "nv.constant2"))
+    return (*sections, compiled.shared_bytes)
+
+
+def checked(kernel: Kernel) -> Checked:
+    return check(kernel, edge_shapes(kernel.domain)[-1], on="emulated", seed=SEED, limit_s=float("inf"))
 
 
 def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[str, Any]:
@@ -36,7 +151,7 @@ def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[st
     for mutant in outcomes:
         results.setdefault(mutant.kernel, Counter())[mutant.result] += 1
     return recording.document(
-        KIND,
+        "mutants",
         [{"kernel": name, "mutants": of.total(), "results": dict(of.most_common())} for name, of in results.items()],
         kinds=dict(Counter(mutant.kind for mutant in outcomes).most_common()),
         survivors=[
@@ -47,46 +162,30 @@ def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[st
     )
 
 
-def table(document: Mapping[str, Any]) -> Table:
-    """A row per kernel and one for all of them, a column per result."""
-    every: Counter[str] = Counter()
-    for row in document["rows"]:
-        every.update(row["results"])
-    ends = (NOT_COMPILED, EQUAL, TOO_SLOW, SURVIVED)
-    columns = [NOT_COMPILED, EQUAL, *(name for name, _ in every.most_common() if name not in ends), TOO_SLOW, SURVIVED]
-    total = {"kernel": "all", "mutants": sum(row["mutants"] for row in document["rows"]), "results": every}
-    rows = [
-        [row["kernel"], str(row["mutants"]), *(str(row["results"].get(name, 0)) for name in columns)]
-        for row in (*document["rows"], total)
-    ]
-    unexplained = [survivor["mutant"] for survivor in document["survivors"] if not survivor["explained"]]
-    notes = [f"not explained: {name}" for name in unexplained]
-    return Table(document["label"], ["mutants of", "number", *columns], rows, notes=notes)
-
-
 @click.command()
 @click.argument("names", nargs=-1, metavar="[KERNEL]...")
 @click.option("--count", default=24, show_default=True, help="Mutants of each kernel, at most.")
 @click.option("--seed", default=0, show_default=True, help="Chooses the edits.")
-@click.option("--jobs", default=2, show_default=True, help="Processes.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per mutant.")
-def main(names: Sequence[str], count: int, seed: int, jobs: int, out: Path | None) -> None:
+def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
     """Check mutants of each KERNEL (default: of all, and record them). Exits with 1 for a survivor without a reason."""
     known = kernels()
     if unknown := sorted(set(names) - known.keys()):
         raise click.UsageError(f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}")
     edits_of = {name: chosen(edits(known[name].source), count, seed + crc32(name.encode())) for name in names or known}
     wanted = [(name, edit) for name, chosen_edits in edits_of.items() for edit in chosen_edits]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         outcomes = list(pool.map(tried, *zip(*wanted, strict=True)))
+    frame = pd.DataFrame(outcomes)
     if out is not None:
-        recording.write_csv(out, outcomes)
-    document = record(outcomes, json.loads((FOLDER / EXPLAINED).read_text(encoding="utf-8")))
+        frame.to_csv(out, index=False)
+    document = record(outcomes, json.loads((FOLDER / "explained.json").read_text(encoding="utf-8")))
     if not names:
         (recorded,) = FOLDER.glob("2*.json")
         documents.write_text(recorded, document)
-    print(table(document))
-    sys.exit(any(not survivor["explained"] for survivor in document["survivors"]))
+    print(document["label"], pd.crosstab(frame["kernel"], frame["result"], margins=True).to_string(), sep="\n")
+    if unexplained := [survivor["mutant"] for survivor in document["survivors"] if not survivor["explained"]]:
+        sys.exit(f"not explained: {', '.join(unexplained)}")
 
 
 if __name__ == "__main__":

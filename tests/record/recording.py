@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,12 +37,3 @@ def document(kind: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> dict[
     made = f"{label(ARCH)} · NVRTC {'.'.join(map(str, nvrtc_version()))}"
     utc = datetime.now(UTC).isoformat(timespec="seconds")
     return {"kind": kind, "schema": 1, "utc": utc, "label": made, "rows": rows, **more}
-
-
-def write_csv(path: Path, results: Sequence[Any]) -> None:
-    """A line per result, a dataclass."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = [asdict(result) for result in results]
-        writer = csv.DictWriter(file, rows[0] if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pytest import approx
 
 from tests.helpers import GPU, small_run
 from tests.record import ported
-from tests.record.examples import HERE, Example, changed_lines, examples, needed, prepare, repositories
+from tests.record.ported import Example, prepare
 from worklog.runner import declare
 from worklog.runner.measure import carry_out
 from worklog.runs import Estimate, Measurement
@@ -35,13 +34,35 @@ def product(state):
     a, b, c = xp.empty(n, n), xp.empty(n, n), xp.empty(n, n)
     state.exec(lambda launch: xp.gemm(1.0, a, b, 0.0, c))
 """
-DATA = """
-[repository]
-NVBench = ["a/b", "1"]
+REPLACE = '"import cuda.bench as" = "import worklog.runner.nvbench as"'
+DATA = f"""
+repository = {{ NVBench = ["a/b", "1"] }}
 [[NVBench]]
 path = "one.py"
-replace = { "import cuda.bench as" = "import worklog.runner.nvbench as" }
+replace = {{ {REPLACE} }}
 measured = ["-b", "product", "-a", "N[pow2]=[5,6]"]
+"""
+ENGINE = """
+from fastapi import HTTPException
+
+class Output:
+    shape = (3,)
+    def new_zeros(self, shape):
+        return [0] * shape[0]
+
+def normalize_outputs(computed):
+    return (Output(),)
+
+def run_dynamic_benchmark(solution, problem, test_id, case, inputs, outputs, language):
+    assert (language, outputs, inputs) == ("python", [[0, 0, 0]], (4,))
+    return {"runtime_ms": solution(*inputs)} if case["name"] == "n = 1" else {"status": "WRONG_ANSWER"}
+"""
+PROBLEM = """
+class Doubled:
+    def reference_solution(self, n):
+        return 2 * n
+    def generate_test_cases(self):
+        return [{"name": f"n = {n}", "create_inputs": lambda: (4,)} for n in (1, 2)]
 """
 PRINTS = """
 import flashinfer.triton
@@ -59,150 +80,85 @@ def written(path: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """With NVBench's published example, as it was fetched."""
-    written(tmp_path / "theirs" / "NVBench" / "one.py", PUBLISHED)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a clone of NVBench that has one example."""
+    written(tmp_path / "clones/a/b/one.py", PUBLISHED)
+    monkeypatch.setattr(ported, "DATA", written(tmp_path / "ported.toml", DATA))
+    monkeypatch.setattr(ported.recording, "cloned", lambda repository, commit, below: below / repository)
     return tmp_path
 
 
-@pytest.fixture
-def chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Example]:
-    monkeypatch.setattr("tests.record.examples.DATA", written(folder / "examples.toml", DATA))
-    return examples()
+@pytest.mark.parametrize(
+    ("another", "error"),
+    [('"absent" = ""', r"one\.py has no 'absent'"), (r'"\n" = " \n"', "12 lines are changed, more than 10")],
+)
+def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(another: str, error: str, folder: Path) -> None:
+    assert [example.lines for example in prepare(folder)[0]] == [1]
+    ported.DATA.write_text(DATA.replace(REPLACE, another))
+    with pytest.raises(ValueError, match=error):
+        prepare(folder)
 
 
-def test_every_example_names_a_commit_and_what_is_measured() -> None:
-    every = examples()
-    assert {one.project for one in every} == {"NVBench", "Tensara", "FlashInfer"}
-    assert all(re.fullmatch(r"[0-9a-f]{40}", commit) for _, commit in repositories().values())
-    assert all((HERE / one.solution).is_file() for one in every if one.solution)
-    paths = [path for _, path in needed(every)]
-    assert len(paths) == len(set(paths)) and "problems/softmax/torch.py" in paths
-
-
-def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(folder: Path, chosen: list[Example]) -> None:
-    assert prepare(folder, chosen) == {"one.py": 1}
-    assert "import worklog.runner.nvbench as bench" in (folder / "ours/NVBench/one.py").read_text()
-    with pytest.raises(ValueError, match=r"one\.py has no 'absent'"):
-        prepare(folder, [Example("NVBench", "one.py", {"absent": ""})])
-    with pytest.raises(ValueError, match="12 lines are changed, more than 10"):
-        prepare(folder, [Example("NVBench", "one.py", {"\n": " \n"})])
-    assert changed_lines("a\nb\nc\n", "a\nx\ny\nc\n") == 2 and changed_lines("a\nb\nc", "a\nc") == 1
-
-
-def test_without_a_gpu_it_is_ported(folder: Path, chosen: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ported, "gpu_reason", lambda: "this test has none")
-    done = CliRunner().invoke(ported.main, [str(folder)], catch_exceptions=False)
-    assert "needs a GPU" in done.stdout and "not measured: this test has none" in done.stdout
-
-
-def test_nvbenchs_cold_and_hot_times_stand_beside_ours(
-    folder: Path, chosen: list[Example], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
     monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
-    number = {"name": "value", "type": "float64"}
+    times = [
+        {"tag": f"nv/{kind}/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": value}]}
+        for kind, value in (("cold", "0.000130"), ("batch", "0.000110"))
+    ]
+    states = [
+        {"axis_values": [{"name": "N", "type": "int64", "value": n}], "skip_reason": skipped, "summaries": summaries}
+        for n, skipped, summaries in (("32", "small", None), ("64", None, times))
+    ]
 
-    def summary(tag: str, value: str) -> dict[str, Any]:
-        return {"tag": tag, "data": [number | {"value": value}]}
+    def by_nvbench(words: Sequence[str]) -> str:
+        assert words[1:7] == ["--devices", "0", "-b", "product", "-a", "N[pow2]=[5,6]"]
+        return str(Path(words[-1]).write_text(json.dumps({"benchmarks": [{"name": "product", "states": states}]})))
 
-    def state(n: str, **words: Any) -> dict[str, Any]:
-        return {"axis_values": [{"name": "N", "type": "int64", "value": n}], **words}
-
-    times = [summary("nv/cold/time/gpu/mean", "0.000130"), summary("nv/batch/time/gpu/mean", "0.000110")]
-    states = [state("32", is_skipped=True, skip_reason="small", summaries=None), state("64", summaries=times)]
-    asked: list[Sequence[str]] = []
-
-    def runs(words: Sequence[str]) -> str:
-        asked.append(words)
-        document = {"benchmarks": [{"name": "product", "states": states}]}
-        Path(words[-1]).write_text(json.dumps(document))
-        return ""
-
-    lines = prepare(folder, chosen)
-    monkeypatch.setattr(ported, "_run", runs)
+    ([example], clones) = prepare(folder)
+    monkeypatch.setattr(ported, "run", by_nvbench)
     monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=(sys.executable, "-m", "tests.virtual.job")))
-    skipped, row = ported.nvbench(chosen, folder, lines)
-    assert asked[0][1:7] == ["--devices", "0", "-b", "product", "-a", "N[pow2]=[5,6]"]
-    assert skipped.why == ["skipped: small", "NVBench skips it: small"] and skipped.ours is None
-    assert (row.point, row.lines, row.theirs, row.hot_theirs) == ("product N=64", 1, approx(130), approx(110))
-    assert row.ours == approx(2 * 64**3 / 4096, rel=0.02) and row.low is not None and row.low <= row.ours
-    shown = ported.table({"label": "here", "rows": [vars(skipped), vars(row)]}).text(200)
-    assert "one product N=32: skipped: small" in shown and f"{row.ours / 130:.3f}" in shown
+    skipped, row = ported.nvbench(example, clones)
+    assert skipped["why"] == ["skipped: small", "NVBench skips it: small"] and skipped["ours"] is None
+    assert (row["point"], row["lines"]) == ("product N=64", 1)
+    assert (row["theirs"], row["hot_theirs"]) == (approx(130), approx(110))
+    assert row["ours"] == approx(2 * 64**3 / 4096, rel=0.02) and row["low"] <= row["ours"]
 
 
-ENGINE = """
-from fastapi import HTTPException
-
-class Output:
-    shape = (3,)
-    def new_zeros(self, shape):
-        return [0] * shape[0]
-
-def normalize_outputs(found):
-    return (Output(),)
-
-def run_dynamic_benchmark(solution, problem, test_id, case, inputs, outputs, language):
-    assert (language, outputs, inputs) == ("python", [[0, 0, 0]], (4,))
-    return {"runtime_ms": solution(*inputs)} if case["name"] == "n = 1" else {"status": "WRONG_ANSWER"}
-"""
-PROBLEM = """
-class Doubled:
-    def reference_solution(self, n):
-        return 2 * n
-    def generate_test_cases(self):
-        return [{"name": f"n = {n}", "create_inputs": lambda: (4,)} for n in (1, 2)]
-"""
-
-
-def test_tensaras_engine_times_its_cases_beside_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(folder / "theirs/Tensara's engine/engine/utils.py", ENGINE)
-    path = "problems/doubled/def.py"
-    for which in ("theirs", "ours"):
-        written(folder / which / "Tensara" / path, PROBLEM)
-    written(folder / "theirs/Tensara/problems/doubled/torch.py", "def solution(n):\n    return n / 8\n")
-    given: list[Any] = []
+def test_tensaras_engine_times_its_cases_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "engine/utils.py", ENGINE)
+    theirs = written(tmp_path / "doubled/def.py", PROBLEM)
+    written(theirs.with_name("torch.py"), "def solution(n):\n    return n / 8\n")
 
     def measured(solutions: Sequence[Any], problem: str, *, cases: Sequence[str], **how: Any) -> Any:
-        given.append((solutions[0].host.arrays, Path(problem).parts[-5:], cases))
-        found = [Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))]
-        return small_run(measurements=found)
+        assert (solutions[0].host.arrays, problem, cases) == ("torch", "ours.py", ["n = 1", "n = 2"])
+        timed = Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))
+        return small_run(measurements=[timed])
 
     monkeypatch.setattr(ported.solved, "measure", measured)
-    example = Example("Tensara", path, measured=("n = 1", "n = 2"))
-    right, wrong = ported.tensara([example], folder, {path: 6})
-    assert given == [("torch", ("ours", "Tensara", "problems", "doubled", "def.py"), ["n = 1", "n = 2"])]
-    assert (right.example, right.point, right.theirs, right.ours) == ("doubled", "n = 1", 500.0, 490.0)
-    assert wrong.why[-1] == "theirs: RuntimeError: {'status': 'WRONG_ANSWER'}" and wrong.theirs is None
+    example = Example("Tensara", theirs, Path("ours.py"), 6, ("n = 1", "n = 2"))
+    right, wrong = ported.tensara(example, {"Tensara's engine": tmp_path})
+    assert [right[name] for name in ("example", "point", "theirs", "ours")] == ["doubled", "n = 1", 500.0, 490.0]
+    assert wrong["why"] == ["theirs: RuntimeError: {'status': 'WRONG_ANSWER'}"] and wrong["theirs"] is None
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_what_a_flashinfer_example_prints_is_read_from_both(missing: bool, folder: Path) -> None:
-    for which, text in (("theirs", PRINTS), ("ours", "import no_such_module" if missing else PRINTS)):
-        written(folder / which / "FlashInfer" / "bench.py", text)
-    written(folder / "theirs/FlashInfer/flashinfer/triton/__init__.py", "")
-    example = Example("FlashInfer", "bench.py", measured=("shows(61)", "shows(1)"))
-    first, second = ported.flashinfer([example], folder, {"bench.py": 9})
-    assert (first.theirs, second.theirs, first.unit) == (6.4, 0.8, "TFLOP/s")
-    if missing:
-        assert first.ours is None and "No module named 'no_such_module'" in first.why[0]
-    else:
-        assert (first.ours, second.ours, first.why) == (6.4, 0.8, [])
+def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path: Path) -> None:
+    theirs, ours = (written(tmp_path / f"{which}.py", PRINTS) for which in ("theirs", "ours"))
+    written(tmp_path / "flashinfer/triton/__init__.py", "")
+    example = Example("FlashInfer", theirs, ours, 9, ("shows(61)", "shows(1)"))
+    first, second = ported.flashinfer(example, {"FlashInfer": tmp_path})
+    assert [first["theirs"], second["ours"], first["unit"], first["why"]] == [6.4, 0.8, "TFLOP/s", []]
+    ours.write_text("import no_such_module")
+    first, _ = ported.flashinfer(example, {"FlashInfer": tmp_path})
+    assert first["theirs"] == 6.4 and first["ours"] is None and "No module named 'no_such_module'" in first["why"][0]
 
 
-def test_the_record_is_written_after_each_project(
-    folder: Path, chosen: list[Example], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, seen = folder / "ported.json", list[int]()
-
-    def measured(*_: Any) -> list[ported.Row]:
-        seen.append(len(json.loads(out.read_text())["rows"]) if out.exists() else -1)
-        return [ported.Row("NVBench", "one", f"N={n}", 1, "µs", 10.0, theirs=12.5) for n in (1, 2)]
-
-    card = replace(GPU, name="a virtual GPU")
-    replaced = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": measured})
-    for name, value in replaced.items():
+def test_a_failed_example_is_a_row_of_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, card = folder / "ported.json", replace(GPU, name="a virtual GPU")
+    given = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": lambda *_: int("x")})
+    for name, value in given.items():
         monkeypatch.setattr(ported, name, value)
     done = CliRunner().invoke(ported.main, [str(folder), "--out", str(out)], catch_exceptions=False)
-    assert seen == [-1] and json.loads(out.read_text())["label"].startswith("live · a virtual GPU")
-    assert "0.800" in done.stdout
+    document = json.loads(out.read_text())
+    assert document["label"].startswith("live · a virtual GPU") and "one all: ValueError: invalid" in done.stdout
+    assert document["rows"][0]["why"][0].startswith("ValueError: invalid")

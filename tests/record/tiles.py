@@ -1,6 +1,6 @@
 """Records `autotuned` and `pipelined` at each other's tile, in one run beside the rungs before and after.
 
-`python -m tests.record.tiles worklog/recordings/chapters/h200_tiles.json` on a machine with a GPU; half a minute.
+`python -m tests.record.tiles worklog/recordings/chapters/h100_tiles.jsonl` on a machine with a GPU; half a minute.
 Notebook 05 reads it.
 """
 
@@ -18,13 +18,9 @@ TILES = (
     ("pipelined", dict(BN=256, MIN_BLOCKS=1)),  # autotuned's
 )
 
-
-def at(name: str, tile: dict[str, int]) -> worklog.Kernel:
-    """The rung with this tile, called "autotuned BN=128 MIN_BLOCKS=2"."""
-    rung, words = worklog.rung(name), " ".join(f"{axis}={value}" for axis, value in tile.items())
-    return replace(rung, name=f"{name} {words}", template={**rung.template, **tile}, number=None, idea="")
-
-
 if __name__ == "__main__":
-    rungs = ["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"]
-    worklog.measure([*rungs, *(at(*tile) for tile in TILES)], [1024, 2048, 4096], out=Path(sys.argv[1]))
+    kernels = list[object](["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"])
+    for name, tile in TILES:
+        rung, words = worklog.rung(name), " ".join(f"{axis}={value}" for axis, value in tile.items())
+        kernels.append(replace(rung, name=f"{name} {words}", template={**rung.template, **tile}, number=None, idea=""))
+    worklog.measure(kernels, [1024, 2048, 4096], out=Path(sys.argv[1]))
