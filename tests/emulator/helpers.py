@@ -11,7 +11,7 @@ import numpy as np
 
 from worklog.emulator import Kernel, Result, launch, load
 from worklog.kernel import Kernel as Record
-from worklog.kernel.device import Program, Subject
+from worklog.kernel.device import Program, Runnable
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
@@ -70,7 +70,7 @@ def gemm(
 
 
 def product(
-    device: Any, subject: Subject, a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None
+    device: Any, subject: Runnable, a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None
 ) -> np.ndarray:
     """C of one launch on a device. c: what it holds before; None: NaN."""
     shape = Shape(a.shape[0], b.shape[1], a.shape[1])

@@ -13,7 +13,7 @@ from tests.emulator.helpers import integers
 from worklog.analysis.tensor_products import tensor_product
 from worklog.emulator import EmulatedDevice
 from worklog.gate.precision import RANK, PrecisionReference, classify
-from worklog.kernel.device import Subject
+from worklog.kernel.device import Runnable
 from worklog.kernel.ladder import rung
 from worklog.kernel.rungs import split
 from worklog.problem.gemm import Float32, Shape
@@ -29,7 +29,7 @@ MODEL: dict[str, dict[str, Any]] = {
 
 
 @lru_cache
-def loaded(record: str) -> Subject:
+def loaded(record: str) -> Runnable:
     name, _, tile = record.strip(">").partition("<")
     few = split(*map(int, tile.split(",") if tile else [])).with_launch(grid="2")  # blocks
     return (few if name == "split" else rung(name)).load(EmulatedDevice())

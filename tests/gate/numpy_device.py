@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ class NumpyKernel:
 
     function: Callable[..., None]
     gemm: bool = True
+    compiled = SimpleNamespace(variables=())
 
 
 # The gate's own kernels (worklog/gate/*.cu), by their names there.
@@ -250,8 +252,15 @@ class NumpyDevice:
 class NumpySubject(Runnable):
     """A Python function on the NumPy device."""
 
-    def __init__(self, device: NumpyDevice, function: Function, domain: Domain | None = None, block: int = 256) -> None:
-        self.name = function.__name__
+    def __init__(
+        self,
+        device: NumpyDevice,
+        function: Function,
+        domain: Domain | None = None,
+        block: int = 256,
+        claimed: str = "fp32",
+    ) -> None:
+        self.name, self.claimed = function.__name__, claimed
         self.domain = domain or Domain()
         self.device = device
         self.kernel = NumpyKernel(function)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,15 +60,12 @@ class Subject(Runnable):
     def __init__(self, device: NumpyDevice, dtype: str, write: Write) -> None:
         self.device, self.dtype, self.write = device, dtype, write
 
-    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+    def enqueue(self, *arguments: Passed) -> None:
         self.device.synchronize()  # what was enqueued before
         x, y, *_, n = arguments
         words = [one.buffer.memory[one.buffer.start - 1 :].view(self.dtype) for one in (x, y)]  # type: ignore[union-attr]
         self.write(*words, 4 // np.dtype(self.dtype).itemsize)
         assert n.value == 5
-
-    def collect(self, arguments: Sequence[Passed], written: range) -> None:
-        pass
 
 
 def right(x: Any, y: Any, at: int) -> None:

@@ -42,7 +42,7 @@ def checker(seed: int = 0) -> SgemmChecker:
 
 
 def verdict_on(function: Function, claimed: str = "fp32", seed: int = 0, domain: Domain | None = None) -> Verdict:
-    return checker(seed).check(NumpySubject(DEVICE, function, domain), claimed)
+    return checker(seed).check(NumpySubject(DEVICE, function, domain, claimed=claimed))
 
 
 @pytest.mark.parametrize("seed", range(2))

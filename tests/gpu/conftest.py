@@ -76,13 +76,13 @@ def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
     """Makes one measurement, in this process. The session has never seen a user's kernel: its name is new."""
     import cupy
 
-    from worklog.runner.worker import attempt
+    from worklog.runner.prepare import measure_job
 
     def measure(kernel: str | Kernel, shape: Shape, harness: Harness = QUICK) -> Measurement:
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"
         if isinstance(kernel, Kernel):
             own[name] = replace(kernel, name=name)
-        return attempt(session, Job(name, shape), harness)
+        return measure_job(session, Job(name, shape), harness)
 
     stream = cupy.cuda.get_current_stream()
     yield measure

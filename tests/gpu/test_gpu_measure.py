@@ -83,7 +83,7 @@ def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
 
 @pytest.mark.parametrize("record", LADDER, ids=NAMES)
 def test_resources_are_those_of_the_compiler(session: Session, record: Kernel) -> None:
-    resources: Any = session.subject(record.name).passes[0][1].resources  # type: ignore[attr-defined]
+    resources: Any = session.load(record.name).passes[0][1].resources  # type: ignore[attr-defined]
     assert resources.local_bytes == 0, "nothing spills"
     assert 16 <= resources.registers <= 255
     alone = compile_cuda(record.program, "sm_" + "".join(map(str, gpu().compute_capability)))

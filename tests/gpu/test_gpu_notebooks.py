@@ -21,8 +21,8 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import launches, measure
 from worklog.runner.job import Job
+from worklog.runner.prepare import measure_job
 from worklog.runner.session import Session
-from worklog.runner.worker import attempt
 from worklog.runs import new_path
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -45,7 +45,7 @@ class CheckedOnce(Session):
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The verdict at the small size."""
-        return self.checked.verdict(name, self.checked.subject(name).domain.padded(SMALL), gate)
+        return self.checked.verdict(name, self.checked.load(name).domain.padded(SMALL), gate)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def quick(
     run = Run(**session.head(used, []), complete=True)
     for task in few:
         if task not in known:
-            known[task] = attempt(session, task, used)
+            known[task] = measure_job(session, task, used)
             assert user_kernels or known[task].status != "failed", known[task]
         run.kernels.setdefault(task.kernel, session.describe(task.kernel))
         run.add(known[task])

@@ -22,7 +22,7 @@ from tests.virtual.session import CALIBRATION, VirtualSession, session_on
 from worklog.cli.commands import main
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.kernel.device import Subject
+from worklog.kernel.device import Runnable
 from worklog.runner import timing, worker
 from worklog.runner.job import BASELINE
 
@@ -51,7 +51,7 @@ class LockableSession(VirtualSession):
         super().__init__(Machine(), *brought.values())
         self.timeline.clock = lambda now: fake_nvml.sm_mhz()  # type: ignore[attr-defined]
 
-    def subject(self, name: str) -> Subject:
+    def load(self, name: str) -> Runnable:
         return self.baselines["fp32"]
 
     def describe(self, name: str) -> dict[str, Any]:

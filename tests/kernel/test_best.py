@@ -125,7 +125,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: p
     subject: Any = anew.load(DEVICE, fresh=True)
     a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
     assert (Buffers(Memory(DEVICE, rng), a, b).run(subject, 1.0, 0.0, 0.0).c == a @ b).all()
-    assert anew.describe(subject)["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
+    assert subject.describe()["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
 
 
 def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few() -> None:
@@ -141,7 +141,7 @@ def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
     shape, ones = Shape(8, 8, 256), np.ones((8, 256), np.float32)
     buffers = Buffers(Memory(DEVICE, np.random.default_rng(0)), ones, ones.reshape(256, 8))
     assert (buffers.run(subject, 1.0, 0.0, 0.0).c == shape.k).all()
-    about = json.loads(json.dumps(BEST.describe(subject)))
+    about = json.loads(json.dumps(subject.describe()))
     assert [launch["entry"] for launch in about["choices"]["8x8x256"]] == [one.entry for one in BEST.at(shape).passes]
 
 

@@ -19,7 +19,7 @@ from tests.virtual.session import GPU
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
-from worklog.kernel.device import Subject
+from worklog.kernel.device import Runnable
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner import check as check_module
 from worklog.runner.check import check
@@ -70,14 +70,14 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return written
 
 
-def loaded(kernel: Kernel) -> tuple[SgemmChecker, Subject]:
+def loaded(kernel: Kernel) -> tuple[SgemmChecker, Runnable]:
     """The kernel on a virtual GPU, and a checker of a small problem there."""
     xp.machine = Machine()
     device = VirtualDevice(xp.machine)
     return SgemmChecker(device, SHAPE, 1), kernel.load(device)
 
 
-def launch(checker: SgemmChecker, subject: Subject) -> None:
+def launch(checker: SgemmChecker, subject: Runnable) -> None:
     a, b, c = checker.buffers.abc
     subject.enqueue(SHAPE, 1.0, a, b, 0.0, c)
 
@@ -218,7 +218,7 @@ def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
 def test_check_and_a_description_say_that_it_is_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0")
     checker, subject = loaded(kernel)
-    found = kernel.describe(subject)
+    found = subject.describe()
     assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
     assert (found["user"], found["file"], found["arrays"]) == ("host function", "theirs.py", "cupy")
     assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]

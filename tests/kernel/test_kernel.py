@@ -29,7 +29,7 @@ from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 from worklog.runner.job import Job
 from worklog.runner.measure import measure
-from worklog.runner.worker import attempt
+from worklog.runner.prepare import measure_job
 
 TEMPLATE = """\
 template <typename Sum, int TILE>
@@ -100,7 +100,7 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> No
 
 def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments() -> None:
     kernel, tile = rung("naive"), {"BM": 16, "BN": 16}
-    program, about = kernel.program, kernel.describe(None)
+    program, about = kernel.program, kernel.describe()
     commented = kernel.with_text("// a line more\n\n" + kernel.source.replace("//", "/* changed */ //")).program
     others = [kernel.with_text(kernel.source.replace("acc", "sum")), replace(kernel, template=tile)]
     others.append(replace(kernel, code=replace(kernel.code, options=())))
@@ -269,6 +269,6 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
 
 def test_a_skipped_kernel_is_in_the_run_with_its_reason() -> None:
     session = VirtualSession(Machine(), replace(mine(name="mine"), skipped="it does not compile"))
-    m = attempt(session, Job("mine", Shape.of(64)), QUICK)
+    m = measure_job(session, Job("mine", Shape.of(64)), QUICK)
     assert (m.status, m.reason, m.us) == ("skipped", "it does not compile", None)
     assert "registers" not in session.describe("mine")

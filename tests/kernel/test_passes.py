@@ -99,7 +99,7 @@ def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None
 
 
 def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_are_compared() -> None:
-    about = TWO.describe(subject := TWO.load(EmulatedDevice()))
+    about = (subject := TWO.load(EmulatedDevice())).describe()
     assert subject.kernels(SHAPE) == 2
     assert about["workspace"] == "4 * PARTS * M * N" and about["arguments"][-1] == "workspace"
     assert [one["entry"] for one in about["passes"]] == ["products<8, 3>", "add<3>"]

@@ -90,7 +90,7 @@ def test_a_launch_passes_the_values_in_the_declared_order() -> None:
     assert record.adapted == (
         "parameters (x, y, z, n, k, m): passed as (C, A, B, N, K, M); alpha = 1 and beta = 0, which it doesn't take",
     )
-    assert kernel(f"{POINTERS}, int n", grid="N", block=1).describe(None)["arguments"] == ["A", "B", "C", "N"]
+    assert kernel(f"{POINTERS}, int n", grid="N", block=1).describe()["arguments"] == ["A", "B", "C", "N"]
     square = kernel(f"{POINTERS}, int n", domain="M % 8 == 0").domain
     assert Shape.of(16) in square and Shape(16, 8, 16) not in square and Shape.of(12) not in square
     assert square.padded(Shape(3, 17, 5)) == Shape.of(24) and Domain.of(str(square)).square

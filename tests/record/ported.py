@@ -32,7 +32,8 @@ from worklog.errors import WorklogError
 from worklog.gpu.device import gpu, gpu_reason, software, tool
 from worklog.kernel.solution import Solution
 from worklog.peers.harnesses import nvbench_summaries
-from worklog.runner import declare, solved
+from worklog.runner import declare, measure
+from worklog.runner.job import CASE
 from worklog.runs import Measurement, documents, source_label
 from worklog.settings import Harness
 
@@ -137,9 +138,12 @@ def point_of(axes: Mapping[str, Any]) -> str:
 def tensara(example: Example, clones: Clones) -> list[dict[str, Any]]:
     """The published solution in PyTorch by Tensara's engine and by `worklog run --problem`. measured: cases."""
     published = example.theirs.with_name("torch.py")
-    solution, cases = Solution.of(f"{published}:solution", arrays="torch"), [escape(case) for case in example.measured]
-    measurements = solved.measure([solution], str(example.ours), cases=cases, harness=HARNESS).measurements
-    by_case = {str(m.axes[solved.CASE]): m for m in measurements}
+    solution, cases = (
+        Solution.of(f"{published}:solution", arrays="torch", problem=str(example.ours)),
+        [escape(case) for case in example.measured],
+    )
+    measurements = measure.measure_solutions([solution], cases=cases, harness=HARNESS).measurements
+    by_case = {str(m.axes[CASE]): m for m in measurements}
     rows = [example.row(case, by_case.get(case)) for case in example.measured]
     engine = str(clones["Tensara's engine"] / "engine")
     fill(rows, "theirs", "tensara", engine, str(example.theirs), str(published), example.measured)

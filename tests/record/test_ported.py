@@ -130,12 +130,12 @@ def test_tensaras_engine_times_its_cases_beside_ours(tmp_path: Path, monkeypatch
     theirs = written(tmp_path / "doubled/def.py", PROBLEM)
     written(theirs.with_name("torch.py"), "def solution(n):\n    return n / 8\n")
 
-    def measured(solutions: Sequence[Any], problem: str, *, cases: Sequence[str], **how: Any) -> Any:
-        assert (solutions[0].host.arrays, problem, cases) == ("torch", "ours.py", ["n = 1", "n = 2"])
+    def measured(solutions: Sequence[Any], *, cases: Sequence[str], **how: Any) -> Any:
+        assert (solutions[0].host.arrays, solutions[0].problem, cases) == ("torch", "ours.py", ["n = 1", "n = 2"])
         timed = Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))
         return small_run(measurements=[timed])
 
-    monkeypatch.setattr(ported.solved, "measure", measured)
+    monkeypatch.setattr(ported.measure, "measure_solutions", measured)
     example = Example("Tensara", theirs, Path("ours.py"), 6, ("n = 1", "n = 2"))
     right, wrong = ported.tensara(example, {"Tensara's engine": tmp_path})
     assert [right[name] for name in ("example", "point", "theirs", "ours")] == ["doubled", "n = 1", 500.0, 490.0]

@@ -14,7 +14,7 @@ from tests.virtual.session import QUICK, VirtualSession
 from worklog.kernel import Kernel, Program
 from worklog.kernel.signature import Launch
 from worklog.runner.declare import declared
-from worklog.runner.worker import attempt
+from worklog.runner.prepare import measure_job
 from worklog.runs.measurement import Measurement
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
@@ -31,7 +31,7 @@ def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Mea
     xp.machine = Machine()
     chosen = declared(file, [name, *against], axes)
     job = next(benchmark for benchmark in chosen if benchmark.name == name).jobs(*against)[0]
-    return attempt(VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK)
+    return measure_job(VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK)
 
 
 def true_us(m: int, n: int, k: int) -> float:

@@ -23,8 +23,8 @@ from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE, Job, jobs_of
 from worklog.runner.launches import Loop
 from worklog.runner.measure import require_measurable
+from worklog.runner.prepare import measure_job
 from worklog.runner.timing import Call, time_on
-from worklog.runner.worker import attempt
 from worklog.runs import Estimate, Measurement, Run
 
 SHAPE = Shape(96, 64, 80)
@@ -58,16 +58,16 @@ def ratio_to(m: Measurement, name: str) -> float:
 
 def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Kernel]) -> None:
     session = VirtualSession(xp.machine, *host.values())
-    m = attempt(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
+    m = measure_job(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
     assert m.status == "measured" and [*m.against] == ["cuBLAS", "slow", "wrong"]
     assert [side.name for side in m.samples.sides] == ["plain", "cuBLAS", "slow"]
     assert len({len(side.us) for side in m.samples.sides}) == 1
     assert 1.5 < ratio_to(m, "slow") < 2.0  # its second product finds a warm cache
     assert ratio_to(m, "cuBLAS") != ratio_to(m, "slow") and m.against["wrong"] is None
     assert any(said.startswith("the baseline wrong failed at") for said in m.degradations)
-    turned = attempt(session, Job("slow", SHAPE, against=("plain",)), QUICK)
+    turned = measure_job(session, Job("slow", SHAPE, against=("plain",)), QUICK)
     assert ratio_to(turned, "plain") == approx(1 / ratio_to(m, "slow"), rel=0.05)
-    failed = attempt(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
+    failed = measure_job(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
     assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
 
 
@@ -76,7 +76,7 @@ def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_o
 ) -> None:
     jobs, own = jobs_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
     assert [(job.kernel, job.against) for job in jobs] == [("plain", ("slow",)), ("slow", ())]
-    m = attempt(VirtualSession(xp.machine, *own), jobs[0], QUICK)
+    m = measure_job(VirtualSession(xp.machine, *own), jobs[0], QUICK)
     run = Run.load(small_run(measurements=[m]).save(tmp_path / "run.jsonl"))
     assert run.select() == [m] and m.baseline == "cuBLAS"
     assert " of cuBLAS " in str(run) and "of slow" in str(run)
@@ -131,10 +131,10 @@ def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why() -> None:
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    found = attempt(session, Job("bulk_copies", Shape.of(256)), QUICK)
+    found = measure_job(session, Job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
     earlier = [replace(measured("naive", us=4e6 / 7**3), shape=(size, size, size)) for size in (64, 128)]
-    slow = attempt(session, Job("naive", Shape.of(896)), QUICK, earlier)
+    slow = measure_job(session, Job("naive", Shape.of(896)), QUICK, earlier)
     assert slow.status == "skipped" and str(slow.reason).startswith(
         "too slow: at the rate of size 128, one launch takes 4.0 s and 6 samples 24 s, more than 20 s"
     )
@@ -142,7 +142,7 @@ def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why(
 
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host: dict[str, Kernel]) -> None:
     session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
-    found = attempt(session, Job("plain", SHAPE, against=("slow",)), locked)
+    found = measure_job(session, Job("plain", SHAPE, against=("slow",)), locked)
     assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
     a, b, c = (xp.empty(64, 64) for _ in range(3))
     alone = time_on(session, Call(xp.gemm, (1.0, a, b, 0.0, c)), locked)

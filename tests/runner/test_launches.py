@@ -11,18 +11,15 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
-from tests.virtual.machine import Machine
-from tests.virtual.session import QUICK, VirtualSession, read_alone
 from worklog.emulator import EmulatedDevice
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
-from worklog.runner.job import Job
 from worklog.runner.launches import Loop, Pool, elements
 
 SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
-    "witnessed": {"classes": ("fp32", "fp32")},
+    "witnessed": {"probed": True},
     "alternating": {},
     "rotating": {"sets": SETS},
 }
@@ -140,8 +137,8 @@ def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_anoth
 def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind: str) -> None:
     looped = Looped(kind, pooled=True, warm=True)
     looped.turn(2)
-    assert looped.loop.placed is not None
-    memory = weakref.ref(looped.loop.placed.pool.whole.memory)
+    assert looped.loop.pool is not None
+    memory = weakref.ref(looped.loop.pool.whole.memory)
     gc.disable()
     try:
         del looped
@@ -258,14 +255,14 @@ def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_t
     """Loading it again would reset its variable: it would never get to the launch at which it stops."""
     device: Any = EmulatedPool(races=False)
     kernel, shape = Kernel.from_source(STOPS, grid="1, M / 8", block="32,8"), Shape(32, 32, 32)
-    session = VirtualSession(Machine(), kernel)
-    assert session.variables(kernel.name, shape) == ["finished"] and session.variables("naive", shape) == []
+    assert kernel.load(device).variables(shape) == ["finished"] and rung("naive").load(device).variables(shape) == []
 
-    def passes(staying: bool) -> bool:
+    def passes(moved: bool) -> bool:
         subject = kernel.load(device)
-        checker = SgemmChecker(device, shape, 0)
-        how: Any = {"in_step": True, "warm": True, "classes": ("fp32",), "staying": [subject] * staying}
-        loop = Loop(checker, [subject], names=("a",), pool=Pool(device, 8 * elements(shape), seed=1), **how)
+        if moved:
+            subject.variables = lambda shape: []  # type: ignore[method-assign]
+        checker, pool = SgemmChecker(device, shape, 0), Pool(device, 8 * elements(shape), seed=1)
+        loop = Loop(checker, [subject], names=("a",), in_step=True, warm=True, probed=True, pool=pool)
         checker.buffers.poison()
         for turn in range(16):
             if turn % 4 == 0:
@@ -274,21 +271,4 @@ def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_t
             device.synchronize()
         return loop.stage().passed
 
-    assert passes(staying=False) and not passes(staying=True)
-
-
-def test_a_session_tells_the_loop_which_kernels_keep_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, shape, told = Kernel.from_source(STOPS, grid="1, M / 8", block="32,8"), Shape(32, 32, 32), list[Any]()
-    session = VirtualSession(Machine(), kernel)
-    subject: Any = NumpySubject(session.device, correct)  # type: ignore[arg-type]
-    subject.kernels = lambda shape: 1
-    session._subjects[kernel.name] = subject
-
-    def noting(*arguments: Any, **how: Any) -> Loop:
-        told.append(how["staying"])
-        return Loop(*arguments, **how)
-
-    monkeypatch.setattr("worklog.runner.product.Loop", noting)
-    for against in ("cuBLAS", kernel.name):
-        read_alone(session, Job(kernel.name, shape), QUICK, [against])
-    assert told == [[subject], [subject, subject]]
+    assert passes(moved=True) and not passes(moved=False)

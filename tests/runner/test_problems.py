@@ -16,9 +16,9 @@ from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate import check_cases
-from worklog.kernel.solution import Solution
+from worklog.kernel.solution import Solution, find_problem
 from worklog.problem.shipped import PROBLEMS
-from worklog.runner.problems import find_problem, small_cases
+from worklog.runner.check import small_cases
 
 SOFTMAX = (Path(__file__).parents[1] / "problem" / "softmax.cu").read_text(encoding="utf-8")
 BATCHED = """\
@@ -303,11 +303,14 @@ def raises(self: Problem, *_: object) -> None:
         ({"get_flops": lambda self, case: 10**12}, "no case that is small enough for the emulator"),
     ],
 )
-def test_a_mistake_in_a_problem_is_one_line(changed: dict[str, object], said: str) -> None:
+def test_a_mistake_in_a_problem_is_one_line(
+    changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = type("Unsound", (Sound,), changed)
     Path("mine.cu").write_text(SOFTMAX)
     with pytest.raises(BadSetting) as raised:
         posed, device = problem().under(""), EmulatedDevice()
-        subject = Solution.of("mine.cu").ready(device, posed)
+        monkeypatch.setattr("worklog.kernel.solution.find_problem", lambda *_: posed)
+        subject = Solution.of("mine.cu").load(device)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)
     assert said in str(raised.value) and "\n" not in str(raised.value)

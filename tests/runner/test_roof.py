@@ -11,8 +11,10 @@ from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU, PEAK_TFLOPS, VirtualSession, measure
+from worklog.emulator import EmulatedDevice
 from worklog.gate.after_timing import fp32_roof
 from worklog.gpu.peaks import Peaks
+from worklog.kernel import rung
 from worklog.problem import Shape
 from worklog.runs import Work
 
@@ -40,7 +42,8 @@ class Faster(VirtualArrays):
 def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, detail: str) -> None:
     """A rung's code, with results that are right, at a speed of so many times the peak of the FP32 lanes."""
     session = VirtualSession(Machine())
-    session._subjects[name] = subject = VirtualBaseline(session.device, name)  # type: ignore[arg-type]
+    session.loaded[name] = subject = VirtualBaseline(session.device, name)  # type: ignore[arg-type]
+    subject.operands = rung(name).load(EmulatedDevice()).operands  # type: ignore[method-assign, attr-defined]
     subject.arrays = Faster(session.device.machine)  # type: ignore[attr-defined]
     subject.arrays.rate = 1e6 * PEAK_TFLOPS * times
     found = measure(session, name, Shape.of(128))

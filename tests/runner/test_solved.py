@@ -15,9 +15,9 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadSetting
 from worklog.kernel.solution import Solution
-from worklog.runner import solved
 from worklog.runner.job import Job
-from worklog.runner.worker import attempt
+from worklog.runner.measure import measure_solutions
+from worklog.runner.prepare import LAST, measure_job
 from worklog.runs import Measurement, Work, duration
 from worklog.runs.run_file import line, read_line
 from worklog.runs.tables import means
@@ -80,10 +80,10 @@ def lazy(a, b, c, n, calls=[]):
 
 def at(file: Path, function: str, case: str, problem: str = "Product", gate: bool = True) -> Measurement:
     xp.machine = Machine()
-    kernel = replace(Solution.of(f"{file}:{function}"), problem=f"{file}:{problem}")
+    kernel = Solution.of(f"{file}:{function}", problem=f"{file}:{problem}")
     job = Job(function, None, axes=(("case", case),), against=("baseline",))
     session = VirtualSession(xp.machine, kernel)
-    found = attempt(session, job, QUICK.but(gate=gate))
+    found = measure_job(session, job, QUICK.but(gate=gate))
     assert session.device.emptied == 1
     return found
 
@@ -99,7 +99,7 @@ def test_a_case_is_checked_then_timed_beside_the_baseline(file: Path, function: 
     assert found.verdict is not None and found.verdict.precision == "float32"
     names = [stage.name for stage in found.verdict.stages]
     assert names == ["case n=64", "bit-equal when repeated", "timed output", "idle after the launch"]
-    assert solved.LAST in found.degradations and "gate: off" not in str(found.degradations)
+    assert LAST in found.degradations and "gate: off" not in str(found.degradations)
     assert read_line(line("measurement", found)) == found
 
 
@@ -116,10 +116,10 @@ def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file: Path, functio
 
 def test_a_solution_that_needs_a_newer_gpu_is_skipped_before_it_is_compiled(file: Path) -> None:
     (file.parent / "own.cu").write_text('extern "C" void solution() { asm("setmaxnreg.inc.sync.aligned.u32 240;"); }')
-    kernel = replace(Solution.of(file.parent / "own.cu"), problem=f"{file}:Product")
+    kernel = Solution.of(file.parent / "own.cu", problem=f"{file}:Product")
     session = VirtualSession(Machine(), kernel)
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    found = attempt(session, Job("own", None, axes=(("case", "n=64"),)), QUICK)
+    found = measure_job(session, Job("own", None, axes=(("case", "n=64"),)), QUICK)
     assert found.status == "skipped" and "need compute capability 9.0" in str(found.reason)
 
 
@@ -131,10 +131,10 @@ def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file: Path) ->
 
 def test_cases_become_one_run_with_means_over_them(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="Product has no case 'n=65' \\(did you mean n="):
-        solved.measure([Solution.of(f"{file}:right")], f"{file}:Product", cases=["n=65"])
-    solutions = [Solution.of(f"{file}:{name}") for name in ("right", "wrong")]
+        measure_solutions([Solution.of(f"{file}:right", problem=f"{file}:Product")], cases=["n=65"])
+    solutions = [Solution.of(f"{file}:{name}", problem=f"{file}:Product") for name in ("right", "wrong")]
     out = tmp_path / "run.json"
-    solved.measure(solutions, f"{file}:Product", harness=QUICK, out=out, command=JOB)
+    measure_solutions(solutions, harness=QUICK, out=out, command=JOB)
     run = worklog.open_run(out)
     assert [(m.kernel, m.axes["case"], m.status) for m in run.measurements] == [
         ("right", "n=64", "measured"),

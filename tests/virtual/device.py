@@ -71,7 +71,7 @@ class VirtualBaseline(Runnable):
     """The library's product."""
 
     def __init__(self, device: VirtualDevice, name: str) -> None:
-        self.name = name
+        self.name, self.claimed = name, "tf32" if name.endswith("TF32") else "fp32"
         self.version = "0"
         self.domain = Domain()
         self.device = device
@@ -81,8 +81,11 @@ class VirtualBaseline(Runnable):
     def kernels(self, shape: Shape) -> int:
         return 1
 
+    def operands(self, shape: Shape) -> tuple[str, ...]:
+        return ()
+
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         left, right, out = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
         with self.loan.current():
-            self.arrays.gemm(alpha, left, right, beta, out, rounded=self.name.endswith("TF32"))
+            self.arrays.gemm(alpha, left, right, beta, out, rounded=self.claimed == "tf32")

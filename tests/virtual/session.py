@@ -13,10 +13,10 @@ from tests.virtual.machine import Machine
 from worklog.harness import Harness, Reading, Timed, time_in_turn
 from worklog.kernel import Kernel
 from worklog.problem import Shape
-from worklog.runner import product
+from worklog.runner import prepare
 from worklog.runner.job import BASELINE, Job
+from worklog.runner.prepare import measure_job
 from worklog.runner.session import Session
-from worklog.runner.worker import attempt
 from worklog.runs import Calibration, Estimate, Gpu, Measurement, estimate_of, event_overhead_us, summarize
 
 MHZ = 20.0
@@ -50,17 +50,10 @@ class VirtualSession(Session):
 
     def __init__(self, machine: Machine, *user_kernels: Kernel) -> None:
         machine.l2_bytes = L2_BYTES
-        self.use(VirtualGpu(machine, clock=lambda now: MHZ), GPU, CALIBRATION)
-        self.baselines = {math: VirtualBaseline(self.device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
-        self.user_kernels = {one.name: one for one in user_kernels}
-        self._subjects = {BASELINE: self.baselines["fp32"]}
-        self._checkers = {}
-        self._verdicts = {}
-
-    def use(self, timeline: VirtualGpu, card: Gpu, calibration: Calibration) -> None:
-        """Measure on this GPU."""
-        self.timeline, self.device = timeline, timeline.device  # type: ignore[assignment]
-        self.gpu, self.calibration = card, calibration
+        timeline = VirtualGpu(machine, clock=lambda now: MHZ)
+        baselines = {math: VirtualBaseline(timeline.device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
+        own = {kernel.name: kernel for kernel in user_kernels}
+        self.use(timeline, GPU, CALIBRATION, baselines, own)  # type: ignore[arg-type]
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Nothing is compiled."""
@@ -79,12 +72,12 @@ def true_us(machine: Machine, shape: Shape) -> float:
 
 def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
     """One measurement as a run makes it."""
-    return attempt(session, Job(name, shape), harness)
+    return measure_job(session, Job(name, shape), harness)
 
 
 def read_alone(session: Session, job: Job, harness: Harness, names: Sequence[str] = (BASELINE,)) -> Reading:
     """A job's loop by the harness, without the gate; afterwards its stages, which raise nothing."""
-    ready = product.loop_of(session, job, harness, [*names])
+    ready = prepare.loop_of(session, job, harness, [*names])
     try:
         return time_in_turn(session.timeline, ready.launches, ready.harness, size=ready.size, move=ready.move)
     finally:
@@ -106,7 +99,8 @@ BASELINE_US = 80.0
 def session_on(gpu: VirtualGpu, calibration: Calibration) -> VirtualSession:
     """A session for worklog.runner.timing.time_on."""
     session, l2_bytes = VirtualSession(Machine()), gpu.l2_bytes
-    session.use(gpu, replace(GPU, l2_bytes=l2_bytes, sm_clock_mhz=REFERENCE_MHZ), calibration)
+    card = replace(GPU, l2_bytes=l2_bytes, sm_clock_mhz=REFERENCE_MHZ)
+    session.use(gpu, card, calibration, session.baselines)  # type: ignore[arg-type]
     return session
 
 

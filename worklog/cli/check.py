@@ -37,7 +37,7 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     kernel in kernels/, its record in worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
     """
     from worklog.kernel import starter
-    from worklog.runner.problems import find_problem
+    from worklog.kernel.solution import find_problem
 
     if dtype and (folder is None or number is not None):
         raise BadSetting("--dtype is for a problem: give a problem and a folder")
@@ -124,13 +124,12 @@ def check(
         if subject.host is not None and (reason := device.gpu_reason()) is not None:
             raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
     else:
-        subject = options.solution_of(what, launch, {"--size": shape, "--thorough": thorough})
-        how["dtype"] = dtype
+        subject = options.solution_of(what, problem, dtype, launch, {"--size": shape, "--thorough": thorough})
     # The emulator survives every kernel; on a GPU, and for a host function, a child process runs it.
     in_child = subject.host is not None or checks.wants_gpu(how["on"])
     with output.progress_bar() as progress:
         checking = checks.check_in_child if in_child else checks.check
-        checked = checking(subject, shape if problem is None else problem, progress=progress, **how)
+        checked = checking(subject, shape, progress=progress, **how)
     prediction = predicted(subject, shape) if checked.verdict.accepted and problem is None else None
     document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
     output.show(document, f"{checked}\n\n{prediction}" if prediction else checked, as_json)

@@ -122,7 +122,9 @@ def folder(default: str, about: str) -> Decorator:
     return click.option("--out", type=FOLDER, default=default, show_default=True, callback=writable, help=about)
 
 
-def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, object]) -> Solution:
+def solution_of(
+    what: str, problem: str, dtype: str, launch: Mapping[str, Any], others: Mapping[str, object]
+) -> Solution:
     """The solution that a command names. launch: the options of a user kernel. others: what was given to options that
     the command has for the ladder's SGEMM only. Raises BadSetting for one that was given.
     """
@@ -133,7 +135,7 @@ def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, objec
     wrong += [option for option, value in others.items() if value]
     if wrong:
         raise BadSetting(f"{wrong[0]} is for the ladder's SGEMM: omit it, or omit --problem")
-    return Solution.of(what, **given)
+    return Solution.of(what, problem=problem, dtype=dtype, **given)
 
 
 def require_no_case(dtype: str, cases: Sequence[str] = ()) -> None:

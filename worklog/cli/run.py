@@ -5,7 +5,6 @@ and `worklog show` (prints any run).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from worklog.cli import options, output, selection
 from worklog.errors import BadSetting
 from worklog.gpu import device, require_gpu
 from worklog.kernel import best, rung
-from worklog.kernel.solution import Solution
 from worklog.problem import Axis, Shape, drawn
 from worklog.problem import shapes as shapes_of
 from worklog.problem.axes import DRAWN
-from worklog.runner import measure, solved, tuned
+from worklog.runner import measure, tuned
 from worklog.runner import sweep as tiles
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
@@ -66,8 +64,12 @@ def run(
     launch = {name: shown.pop(name) for name in OPTIONS}
     if problem is not None:
         others = {"--size": shapes, "--axis": axes, "--shapes": count, "--preview": preview, "--against": against}
-        solutions = [options.solution_of(file, launch, others) for file in kernels]
-        measured = _measure_solutions(solutions, problem, dtype, cases=cases, harness=harness, out=out)
+        if not kernels:
+            raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
+        solutions = [options.solution_of(file, problem, dtype, launch, others) for file in kernels]
+        require_gpu(f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator")
+        with output.progress_bar() as progress:
+            measured = measure.measure_solutions(solutions, cases=cases, harness=harness, progress=progress, out=out)
         _finish(measured, as_json=as_json, **shown)
         return
     options.require_no_case(dtype, cases)
@@ -103,15 +105,6 @@ def run(
         if note and note not in measured.notes:
             measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
     _finish(measured, as_json=as_json, kinds=kinds, **shown)
-
-
-def _measure_solutions(solutions: Sequence[Solution], problem: str, dtype: str, **how: Any) -> Run:
-    """Check and time solutions of a problem at its cases. how: as for worklog.runner.solved.measure."""
-    if not solutions:
-        raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
-    require_gpu(f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator")
-    with output.progress_bar() as progress:
-        return solved.measure(solutions, problem, dtype, progress=progress, **how)
 
 
 def _finish(measured: Run, **shown: Any) -> None:

@@ -98,6 +98,7 @@ class EmulatedKernel:
     program: Program
     kernel: Kernel
     resources: Resources
+    compiled: Compiled = field(compare=False)
     variables: Mapping[str, NDArray[Any]] = field(compare=False)
 
 
@@ -146,7 +147,7 @@ class EmulatedDevice:
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         with naming(program):
             kernel = replace(load(out.ptx, out.symbol, out.shared_accesses), name=program.entry)
-        return EmulatedKernel(program, kernel, resources, load_variables(kernel))
+        return EmulatedKernel(program, kernel, resources, out, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""

@@ -121,16 +121,16 @@ SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 
 DATAPATHS = {"f16": "fp16", "s8": "fp8", "u8": "fp8", "e4m3": "fp8", "e5m2": "fp8", "f64": "fp64_tensor"}
 
 
-def fp32_roof(operands: Iterable[str], peaks: Mapping[str, float]) -> tuple[float, str]:
+def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tuple[float, str]:
     """TFLOP/s of FP32 results that FP32 lanes and tensor cores reach together, and by what.
 
-    operands: PTX types of the tensor cores' operands in the kernel's code; none: FP32 lanes alone. peaks: as
+    operands: PTX types of the tensor cores' operands in the kernel's code; None: any of them. peaks: as
     worklog.gpu.peaks.Peaks. An FP32 number has 24 bits, so it is the sum of at least n = 24 // bits numbers of a type,
     which needs at least n (n + 1) / 2 products: two numbers of 11 bits, the second one with a sign, hold 23 bits or
     more, and the product of the small ones is below FP32's rounding. A type that isn't known needs one product.
     """
     fp32, best = peaks["fp32"], (peaks["fp32"], "FP32 lanes")
-    for type_ in operands:
+    for type_ in SIGNIFICANT_BITS if operands is None else operands:
         parts = max(24 // SIGNIFICANT_BITS.get(type_, 24), 1)
         products = parts * (parts + 1) // 2
         rate = peaks.get(DATAPATHS.get(type_, type_), max(peaks.values())) / products

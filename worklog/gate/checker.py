@@ -10,34 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import after_timing, precision, shapes
-from worklog.gate.after_timing import LaunchProbe
+from worklog.gate import shapes
 from worklog.gate.error_map import NEVER_WRITTEN, Which, error_map
-from worklog.gate.exact import OPERAND_BITS, Projection
-from worklog.gate.guarded_buffer import Buffers, GuardedBuffers, Memory
-from worklog.gate.hard_data import check_hard_data
-from worklog.gate.precision import PrecisionReference
+from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.verdict import failed, passed, until_failure
-from worklog.kernel import Buffer, Device, Runnable, Subject
+from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem import (
     Case,
-    Domain,
     Problem,
-    Shape,
     Words,
     dtype_of,
     excess,
     is_array,
     nbytes,
-    random_inputs,
     raw,
     rebuilt,
     values_of,
@@ -51,11 +42,16 @@ LAUNCHES = 3  # of a case that is repeated: each with another sentinel, and with
 
 
 class Checker:
-    """Checks solutions on one case of a problem. Raises BadSetting, CompileFailed, OutOfMemory.
+    """Checks kernels on one case of a problem, stage after stage until one fails. A problem with stages of its own
+    derives from it. Raises BadSetting, CompileFailed, OutOfMemory.
 
-    seed: of sentinels, and of what else the stages draw. arguments: what a solution gets, on the device; `buffers` has
-    its arrays between guard bands.
+    seed: of sentinels, and of what else the stages draw; a verdict states it if that isn't all. arguments: what a
+    solution gets, on the device; `buffers` has its arrays between guard bands. reached: the precision that the last
+    check found.
     """
+
+    seed: int | None = None
+    reached: str | None = None
 
     def __init__(self, device: Device, problem: Problem, case: Case, seed: int) -> None:
         require_sound(problem, case)
@@ -65,20 +61,31 @@ class Checker:
             if is_array(value):
                 arrays.append((parameter.name, nbytes(value) if number in case.written else _words_of(value)))
         self.buffers = GuardedBuffers(Memory(device, np.random.default_rng(seed)), arrays)
-        on_device = iter(self.buffers.arrays)
+        on_device = {array.name: array.inner for array in self.buffers.arrays}
+        roles = ["input"] * len(case.inputs) + ["output"] * len(case.outputs) + ["extra"] * len(case.extras)
         self.arguments = [
-            Passed(parameter, value, next(on_device).inner if is_array(value) else None)
-            for parameter, value in zip(problem.signature, case.arguments, strict=True)
+            Passed(parameter, value, on_device.get(parameter.name), role)
+            for parameter, value, role in zip(problem.signature, case.arguments, roles, strict=True)
         ]
+
+    def check(self, subject: Runnable) -> Verdict:
+        """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting."""
+        self.reached = None
+        ran = until_failure(self.stages(subject))
+        with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
+            self.buffers.restore()
+        return Verdict(ran, self.reached, seed=self.seed)
+
+    def stages(self, subject: Runnable) -> Iterator[Stage]:
+        """Launch it on the case, and repeat the launch. The precision is the dtype."""
+        yield self.check_case(subject)
+        yield self.check_repeated(subject)
+        self.reached = self.problem.dtype
 
     @property
     def nbytes(self) -> int:
         """Of all arrays."""
         return sum(nbytes(value) for value in self.case.arguments if is_array(value))
-
-    def check(self, subject: Runnable) -> Verdict:
-        """Launch it on the case, and repeat the launch. The precision is the dtype. Raises BadSetting."""
-        return _verdict(self.problem, (run(subject) for run in (self.check_case, self.check_repeated)))
 
     def check_case(self, subject: Runnable) -> Stage:
         """One launch on the case's inputs. Raises LaunchFailed and BadSetting."""
@@ -109,11 +116,11 @@ class Checker:
         """Poison, launch once, and read the outputs."""
         self.buffers.poison()
         self.buffers.memory.foul()
-        subject.enqueue(self.arguments, self.case.written)
+        subject.enqueue(*self.arguments)
         return self._outputs(subject)
 
     def _outputs(self, subject: Runnable) -> tuple[bytes, ...]:
-        subject.collect(self.arguments, self.case.written)
+        subject.collect(*self.arguments)
         return tuple(self.device.download(array.inner).tobytes()[: array.nbytes] for array in self.buffers.outputs)
 
     def _rebuilt(self, data: tuple[bytes, ...]) -> tuple[Any, ...]:
@@ -217,109 +224,5 @@ def check_cases(
         if largest is not None:
             yield largest.check_repeated(subject)
 
-    return _verdict(problem, stages())
-
-
-def _verdict(problem: Problem, stages: Iterator[Stage]) -> Verdict:
-    ran = until_failure(stages)
-    passes = all(stage.passed for stage in ran)
-    return Verdict(ran, problem.dtype if passes else None)
-
-
-class SgemmChecker:
-    """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
-
-    seed: for the problems, the same for every kernel, the baseline included; drawn after a kernel's source is fixed, so
-    that no result can be prepared. a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N. buffers: A, B and C on
-    the device, holding them: the harness times on what the gate checked. The second C is for a loop in which kernel and
-    baseline swap outputs; `buffers.memory` lends workspaces.
-    """
-
-    def __init__(self, device: Device, shape: Shape, seed: int) -> None:
-        self.device, self.shape, self.seed = device, shape, seed
-        self._rng = self._drawn(0)
-        self.a, self.b = random_inputs(shape, self._rng)
-        self._precision = PrecisionReference(self.a, self.b, self._rng)
-        self.buffers = Buffers(Memory(device, self._rng), self.a, self.b)
-        self.buffers.poison()
-        self._differ = device.compile(shapes.DIFFER)
-        self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
-        self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
-
-    def check(self, subject: Subject, claimed: str = "fp32", tensor: bool | None = None) -> Verdict:
-        """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. tensor:
-        whether its code uses tensor cores; None: not known. The inputs are intact afterwards.
-        """
-        buffers, memory, domain = self.buffers, self.buffers.memory, subject.domain
-        self._rng = memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
-        reached: str | None = None
-
-        def stages() -> Iterator[Stage]:
-            nonlocal reached
-            if self.shape not in domain:
-                yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
-            yield shapes.check_edge_shapes(subject, memory, claimed)
-            if domain.alpha or domain.beta:
-                yield precision.check_scalars(subject, memory, claimed)
-            exact = self._exact_problems(claimed, domain)
-            yield shapes.check_benchmark_shape(subject, buffers, exact)
-            yield shapes.check_repeated(subject, buffers, exact[0].problem, self._differ)
-            whole, short = claimed in precision.CLASSES, False
-            if whole:
-                products = precision.check_products(subject, buffers, self._rng)
-                short = bool(products.note)
-                yield products
-            buffers.restore()
-            reached, stage = self._precision.judge("precision", buffers.run(subject), claimed)
-            yield stage
-            if whole:
-                yield check_hard_data(subject, memory, tensor, short, claimed, self.shape.flops)
-            yield shapes.check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
-
-        ran = until_failure(stages())
-        with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
-            buffers.restore()
-        return Verdict(ran, reached, seed=self.seed)
-
-    def check_by_article(self, subject: Subject) -> Verdict:
-        """The article's rule in place of the gate; the precision class is shown, but not judged."""
-        try:
-            result = self.buffers.run(subject)
-        except LaunchFailed as error:
-            return Verdict((failed("launch", str(error)),), None)
-        reached, _ = self._precision.judge("precision", result, "fp32")
-        return Verdict((self._precision.judge_by_article(result),), reached)
-
-    def check_timed_output(self, written: Buffer, claimed: str = "fp32") -> Stage:
-        """Check what the timed launches left in C, in the spare or in a copy of them. All were filled with a sentinel
-        before, and the baseline of a timed loop computes -A B, so its output can't be mistaken for the kernel's.
-        """
-        return self._precision.judge(TIMED, self.buffers.written(written), claimed)[1]
-
-    def probe(
-        self,
-        claimed: str = "fp32",
-        alpha: float = 1.0,
-        shape: Shape | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> LaunchProbe:
-        """For launches of a kernel of that class, which computes C = alpha A B; by default at this checker's shape."""
-        return LaunchProbe(self.device, self._probe_kernels, shape or self.shape, claimed, alpha, rng)
-
-    def check_timed_launches(self, probe: LaunchProbe) -> Stage:
-        """Check every launch of a loop that was probed. `buffers.restore` afterwards: the loop has changed A and B."""
-        if outside := self.buffers.wrote_outside():
-            return failed(after_timing.EVERY_LAUNCH, outside)
-        return probe.stage()
-
-    def _exact_problems(self, claimed: str, domain: Domain) -> list[Projection]:
-        """For a class and what the kernel takes, made on first use."""
-        kind = claimed if claimed in OPERAND_BITS else "fp32"
-        key = kind, domain.alpha, domain.beta
-        if key not in self._exact:
-            rng = self._drawn(2)
-            self._exact[key] = shapes.exact_problems(self.shape, rng, kind, alpha=domain.alpha, beta=domain.beta)
-        return self._exact[key]
-
-    def _drawn(self, part: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, *astuple(self.shape), part])
+    ran = until_failure(stages())
+    return Verdict(ran, problem.dtype if ran[-1].passed else None)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worklog.kernel import Buffer, Device, Program, Subject
+from worklog.kernel import Buffer, Device, Program, Runnable
 from worklog.problem import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
@@ -97,14 +97,14 @@ class Memory:
             self.device.launch(self._foul, (FOUL_BLOCKS, 1), FOUL_BLOCK, ())
 
     def launch(
-        self, subject: Subject, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+        self, subject: Runnable, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
     ) -> None:
         """Foul what a launch would inherit, its workspace too, and enqueue the launch. Raises LaunchFailed."""
         self.foul()
         self.lend(subject, shape)
         subject.enqueue(shape, alpha, a, b, beta, c)
 
-    def lend(self, subject: Subject, shape: Shape) -> None:
+    def lend(self, subject: Runnable, shape: Shape) -> None:
         """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that
         take the maximum of something, which drops NaN. Raises OutOfMemory.
         """
@@ -200,7 +200,7 @@ class Buffers(GuardedBuffers):
         self.abc = inner_a, inner_b, inner_c
 
     def run(
-        self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: Float32 | float | None = None
+        self, subject: Runnable, alpha: float = 1.0, beta: float = 0.0, before: Float32 | float | None = None
     ) -> Result:
         """Poison, launch C = alpha A B + beta C once, and read C. before: what C holds before, a matrix or one value
         for every element; None for the sentinel. Raises LaunchFailed.

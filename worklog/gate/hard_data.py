@@ -23,7 +23,7 @@ from worklog.gate.exact import family
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import TINY, UNIT_ROUNDOFF, PrecisionReference
 from worklog.gate.verdict import failed, passed
-from worklog.kernel import Subject
+from worklog.kernel import Runnable
 from worklog.problem import Float32, Shape, random_inputs
 from worklog.runs.verdict import Stage
 
@@ -35,13 +35,12 @@ MIXED, SUBNORMAL, SPECIAL = "numbers of very different size in a row", "subnorma
 NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
 
 
-def check_hard_data(
-    subject: Subject, memory: Memory, tensor: bool | None, short: bool, claimed: str, work: int
-) -> Stage:
-    """Two launches, or three. tensor: whether the kernel's code uses tensor cores; None: not known. short: whether its
-    products were not kept to 24 bits. claimed: as for SgemmChecker.check. work: FLOPs of the checked problem. Raises
-    LaunchFailed.
+def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -> Stage:
+    """Two launches, or three. short: whether its products were not kept to 24 bits. of: the checked shape, whose work
+    limits the long K. Raises LaunchFailed.
     """
+    operands = subject.operands(of)
+    tensor = None if operands is None else bool(operands)  # whether its code uses tensor cores
     shape, domain = subject.domain.padded(SHAPE), subject.domain
     split = tensor or short  # FP32 made of shorter numbers, or Strassen's algorithm
     failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)
@@ -60,11 +59,11 @@ def check_hard_data(
             return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
         notes.append(f"not as FP32: {', '.join(unlike)}")
     if split and not domain.square:
-        at_most = work // (2 * shape.m * shape.n)
+        at_most = of.flops // (2 * shape.m * shape.n)
         long = domain.padded(Shape(shape.m, shape.n, min(max(LONG[0], at_most), LONG[1])))
         a, b = random_inputs(long, memory.rng)
         result = Buffers(memory, a, b).run(subject)
-        reached, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, claimed)
+        reached, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, subject.claimed)
         if not stage.passed:
             if reached == "wrong" or domain.any_data:
                 return replace(stage, detail=f"at {long}: {stage.detail}")
@@ -73,7 +72,7 @@ def check_hard_data(
 
 
 def _check_scaled_rows(
-    subject: Subject, memory: Memory, shape: Shape, short: bool, tensor: bool | None
+    subject: Runnable, memory: Memory, shape: Shape, short: bool, tensor: bool | None
 ) -> tuple[Stage | None, bool]:
     """A failure, and whether elements are wrong that may be: rows of A and columns of B have powers of their own."""
     a, b = family("E1", shape, memory.rng)

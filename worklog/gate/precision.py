@@ -21,7 +21,7 @@ from worklog.gate.error_map import whereabouts
 from worklog.gate.exact import Indices, family, multiply
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.verdict import failed, passed
-from worklog.kernel import Subject
+from worklog.kernel import Runnable
 from worklog.problem import Float32, Shape, random_inputs, sampled_reference
 from worklog.runs.verdict import Stage
 
@@ -173,7 +173,7 @@ class PrecisionReference:
         return Stage(ARTICLE_RULE, measured < ARTICLE_LIMIT, bounded, ARTICLE_LIMIT, detail)
 
 
-def check_products(subject: Subject, buffers: Buffers, rng: np.random.Generator) -> Stage:
+def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator) -> Stage:
     """One launch on family E4: odd 12-bit integers in A, and in each column of B a single one among zeros. Each element
     of C is one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator.
 
@@ -208,9 +208,9 @@ def full_mantissa(rng: np.random.Generator) -> float:
     return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
 
 
-def check_scalars(subject: Subject, memory: Memory, claimed: str) -> Stage:
+def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     """alpha, beta and the old C with full mantissas, A and B with short ones, at a small shape. Raises LaunchFailed."""
-    domain, rng = subject.domain, memory.rng
+    domain, claimed, rng = subject.domain, subject.claimed, memory.rng
     shape = domain.padded(SCALARS_SHAPE)
     a, b = family("E1", shape, rng, claimed)
     product, gauge = sampled_reference(a, b, np.arange(shape.m))

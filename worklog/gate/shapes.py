@@ -25,7 +25,7 @@ from worklog.gate.exact import ExactProblem, Indices, Projection
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import failed, passed
-from worklog.kernel import Program, Subject
+from worklog.kernel import Program, Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs.verdict import ErrorMap, Stage
 
@@ -140,12 +140,12 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 # --------------------------------------------------------------------------------------------------------- edge shapes
 
 
-def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
+def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     """Run the kernel on every edge shape, and stop at the first mistake. Inputs alternate between the exact families,
     stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds: each element is
     compared with the FP64 product. Raises LaunchFailed.
     """
-    domain, rng = subject.domain, memory.rng
+    domain, claimed, rng = subject.domain, subject.claimed, memory.rng
     listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng)
     cases: list[tuple[Shape, Scalars]] = []
     for index, shape in enumerate((*listed, *drawn)):
@@ -222,7 +222,7 @@ def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> 
     return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
 
 
-def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMap | str | None:
+def _mistake(subject: Runnable, memory: Memory, problem: ExactProblem) -> ErrorMap | str | None:
     """What is wrong with the kernel's result, or None."""
     result = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, problem.before)
     if result.trespass:
@@ -237,7 +237,7 @@ def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMa
     return replace(where, guess=guess) if guess else where
 
 
-def _guess(subject: Subject, memory: Memory, problem: ExactProblem, result: Result, product: Float64) -> str:
+def _guess(subject: Runnable, memory: Memory, problem: ExactProblem, result: Result, product: Float64) -> str:
     """The usual mistake that gives exactly this result, or ""."""
     transposed = problem.b.reshape(problem.b.shape[::-1]).T
     layouts = {
@@ -284,7 +284,7 @@ def exact_problems(
     return projections
 
 
-def check_benchmark_shape(subject: Subject, buffers: Buffers, projections: list[Projection]) -> Stage:
+def check_benchmark_shape(subject: Runnable, buffers: Buffers, projections: list[Projection]) -> Stage:
     """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
     for projection in projections:
         problem = projection.problem
@@ -320,7 +320,7 @@ def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices)
     return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
 
 
-def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]) -> Stage:
+def check_ragged(subject: Runnable, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]) -> Stage:
     """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for an
     alpha and a shape, new. Raises LaunchFailed.
     """
@@ -342,7 +342,7 @@ def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[float, Sha
     return passed(RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong")
 
 
-def check_repeated(subject: Subject, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
+def check_repeated(subject: Runnable, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
     """Repeat a launch and compare the results on the device: a race need not show in one launch, and on the dense
     integers of family E1 two launches of a right kernel agree bit by bit, even with atomics. differ: DIFFER, compiled.
     A race that is rarer needs compute-sanitizer's racecheck or the emulator. Raises LaunchFailed.

@@ -43,7 +43,7 @@ class CudaKernel:
     def __init__(self, program: Program, arch: str) -> None:
         if why := newer_than_the_driver():
             raise NvrtcMissing(why)
-        out = compile_cuda(program, arch)
+        self.compiled = out = compile_cuda(program, arch)
         with TemporaryDirectory() as folder:
             path = Path(folder, "image")
             path.write_bytes(out.cubin)
@@ -256,7 +256,7 @@ class Cublas(Runnable):
     workspace: Any
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
-        self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
+        self.name, self.claimed = "cuBLAS" if math == "fp32" else "cuBLAS TF32", math
         with device.errors("creating a cuBLAS handle, which needs free GPU memory"):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
@@ -291,6 +291,14 @@ class Cublas(Runnable):
                 count.value = 0
             self._kernels[shape] = count.value or UNKNOWN_KERNELS
         return self._kernels[shape]
+
+    def operands(self, shape: Shape) -> tuple[str, ...]:
+        """In FP32, it doesn't use tensor cores."""
+        return ("tf32",) if self.claimed == "tf32" else ()
+
+    def describe(self) -> dict[str, Any]:
+        """As Runnable has it."""
+        return {"library": "cuBLAS", "domain": str(self.domain)}
 
     def workspace_elements(self, shape: Shape) -> int:
         """The same at every shape."""

@@ -10,7 +10,6 @@ from worklog.kernel.device import (
     Program,
     Resources,
     Runnable,
-    Subject,
 )
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
@@ -23,7 +22,7 @@ from worklog.kernel.source import kernels_dir, source_folder
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "RUNGS",
     "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction",
-    "HostSubject", "Kernel", "Occupancy", "Program", "Resources", "Runnable", "Subject", "block_traffic_bytes",
+    "HostSubject", "Kernel", "Occupancy", "Program", "Resources", "Runnable", "block_traffic_bytes",
     "instances", "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder",
     "tensor_operands", "words_of",
 ]  # fmt: skip

@@ -90,6 +90,8 @@ class Executable(Protocol):
 
     @property
     def resources(self) -> Resources: ...  # noqa: D102
+    @property
+    def compiled(self) -> Any: ...  # noqa: D102  # a worklog.kernel.nvrtc.Compiled
 
 
 class Buffer(Protocol):
@@ -153,16 +155,22 @@ UNKNOWN_KERNELS = 2  # kernels per launch, assumed where they can't be counted a
 class Runnable:
     """What the gate checks and the harness times: a loaded kernel, a host function, a solution, or cuBLAS.
 
-    workspace: the memory for intermediate results that its caller gave, or its own; None: none yet.
+    claimed: the precision class that it must have at least. is_host: whether it launches its work itself, maybe on
+    streams of its own. is_movable: whether its code can be loaded again elsewhere. remarks: what must be shown with its
+    measurements. workspace: the memory for intermediate results that its caller gave, or its own; None: none yet.
     """
 
     name: str
     domain: Domain = Domain()
+    claimed: str = "fp32"
+    is_host: bool = False
+    is_movable: bool = False
+    remarks: tuple[str, ...] = ()
     workspace: Buffer | None = None
 
-    def enqueue(self, *arguments: Any, **others: Any) -> None:
+    def enqueue(self, *arguments: Any) -> None:
         """Enqueue the work on the device's stream, without waiting: C = alpha A B + beta C for (shape, alpha, a, b,
-        beta, c); a solution takes a case's arguments and the places of the outputs. Raises LaunchFailed.
+        beta, c); a solution takes the arguments of a case. Raises LaunchFailed.
         """
         raise NotImplementedError
 
@@ -172,6 +180,18 @@ class Runnable:
     def kernels(self, shape: Shape) -> int:
         """How many kernels a launch at this shape enqueues."""
         return UNKNOWN_KERNELS
+
+    def operands(self, shape: Shape) -> tuple[str, ...] | None:
+        """Types that its code at this shape gives to tensor cores; None: not known."""
+        return None
+
+    def variables(self, shape: Shape) -> list[str]:
+        """What its code can keep from one launch to the next, as far as it is known."""
+        return []
+
+    def describe(self) -> dict[str, Any]:
+        """For a run's `kernels`."""
+        return {"domain": str(self.domain)}
 
     def workspace_elements(self, shape: Shape) -> int:
         """Elements (float32) of the workspace that a launch at this shape needs."""
@@ -186,6 +206,3 @@ class Runnable:
 
     def settle(self) -> None:
         """Unload what relocate() has left behind."""
-
-
-Subject = Runnable  # the gate's and the harness's word

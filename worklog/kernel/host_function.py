@@ -37,7 +37,7 @@ from typing import Any, Protocol
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Runnable, require_shape
-from worklog.problem import SGEMM, Domain, Shape, ctype_of
+from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runs import require_file
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -101,22 +101,19 @@ class HostFunction:
         """The name of its file, or its module."""
         return Path(self.where).name if self.sha256 else self.where
 
-    def load(self, name: str, domain: Domain, device: Device, *, fresh: bool = False) -> Runnable:
+    def load(self, kernel: Any, device: Device, *, fresh: bool = False) -> Runnable:
         """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
-        loan = loan_of(device, f"{name} is a host function")
+        loan = loan_of(device, f"{kernel.name} is a host function")
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
-        return HostSubject(name, domain, loan(arrays), call, arrays)
+        return HostSubject(kernel, loan(arrays), call, arrays)
 
     def require_loadable(self) -> None:
         """Load it here. Raises BadSetting for a function that isn't there or can't be called."""
         _ = self._library(fresh=False) if self.where.endswith(LIBRARY) else self._python()
 
-    def describe(self, subject: Runnable | None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
-        described = {"file": self.file, "sha256": self.sha256, "entry": self.function}
-        if isinstance(subject, HostSubject):
-            described |= {"arrays": subject.arrays, "user": "host function", "label": LABEL}
-        return described
+        return {"file": self.file, "sha256": self.sha256, "entry": self.function}
 
     def loaded(self) -> tuple[Callable[..., object], str]:
         """A Python function, and the arrays that it takes. Raises BadSetting."""
@@ -195,11 +192,19 @@ class HostFunction:
 
 
 class HostSubject(Runnable):
-    """A host function on a device. Its kernels aren't counted."""
+    """A host function on a device. Its kernels aren't counted, and its code isn't known."""
 
-    def __init__(self, name: str, domain: Domain, loan: Loan, call: Call, arrays: str) -> None:
-        self.name, self.domain = name, domain
+    is_host = True
+
+    def __init__(self, kernel: Any, loan: Loan, call: Call, arrays: str) -> None:
+        self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
+        self.claimed, self.remarks = kernel.claimed, kernel.remarks
         self.loan, self.call, self.arrays = loan, call, arrays
+
+    def describe(self) -> dict[str, Any]:
+        """As Runnable has it."""
+        loaded = {"arrays": self.arrays, "user": LABEL, "label": LABEL}
+        return {**self.kernel.describe(), **loaded, "domain": str(self.domain), "claimed": self.claimed}
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises BadSetting, and LaunchFailed for its own errors and a broken contract."""

@@ -328,7 +328,7 @@ class Kernel:
         CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
         """
         if self.host is not None:
-            return self.host.load(self.name, self.domain, device, fresh=fresh)
+            return self.host.load(self, device, fresh=fresh)
         self.require_launch()
         return Loaded(self.with_text(f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
 
@@ -368,16 +368,15 @@ class Kernel:
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
         return tuple(values[name] for name in self.arguments)
 
-    def describe(self, subject: Runnable | None) -> dict[str, Any]:
-        """For a run's `kernels`: source hash, and launch, domain and resources where it is loaded."""
-        common = {"domain": str(self.domain), "claimed": self.claimed}
+    def describe(self) -> dict[str, Any]:
+        """For a run's `kernels`, where it isn't loaded: source hash, launch and domain."""
         if self.host is not None:
-            return self.host.describe(subject) | (common if subject else {})
+            return self.host.describe()
         about: dict[str, Any] = {"file": self.file, "sha256": self.program.code_sha256, "entry": self.entry}
         about["options"] = list(self.program.options)
         launch: dict[str, Any] = {"tile": dict(self.template), "grid": parts(self.grid), "block": self.threads}
         launch |= {"dynamic_shared_bytes": self.launch.shared, "workspace": self.workspace}
         launch["arguments"] = list(self.arguments) if self.arguments != signature.LADDER else []
-        about |= {name: value for name, value in launch.items() if value} | common
-        about |= {"user": "kernel"} if self.number is None else {"idea": self.idea}
-        return about | (subject.describe() if isinstance(subject, Loaded) else {})
+        about |= {name: value for name, value in launch.items() if value}
+        about |= {"domain": str(self.domain), "claimed": self.claimed}
+        return about | ({"user": "kernel"} if self.number is None else {"idea": self.idea})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from worklog.kernel.device import Block, Buffer, Device, Executable, Runnable
+from worklog.kernel.mix import tensor_operands
 from worklog.kernel.source import parts
 from worklog.problem import FLOAT_BYTES, Shape
 
@@ -19,8 +20,11 @@ class Loaded(Runnable):
     launch that needs it or needs more of it.
     """
 
+    is_movable = True
+
     def __init__(self, kernel: Any, device: Device) -> None:
         self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
+        self.claimed, self.remarks = kernel.claimed, kernel.remarks
         self._compiled: dict[str, Executable] = {}
         self._launches: dict[Shape, tuple[list[Part], int]] = {}
         self._former: list[object] = []
@@ -37,6 +41,15 @@ class Loaded(Runnable):
     def kernels(self, shape: Shape) -> int:
         """Its launches."""
         return len(self.launches_at(shape)[0])
+
+    def operands(self, shape: Shape) -> tuple[str, ...]:
+        """As Runnable has it."""
+        return tensor_operands(compiled.compiled for _, compiled, _, _ in self.launches_at(shape)[0])
+
+    def variables(self, shape: Shape) -> list[str]:
+        """As Runnable has it."""
+        launches, _ = self.launches_at(shape)
+        return [*dict.fromkeys(name for _, compiled, _, _ in launches for name in compiled.compiled.variables)]
 
     def relocate(self) -> None:
         """Load the code again at the next launch. Its former place would be taken again if it were free."""
@@ -57,10 +70,11 @@ class Loaded(Runnable):
             self.device.launch(compiled, grid, threads, arguments)
 
     def describe(self) -> dict[str, Any]:
-        """For a run's `kernels`: the resources of the kernel, and of each launch where there are several; the launches
-        at each shape where it chooses.
+        """The kernel; its resources, and those of each launch where there are several; the launches at each shape where
+        it chooses.
         """
-        described: dict[str, Any] = asdict(self.passes[self.kernel.main][1].resources) if self.passes else {}
+        described: dict[str, Any] = self.kernel.describe()
+        described |= asdict(self.passes[self.kernel.main][1].resources) if self.passes else {}
         if len(self.passes) > 1:
             described["passes"] = [
                 {"entry": part.entry, "grid": parts(part.grid), "block": part.threads, **asdict(compiled.resources)}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter as Kind
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed, meant
 from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.device_code import prepared
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
@@ -41,12 +42,44 @@ from worklog.kernel.source import (
     reduced,
     sizes,
 )
-from worklog.problem import Parameter, Problem, dtype_of
+from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
 _WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|")
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
 ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
+
+
+def find_problem(what: str, dtype: str = "") -> Problem:
+    """A problem of the package by its name, or a class of a file as file.py:Class; the file alone where it has only
+    one. dtype: one of the problem's, "" for its first. Raises BadSetting.
+    """
+    if what in PROBLEMS:
+        return PROBLEMS[what]().under(dtype)
+    where, _, name = (what, "", "") if what.endswith(".py") else what.rpartition(":")
+    if not where or not (name.isidentifier() or what.endswith(".py")):
+        known = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
+        raise BadSetting(f"there is no problem {what!r}{meant(what, PROBLEMS)}: {known}")
+    module = HostFunction.of(f"{where}:{name or 'Problem'}").module()
+    classes = {key: value for key, value in vars(module).items() if _is_problem(value)}
+    own = [key for key, value in classes.items() if value.__module__ == module.__name__]
+    kind = classes.get(own[0] if not name and len(own) == 1 else name)
+    if kind is None:
+        has = f"{where} has {', '.join(own) or 'no problem: derive a class from worklog.Problem'}"
+        raise BadSetting(
+            f"{what} names no problem: {has}" + (f"; name one, as {shlex.quote(where)}:Class" if own else "")
+        )
+    try:
+        made: Problem = kind()
+    except Exception as error:
+        raise BadSetting(f"{what}() raised {type(error).__name__}: {error}: correct its __init__") from error
+    if not getattr(made, "name", ""):
+        raise BadSetting(f"{what}: its __init__ must call super().__init__()")
+    return made.under(dtype)
+
+
+def _is_problem(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Problem)
 
 
 @dataclass(frozen=True)
@@ -117,12 +150,13 @@ def _launched(statement: str, names: Mapping[str, str], values: Mapping[str, Any
 @dataclass(frozen=True)
 class Passed:
     """One argument of a solution. buffer: of an array, on the device; its elements as 32-bit words. value: a number, or
-    the host's array, whose shape and type the buffer has.
+    the host's array, whose shape and type the buffer has. role: "input", "output" or "extra".
     """
 
     parameter: Parameter
     value: Any
     buffer: Buffer | None = None
+    role: str = "input"
 
     @property
     def form(self) -> tuple[tuple[int, ...], str]:
@@ -139,8 +173,7 @@ class Passed:
 @dataclass(frozen=True, repr=False)
 class Solution(Kernel):
     """A solution of a problem, as a kernel whose `function` is the host function, and `source` the whole CUDA source.
-    folders: of headers. define: macros. problem, dtype: what it is measured on, as
-    worklog.runner.problems.find_problem takes them.
+    folders: of headers. define: macros. problem, dtype: what it solves, as find_problem takes them.
     """
 
     folders: tuple[str, ...] = ()
@@ -156,26 +189,28 @@ class Solution(Kernel):
         include: Sequence[str | Path] = (),
         define: Sequence[str] = (),
         arrays: str = "",
+        **of: Any,
     ) -> Solution:
-        """A .cu file, or a Python function as file.py:function, module:function, or itself. Raises WorklogError for a
-        file that can't be read, and BadSetting.
+        """A .cu file, or a Python function as file.py:function, module:function, or itself. of: problem and dtype.
+        Raises WorklogError for a file that can't be read, and BadSetting.
         """
         if callable(what) or not str(what).endswith(".cu"):
             if str(what).endswith(".py"):
                 what = f"{what}:{FUNCTION}"
             host = HostFunction.of(what if callable(what) else str(what), arrays)
-            return cls(host.function, host)
+            return cls(host.function, host, **of)
         path = Path(what)
         program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
-        return cls(path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define))
+        return cls(path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define), **of)
 
-    def ready(self, device: Device, problem: Problem) -> Runnable:
+    def load(self, device: Device, *, fresh: bool = False) -> Runnable:
         """Load it on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and NoGpu for
         a Python function without a GPU.
         """
+        problem = find_problem(self.problem, self.dtype)
         if self.host is not None:
-            return _Python(self, self.host, device)
+            return _Python(self, problem, device)
         declared = problem.signature
         signature = f"{FUNCTION}({', '.join(parameter.declaration for parameter in declared)})"
         own = definition(self.source, FUNCTION, of_host=True)
@@ -193,24 +228,36 @@ class Solution(Kernel):
             raise BadSetting(
                 f"{self.file}: {FUNCTION} takes {takes}, and {problem.name} passes {passes}: declare {signature}"
             )
-        return _Kernels(self, device, own)
+        return _Kernels(self, problem, device, own)
 
-    def describe(self, subject: object = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """For a run's `kernels`."""
         sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(self.source.encode()).hexdigest()
         solves = {"problem": self.problem, "dtype": self.dtype, "user": "solution"}
         return {"file": self.file, "sha256": sha256, "entry": self.entry, **solves}
 
 
-class _Kernels(Runnable):
+class Solver(Runnable):
+    """A solution on a device. problem: that it solves."""
+
+    def __init__(self, solution: Solution, problem: Problem) -> None:
+        self.name, self.solution, self.problem = solution.name, solution, problem
+
+    def describe(self) -> dict[str, Any]:
+        """As Runnable has it."""
+        return self.solution.describe()
+
+
+class _Kernels(Solver):
     """Kernels that a device compiles, launched as the source states."""
 
-    def __init__(self, solution: Solution, device: Device, own: Definition) -> None:
-        self.solution, self.device, self.own = solution, device, own
+    def __init__(self, solution: Solution, problem: Problem, device: Device, own: Definition) -> None:
+        super().__init__(solution, problem)
+        self.device, self.own = device, own
         self._compiled: dict[tuple[str, int], Any] = {}
         self._read: dict[tuple[Any, ...], list[Launched]] = {}
 
-    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+    def enqueue(self, *arguments: Passed) -> None:
         """As Runnable has it."""
         names = [parameter.name for parameter in self.own.parameters]
         given = dict(zip(names, arguments, strict=True))
@@ -254,14 +301,17 @@ def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place:
     return np.dtype(parameter.dtype).type(argument if passed is None else passed.number)
 
 
-class _Python(Runnable):
+class _Python(Solver):
     """A Python function on a GPU's arrays, which doesn't wait."""
 
-    def __init__(self, solution: Solution, host: HostFunction, device: Device) -> None:
-        self.name = solution.name
+    is_host = True
+
+    def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
+        super().__init__(solution, problem)
+        assert solution.host is not None
         loan = loan_of(device, f"{self.name} is a Python function")
         self.returned: Any = None
-        self.function, arrays = host.loaded()
+        self.function, arrays = solution.host.loaded()
         self.loan = loan(arrays)
         taken = signature_of(self.function)
         kinds = [parameter.kind for parameter in taken.parameters.values()] if taken else []
@@ -270,23 +320,23 @@ class _Python(Runnable):
     def _array(self, passed: Passed) -> Any:
         return passed.value if passed.buffer is None else self.loan.array(passed.buffer, *passed.form)
 
-    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+    def enqueue(self, *arguments: Passed) -> None:
         """As Runnable has it."""
-        given = arguments[: written.start] if self.takes == written.start else arguments
-        arrays = [self._array(passed) for passed in given]
+        inputs = [passed for passed in arguments if passed.role == "input"]
+        arrays = [self._array(passed) for passed in (inputs if self.takes == len(inputs) else arguments)]
         with calling(self.name, self.loan):
             self.returned = self.function(*arrays)
 
-    def collect(self, arguments: Sequence[Passed], written: range) -> None:
+    def collect(self, *arguments: Passed) -> None:
         """As Runnable has it."""
-        if self.takes != written.start:
+        if self.takes != sum(passed.role == "input" for passed in arguments):
             return
+        outputs = [self._array(passed) for passed in arguments if passed.role == "output"]
         results = self.returned if isinstance(self.returned, tuple | list) else (self.returned,)
-        if len(results) != len(written) or not all(hasattr(result, "shape") for result in results):
+        if len(results) != len(outputs) or not all(hasattr(result, "shape") for result in results):
             raise LaunchFailed(f"{self.name} takes the inputs only: return the outputs, or take all parameters")
         with self.loan.current():
-            for place, result in zip(written, results, strict=True):
-                output = self._array(arguments[place])
+            for output, result in zip(outputs, results, strict=True):
                 if tuple(result.shape) != tuple(output.shape):
                     raise LaunchFailed(
                         f"{self.name} returned shape {tuple(result.shape)}: {tuple(output.shape)} is right"

@@ -272,7 +272,7 @@ def _softmax_of_large_numbers(source: str) -> Graded:
     with TemporaryDirectory(prefix="worklog-") as folder:
         file = Path(folder) / "softmax.cu"
         file.write_text(source, encoding="utf-8")
-        checked = check(Solution.of(file), "softmax", on="emulated", seed=SEED)
+        checked = check(Solution.of(file, problem="softmax"), on="emulated", seed=SEED)
     if checked.verdict.accepted:
         return Graded(True, f"all {len(checked.verdict.stages)} cases pass", checked.label)
     return Graded(False, f"failed at {checked.verdict.reason}", checked.label)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.kernel import Device, Subject
+from worklog.kernel import Device, Runnable
 from worklog.problem import Float32, Float64, Shape
 
 ROOM, BEHIND = 16384, np.float32(7)  # elements behind each matrix, at least, and their value
@@ -125,7 +125,7 @@ class Peer:
                 cases.append(Case(shape, a, b, old, alpha, beta, _gemm(a, b, old, alpha, beta)))
         return cases
 
-    def failure(self, cases: Sequence[Case], subject: Subject, device: Device) -> str | None:
+    def failure(self, cases: Sequence[Case], subject: Runnable, device: Device) -> str | None:
         """Why the peer fails the kernel; None if it passes. device: one that reports no more than a GPU does. Raises
         LaunchFailed where the device is lost.
         """
@@ -142,7 +142,7 @@ class Peer:
                     return f"at {case.shape} its comparison fails: {self.words}"
         return None
 
-    def _launched(self, case: Case, subject: Subject, device: Device) -> tuple[Float32, Case]:
+    def _launched(self, case: Case, subject: Runnable, device: Device) -> tuple[Float32, Case]:
         """C after one launch, and what it is compared with. Raises LaunchFailed."""
         buffers = []
         for matrix in (case.a, case.b, case.old):

@@ -12,10 +12,10 @@ import numpy as np
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
-from worklog.runner.benchmark import called
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Skipped
 from worklog.runner.launches import ALIGNED, Pool
+from worklog.runner.prepare import called
 from worklog.runner.timing import Call
 from worklog.runs import KNOWN
 

@@ -22,14 +22,13 @@ from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes, passed
 from worklog.gpu import gpu, gpu_reason, require_gpu
-from worklog.kernel import LABEL, Device, Kernel, Subject, instruction_mix, tensor_operands
+from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.kernel.solution import Solution
-from worklog.problem import SGEMM, Shape
+from worklog.kernel.solution import Solution, find_problem
+from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
 from worklog.runner.job import Progress, silent
-from worklog.runner.problems import find_problem, small_cases
 from worklog.runs.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -40,8 +39,9 @@ BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 EXAMPLE_DOMAIN = "--domain 'M % 64 == 0, N % 64 == 0, K % 8 == 0'"
 TIMEOUT_S = 60.0
-FURTHER = "further seeds"
 GPU_SIZE = 1024
+# Of a case on the emulator: beyond these it takes more than some seconds.
+EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
 
@@ -133,8 +133,7 @@ class Checked:
 
 def check(
     what: Kernel,
-    at: Shape | str | None = None,
-    dtype: str = "",
+    shape: Shape | None = None,
     *,
     on: str | None = None,
     seed: int | None = None,
@@ -144,18 +143,16 @@ def check(
     progress: Progress = silent,
     begun: Callable[[Checked], None] = lambda known: None,
 ) -> Checked:
-    """Check a kernel or a host function at every stage of the gate; or a solution at every case of a problem, on the
+    """Check a kernel or a host function at every stage of the gate; or a solution at every case of its problem, on the
     emulator at the small ones. In this process: see check_in_child.
 
-    at: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator); for a solution
-    the problem, and dtype, as worklog.runner.problems.find_problem takes them. on: "gpu" or "emulated"; None takes the
-    GPU where there is one. seed: of the inputs, for a solution of the sentinels (default: drawn now; the verdict on a
-    kernel states it). thorough_s: check a kernel on further seeds until these seconds are over. limit_s: seconds that
-    the emulator may take for one seed, as estimated before; for a solution, after which no case starts. budget: of the
-    emulator, as for worklog.emulator.launch. progress:
-    called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
-    before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    BadSetting, BadSetting, OutOfMemory.
+    shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
+    "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
+    drawn now; the verdict on a kernel states it). thorough_s: check a kernel on further seeds until these seconds are
+    over. limit_s: seconds that the emulator may take for one seed, as estimated before; for a solution, after which no
+    case starts. budget: of the emulator, as for worklog.emulator.launch. progress: called before each launch, with a
+    total of 0, since their number isn't known before the last one; for a solution before each case. begun: called
+    before the first launch with a result without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
@@ -163,39 +160,67 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    verdict_on: Callable[[Device], Verdict]
     if isinstance(what, Solution):
-        posed = find_problem(str(at), dtype)
-        cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
+        posed = find_problem(what.problem, what.dtype)
+        samples, cases, large = *posed.tests, list[str]()
+        if not live:
+            cases, large = small_cases(posed)
+            samples = []
         notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",) if large else ()
         label = f"live · {gpu().name}" if live else "emulated"
         known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
-        step = progress if live else _until(limit_s, progress)
-
-        def verdict_on(device: Device) -> Verdict:
-            return check_cases(what.ready(device, posed), posed, cases, device, seed=seed, progress=step)
+        begun(known)
+        device, step = device_of(live, budget), progress if live else _until(limit_s, progress)
+        verdict = check_cases(what.load(device), posed, [*samples, *cases], device, seed=seed, progress=step)
     else:
-        shape: Any = at or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
-        known = _compiled(what, shape, live)
-        tensor = uses_tensor_cores(what, shape, live)
+        shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
+        known = _known(what, shape, live)
         if not live:
             require_matrices(shape, EMULATED_COPIES)
             require_time(what, shape, limit_s)
-
-        def verdict_on(device: Device) -> Verdict:
-            subject = what.load(device)
-            _report_launches(subject, device, progress)
-            return _on_seeds(subject, what.claimed, tensor, device, shape, seed, thorough_s)
-
-    begun(known)
-    device = device_of(live, budget)
-    verdict = verdict_on(device)
+        begun(known)
+        device = device_of(live, budget)
+        subject, started, further = what.load(device), time.monotonic(), 0
+        _report_launches(subject, device, progress)
+        verdict = latest = SgemmChecker(device, shape, seed).check(subject)
+        while latest.accepted and time.monotonic() - started < thorough_s:
+            further += 1
+            latest = SgemmChecker(device, shape, seed + further).check(subject)
+        if not latest.accepted:
+            verdict = latest
+        elif further:
+            said = f"{further} more, up to {seed + further}, each at every stage above"
+            verdict = verdict.and_then(passed("further seeds", said))
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
     label = device.label if isinstance(device, EmulatedDevice) else known.label
     printed: tuple[str, ...] = getattr(device, "printed", ())
     return replace(known, label=label, verdict=verdict, findings=tuple(findings.values()), printed=printed)
+
+
+def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
+    """Samples and test cases that the emulator can run, and the names of the others. Raises BadSetting where none is
+    small enough.
+    """
+    samples, cases = problem.tests
+    kept, left = list[Words](), list[str]()
+    for words in (*samples, *cases):
+        flops = called(problem, "get_flops", words, case=words["name"])
+        small = (flops or 0) <= EMULATED_FLOPS
+        if small:  # only then are its inputs made
+            inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=words["name"]))
+            small = sum(nbytes(value) for value in inputs if is_array(value)) <= EMULATED_BYTES
+        if small:
+            kept.append(words)
+        else:
+            left.append(words["name"])
+    if not kept:
+        raise BadSetting(
+            f"{problem.name} has no case that is small enough for the emulator: return one from generate_sample, with "
+            f"at most {EMULATED_FLOPS:,} operations and {EMULATED_BYTES / 2**20:.0f} MiB of inputs"
+        )
+    return kept, left
 
 
 def _until(limit_s: float, progress: Progress) -> Progress:
@@ -210,8 +235,8 @@ def _until(limit_s: float, progress: Progress) -> Progress:
     return step
 
 
-def _compiled(kernel: Kernel, shape: Shape, live: bool) -> Checked:
-    """What is known of a kernel before it is launched. Raises CompileFailed, BadSetting."""
+def _known(kernel: Kernel, shape: Shape, live: bool) -> Checked:
+    """What is known of a kernel before it is launched. Raises CompileFailed and BadSetting."""
     kernel.check(shape)
     if kernel.host is not None:
         return Checked(kernel, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}")
@@ -222,21 +247,7 @@ def _compiled(kernel: Kernel, shape: Shape, live: bool) -> Checked:
     return Checked(kernel, Verdict((), None), shape, label, small, notes=notes, warnings=warnings)
 
 
-def _on_seeds(
-    subject: Subject, claimed: str, tensor: bool | None, device: Device, shape: Shape, seed: int, thorough_s: float
-) -> Verdict:
-    """The verdict on the first seed, or on the first of the further ones that fails."""
-    started, further = time.monotonic(), 0
-    first = latest = SgemmChecker(device, shape, seed).check(subject, claimed, tensor)
-    while latest.accepted and time.monotonic() - started < thorough_s:
-        further += 1
-        latest = SgemmChecker(device, shape, seed + further).check(subject, claimed, tensor)
-    if not latest.accepted or not further:
-        return latest
-    return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
-
-
-def _report_launches(subject: Subject, device: Device, progress: Progress) -> None:
+def _report_launches(subject: Runnable, device: Device, progress: Progress) -> None:
     """Call progress before each launch of the subject, and again and again during one on the emulator."""
     enqueue, launches = subject.enqueue, 0
 
@@ -256,8 +267,7 @@ def _report_launches(subject: Subject, device: Device, progress: Progress) -> No
 
 def check_in_child(
     what: Kernel,
-    at: Shape | str | None = None,
-    dtype: str = "",
+    shape: Shape | None = None,
     *,
     on: str | None = None,
     seed: int | None = None,
@@ -280,7 +290,7 @@ def check_in_child(
             results.append(pickle.loads(b64decode(answer["checked"])))
 
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    order = {"do": "check", "what": what, "how": {"at": at, "dtype": dtype, "on": on, "seed": seed, **how}}
+    order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, "seed": seed, **how}}
     limited = what.host is not None or wants_gpu(on)
     try:
         end = run_child(order, take, progress, timeout_s=timeout_s if limited else math.inf, command=command)
@@ -306,25 +316,14 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
     CompileFailed, and BadSetting for parameters that don't take its arguments.
     """
-    built = _built(kernel, live)
-    for part, (compiled, _) in zip(kernel.passes, built, strict=True):
-        _require_signature(part, compiled)
+    built: list[tuple[Compiled, str]] = []
+    for part in kernel.passes:
+        if live:
+            built.append((compile_cuda(part.program, gpu().arch), f"live · {gpu().name}"))
+        else:
+            built.append(build(part.program))
+        _require_signature(part, built[-1][0])
     return built[kernel.main]
-
-
-def _built(kernel: Kernel, live: bool) -> list[tuple[Compiled, str]]:
-    """Each pass, compiled for the GPU or the emulator, and the label of that machine."""
-    if live:
-        return [(compile_cuda(part.program, gpu().arch), f"live · {gpu().name}") for part in kernel.passes]
-    return [build(part.program) for part in kernel.passes]
-
-
-def uses_tensor_cores(kernel: Kernel, shape: Shape, live: bool) -> bool | None:
-    """Whether the code of its launches at a shape has tensor-core instructions; None for a host function."""
-    if kernel.host is not None:
-        return None
-    built = _built(kernel.at(shape, gpu().arch if live else ARCH), live)
-    return bool(tensor_operands(compiled for compiled, _ in built))
 
 
 def device_of(live: bool, budget: int = BUDGET) -> Device:

@@ -20,6 +20,7 @@ Changes = tuple[tuple[str, Any], ...]
 # what is being done. It may raise KeyboardInterrupt to stop the work.
 Progress = Callable[[int, int, str], None]
 BASELINE = "cuBLAS"
+CASE = "case"  # the axis of a problem
 ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms", 0.0))

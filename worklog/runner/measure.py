@@ -5,17 +5,29 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from worklog.errors import BadRunFile, BadSetting, Interrupted
+from worklog.errors import BadRunFile, BadSetting, Interrupted, meant
 from worklog.gpu import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
+from worklog.kernel.solution import Solution, find_problem
 from worklog.runner.child import Answer, run_child
-from worklog.runner.job import ABLATION_SIZES, BASELINE, Job, Progress, Size, ablation_jobs, jobs_of, silent
+from worklog.runner.job import (
+    ABLATION_SIZES,
+    BASELINE,
+    CASE,
+    Job,
+    Progress,
+    Size,
+    ablation_jobs,
+    jobs_of,
+    silent,
+)
 from worklog.runs import (
     CHAPTERS,
     Measurement,
@@ -57,6 +69,35 @@ def measure(
     """
     jobs, user_kernels = jobs_of(kernels, shapes, against=against)
     return carry_out(jobs, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
+
+
+def measure_solutions(
+    solutions: Sequence[Solution],
+    *,
+    cases: Sequence[str] = (),
+    harness: Harness | None = None,
+    progress: Progress = silent,
+    out: Path | None = None,
+    **how: Any,
+) -> Run:
+    """Check, then time, each solution at each test case of the one problem that they solve, beside its baseline. cases:
+    names or patterns such as "4096*" (default: all). how: for carry_out.
+
+    Memory that CuPy and PyTorch hold is given back before each case. A harness with warmup and stopping "tensara"
+    measures as Tensara does. A solution that fails is in the run with its verdict and without a time. Raises what
+    worklog.measure raises, and BadSetting.
+    """
+    if harness is not None and harness.l2 == "rotate":
+        raise BadSetting("l2 = rotate: a solution's arrays aren't copied: take l2 = flush or l2 = warm")
+    posed = find_problem(solutions[0].problem, solutions[0].dtype)
+    names = [words["name"] for words in posed.tests[1]]
+    for pattern in cases:
+        if not any(fnmatch(name, pattern) for name in names):
+            raise BadSetting(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
+    chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
+    own = [replace(solution, dtype=posed.dtype) for solution in solutions]
+    jobs = [Job(solution.name, None, (), ((CASE, name),), ("baseline",)) for solution in own for name in chosen]
+    return carry_out(jobs, harness or Harness(), user_kernels=own, progress=progress, out=out, **how)
 
 
 def ablate(

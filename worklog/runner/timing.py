@@ -18,17 +18,20 @@ from threading import Timer
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
+from worklog.gate import after_timing
 from worklog.gpu import bus_id, require_gpu
 from worklog.gpu.clock_lock import clocks_as_requested
 from worklog.gpu.peaks import DATAPATHS, Peaks
-from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Reading, Timed, bubble_us, rotating
+from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Reading, Timed, bubble_us, rotating
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
+from worklog.harness.launch import blocked
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.job import Job
-from worklog.runner.session import Prepared, Session, idle_after, time_prepared
+from worklog.runner.session import Prepared, Session, time_prepared
 from worklog.runs import Context, Measurement, Stage, Work, estimate_of, event_overhead_us
 from worklog.settings import TOLERANCE_US
 
+IDLE_LAUNCHES = 9
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
@@ -280,6 +283,24 @@ def _witnesses(
         stated += [f"{of}: {said}" if number else said for said in disagreements]
         witnesses.setdefault(WALL_CLOCK, wall_us)
     return witnesses
+
+
+def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Stage:
+    """Whether the whole GPU is idle when a launch of `us` microseconds has ended on the harness's stream. queued:
+    whether it may be enqueued behind a blocking kernel. Without one, a fast GPU may finish unjoined work before the
+    wait begins. On a busy host every wait is long, so it is compared with the wait after an empty kernel.
+    """
+
+    def wait_us(enqueue: Launch) -> float:
+        with blocked(session.timeline) if queued else nullcontext():
+            enqueue()
+        session.timeline.synchronize()
+        ended = session.timeline.host_us()
+        session.device.synchronize_all()
+        return session.timeline.host_us() - ended
+
+    empty = partial(session.timeline.spin, 0)
+    return after_timing.idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
 
 
 @contextmanager

@@ -18,35 +18,25 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
-from worklog.errors import CompileFailed, LaunchFailed, NoGpu, OutOfMemory, WorklogError, memory_is_full
+from worklog.errors import LaunchFailed, NoGpu, WorklogError, memory_is_full
 from worklog.gpu import bus_id, gpu_reason
 from worklog.gpu.clock_lock import switchable_clocks
-from worklog.kernel import words_of
-from worklog.runner.job import Skipped
 
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
-    from worklog.runner.job import Job
-    from worklog.runner.session import Prepared, Session
+    from worklog.runner.session import Session
     from worklog.runs import Measurement
-    from worklog.settings import Harness
-
-# What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
-NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
-TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 
 
 class ContextLost(Exception):
     """The last measurement lost the GPU's context: nothing can be measured after it in this process."""
 
 
-Hold = Callable[[str], tuple[str, list[str]]]
 Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 
@@ -107,6 +97,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     with the line of its measurement and its kernel's description. make_session: gets the user kernels by name (default:
     Session).
     """
+    from worklog.runner.prepare import measure_job
     from worklog.runner.session import Session
     from worklog.runs.run import Run
     from worklog.runs.run_file import head_lines, line
@@ -124,96 +115,13 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
         for done, job in enumerate(jobs):
             say("progress", done=done, doing=str(job))
             try:
-                finished.append(attempt(session, job, harness, finished, hold))
-                description = session.describe(job.kernel) if job.shape else session.kernel(job.kernel).describe(None)
+                finished.append(measure_job(session, job, harness, finished, hold))
                 session.require_idle()
             except LaunchFailed as error:
                 raise ContextLost(str(error)) from error
-            say("measured", number=done + 1, line=line("measurement", finished[-1]), description=description)
+            words = {"line": line("measurement", finished[-1]), "description": session.describe(job.kernel)}
+            say("measured", number=done + 1, **words)
     say("done")
-
-
-def attempt(
-    session: Session,
-    job: Job,
-    harness: Harness,
-    earlier: Sequence[Measurement] = (),
-    hold: Hold = lambda clocks: (clocks, []),
-) -> Measurement:
-    """Gate and time one job. A failed check, a failed launch and a skip are results too.
-
-    earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the job's
-    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. Raises LaunchFailed
-    if the GPU's context is lost: nothing can be measured after that in this process.
-    """
-    used = harness.but(**dict(job.changed))
-    clocks, notes = hold(used.clocks)
-    if used.clocks == harness.clocks:  # the run states the notes
-        notes = []
-    changed = {**dict(job.changed), "clocks": clocks}
-    if clocks == harness.clocks:
-        del changed["clocks"]
-    used, job = used.but(clocks=clocks), replace(job, changed=tuple(changed.items()))
-    if job.shape is not None and (why := _too_slow(job, used, earlier)):
-        return job.without_time("skipped", why)
-    from worklog.runner.session import Prepared, time_prepared
-
-    try:
-        prepared = _prepare(session, job, used)
-        if not isinstance(prepared, Prepared):
-            return prepared
-        prepared.stated[:0] = notes
-        return time_prepared(session, job, prepared)
-    except LaunchFailed as error:
-        session.device.synchronize()  # raises again if the context is lost
-        return job.without_time("failed", f"launch: {error}")
-    except (Exception, SystemExit) as error:
-        if job.shape is not None:
-            raise
-        return job.without_time(*outcome(error))
-
-
-def _prepare(session: Session, job: Job, used: Harness) -> Prepared | Measurement:
-    """By its kind; what a kind doesn't need isn't imported."""
-    if job.shape is not None:
-        from worklog.runner import product
-
-        return product.prepare(session, job, used)
-    from worklog.kernel.solution import Solution
-    from worklog.runner import benchmark, solved
-
-    if isinstance(session.kernel(job.kernel), Solution):
-        return solved.prepare(session, job, used)
-    return benchmark.prepare(session, job, used)
-
-
-def outcome(error: BaseException) -> tuple[Literal["failed", "skipped"], str]:
-    """Status and reason of a benchmark or a solution that raised this."""
-    words = str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
-    if isinstance(error, (Skipped, CompileFailed, OutOfMemory)):
-        return "skipped", str(error).partition("\n")[0]
-    if full := memory_is_full(error):
-        return "skipped", str(full)
-    if type(error).__name__ in NOT_COMPILED:
-        return "skipped", f"it does not compile: {words_of(error)}"
-    return "failed", words
-
-
-def _too_slow(job: Job, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
-    """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
-    flops = job.problem.flops
-    same = [m for m in earlier if m.kernel == job.kernel and not m.changed and m.us is not None]
-    smaller = [m for m in same if m.problem.flops < flops]
-    if not smaller:
-        return None
-    largest = max(smaller, key=lambda m: m.problem.flops)
-    expected_s = (largest.us or 0.0) / 1e6 * flops / largest.problem.flops
-    if expected_s * harness.least_samples <= TOO_SLOW_S:
-        return None
-    return (
-        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
-        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
-    )
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:
