@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from worklog.errors import BadSetting
 from worklog.harness import input_sets
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+DATAPATHS = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id
 
 
@@ -26,14 +27,17 @@ def arrays(value: Any) -> list[Any]:
     return list(by_id.values())
 
 
-DATAPATHS = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
-
-
-def datapath_of(value: Any) -> str | None:
-    """The datapath (worklog.gpu.peaks) of the floating-point dtype that all GPU arrays in a value share; else None."""
+def datapath_of(value: Any, peaks: Container[str]) -> str | None:
+    """The datapath (worklog.gpu.peaks), one of peaks, of the floating-point dtype that all GPU arrays in a value share;
+    else None.
+    """
     names = {str(getattr(array, "dtype", "")).rpartition(".")[2] for array in arrays(value)}
-    paths = {DATAPATHS.get(name, "fp8" if name.startswith("float8") else None) for name in names if "float" in name}
-    return paths.pop() if len(paths) == 1 else None
+    paths = {DATAPATHS.get(name, "fp8" if name.startswith("float8") else "") for name in names if "float" in name}
+    if len(paths) != 1:
+        return None
+    (path,) = paths
+    path = "fp64_tensor" if path == "fp64" and "fp64_tensor" in peaks else path
+    return path if path in peaks else None
 
 
 def bytes_of(value: Any) -> int:
@@ -41,17 +45,13 @@ def bytes_of(value: Any) -> int:
     return sum(int(array.nbytes) for array in arrays(value))
 
 
-def rotation(args: tuple[Any, ...], kwargs: Mapping[str, Any], l2_bytes: int) -> list[ArgumentSet]:
+def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:
     """The arguments and copies of them, as many as evict each other from L2; what isn't an array is shared. Raises
     BadSetting if there is no array: those in a closure or in an object's attributes can't be found.
     """
-    given = (args, dict(kwargs))
     if not (size := bytes_of(given)):
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
-    sets: list[ArgumentSet] = [(given, {})]
-    for _ in range(input_sets(size, l2_bytes) - 1):
-        sets.append(_copied(given))
-    return sets
+    return [(given, {}), *(_copied(given) for _ in range(input_sets(size, l2_bytes) - 1))]
 
 
 def _copied(given: Arguments) -> ArgumentSet:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -33,6 +33,10 @@ from worklog.settings import TOLERANCE_US
 
 IDLE_LAUNCHES = 9
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
+HANGS = (
+    "worklog.time: {} has not returned for {:.0f} s. A kernel that doesn't end can't be stopped from its own process: "
+    "end this one, and run `worklog check file.py:function`, which uses a child process"
+)
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 BY_DTYPE = "datapath: {}, from the dtype of the arguments; the call may use another: name it with datapath="
@@ -77,17 +81,30 @@ class Call:
                 raise BadSetting(f"worklog.time: {what} is a coroutine or generator: calling it runs nothing")
         if not isinstance(self.grad_to_none, list | tuple):  # a tensor alone would be taken apart into its rows
             raise BadSetting(f"worklog.time: grad_to_none: give a list, not {type(self.grad_to_none).__name__}")
-        for what in WORK:
-            if (amount := getattr(self, what)) is not None and not _positive(amount):
-                raise BadSetting(
-                    f"worklog.time: {what} = {amount!r}: give the work of one call, a positive number, or nothing"
-                )
+        advice = dict.fromkeys(WORK, "give the work of one call, a positive number, or nothing")
+        advice["cross_check_limit"] = "give a share above 0, such as 0.05"
+        for what, wanted in advice.items():
+            number = getattr(self, what)
+            is_number = isinstance(number, Real) and not isinstance(number, bool)
+            if number is not None and not (is_number and 0 < float(number) < math.inf):
+                raise BadSetting(f"worklog.time: {what} = {number!r}: {wanted}")
         if self.cross_check not in CROSS_CHECKS:
             raise BadSetting(f"worklog.time: cross_check = {self.cross_check!r}: take {', '.join(CROSS_CHECKS)}")
         if self.datapath is not None and self.datapath not in DATAPATHS:
             raise BadSetting(f"worklog.time: datapath = {self.datapath!r}: take one of {', '.join(DATAPATHS)}")
-        if (limit := self.cross_check_limit) is not None and not _positive(limit):
-            raise BadSetting(f"worklog.time: cross_check_limit = {limit!r}: give a share above 0, such as 0.05")
+
+    def require_timeable(self, harness: Harness) -> None:
+        """Raise BadSetting where it can't be timed under this harness."""
+        if not isinstance(harness, Harness):
+            raise BadSetting(
+                f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
+            )
+        if self.timer and harness.l2 == "rotate":
+            raise BadSetting("worklog.time: a call that is partly timed can't rotate inputs: take l2 = flush")
+        if self.timer and harness.timer != "events":
+            raise BadSetting(
+                f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events"
+            )
 
     @property
     def baselines(self) -> list[Callable[..., Any]]:
@@ -95,6 +112,11 @@ class Call:
         if self.against is None:
             return []
         return [*self.against] if isinstance(self.against, list | tuple) else [self.against]  # type: ignore[list-item]
+
+    @property
+    def given(self) -> Arguments:
+        """What each of them is called on."""
+        return self.args, dict(self.kwargs or {})
 
     @property
     def work(self) -> Work:
@@ -147,7 +169,7 @@ def time(
     harness = Harness() if harness is None else harness
     works, checks = (flops, reads, writes, elements), (cross_check, cross_check_limit)
     call = Call(fn, args, kwargs, against, *works, grad_to_none, *checks, sync, timer, name, datapath)
-    require_timeable(call, harness)
+    call.require_timeable(harness)  # before a GPU is needed
     require_gpu()
     with clocks_as_requested(harness.clocks) as (clocks, notes):
         return time_on(own_session(), call, harness.but(clocks=clocks), notes)
@@ -159,18 +181,6 @@ def own_session() -> Session:
 
 
 _session_on = cache(lambda current: Session())
-
-
-def require_timeable(call: Call, harness: Harness) -> None:
-    """Raise BadSetting, before a GPU is needed, for a call that can't be timed under this harness."""
-    if not isinstance(harness, Harness):
-        raise BadSetting(
-            f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
-        )
-    if call.timer and harness.l2 == "rotate":
-        raise BadSetting("worklog.time: a call that is partly timed can't rotate inputs: take l2 = flush")
-    if call.timer and harness.timer != "events":
-        raise BadSetting(f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events")
 
 
 def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str] = ()) -> Measurement:
@@ -192,9 +202,10 @@ def prepare_call(
     """Make a call and its baselines ready on a session whose caller holds the clocks. names: theirs. gate: what the
     result states about the check. Raises as worklog.time.
     """
-    require_timeable(call, harness)
+    call.require_timeable(harness)
+    peaks = Peaks(session.gpu, session.gpu.sm_clock_mhz)
     if call.datapath:
-        Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)
+        peaks.of(call.datapath)  # raises where it isn't known
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     stated, used = [gate, *biased], harness
     if call.timer:
@@ -203,13 +214,25 @@ def prepare_call(
         used = harness.but(queue=False)
         stated.append(WAITS.format(bubble_us(session.timeline, harness)))
     stated += [ONE_PLACEMENT.format("since the buffers belong to the call"), *session.calibration.remarks]
-    datapath = _datapath(call, Peaks(session.gpu, session.gpu.sm_clock_mhz))
-    if datapath and not call.datapath:
+    datapath = call.datapath or datapath_of(call.given, peaks)
+    if not call.flops:
+        datapath = None
+    elif datapath and not call.datapath:
         stated.append(BY_DTYPE.format(datapath))
-    launches = [
-        replace(launch, name=name, kernels=lambda: 1)  # at least
-        for launch, name in zip(_launches(session, call, harness), _distinct(names), strict=True)
-    ]
+    distinct: list[str] = []
+    for name in names:
+        count = 1 + sum(known.partition(" (")[0] == name for known in distinct)
+        distinct.append(name if count == 1 else f"{name} ({count})")
+    # The function and the baselines share out a round of the sets of inputs, if they alternate.
+    sets: list[ArgumentSet] = [(call.given, {})]
+    if harness.l2 == "rotate":
+        sets = rotation(call.given, session.timeline.l2_bytes)
+    functions, ahead = [call.fn, *call.baselines], 0 if harness.timer == "graph" else len(sets)
+    launches = []
+    for number, (fn, name) in enumerate(zip(functions, distinct, strict=True)):
+        first = number * ahead // len(functions)
+        launch = _launch(session, call, fn, sets[first:] + sets[:first])
+        launches.append(replace(launch, name=name, kernels=lambda: 1))  # at least
     witnesses: dict[str, float | str] = {}
 
     def after(reading: Reading, us: float) -> list[Stage]:
@@ -220,8 +243,19 @@ def prepare_call(
         return []
 
     with ExitStack() as stack:
-        stack.enter_context(_reported_if_it_hangs(launches[0].name, harness.budget_s + HANGS_S))
-        stack.enter_context(_stream_of(session, call, launches))
+        hangs_s = harness.budget_s + HANGS_S
+        watchdog = Timer(hangs_s, print, (HANGS.format(launches[0].name, hangs_s),), {"file": sys.stderr})
+        watchdog.daemon = True
+        watchdog.start()
+        stack.callback(watchdog.join)
+        stack.callback(watchdog.cancel)
+        # A call that waits isn't queued, so the host time to enter the harness's stream in each launch would be part of
+        # its time. Each runs once before: it may import PyTorch, which has a current stream of its own.
+        for launch in launches if call.sync else ():
+            with session.device.loan("cupy").current():
+                launch()
+        if call.sync:
+            stack.enter_context(session.device.loan("cupy").current())
         close = stack.pop_all().close
     return Prepared(
         launches=launches,
@@ -235,23 +269,23 @@ def prepare_call(
     )
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    """The names, numbered where several are equal."""
-    distinct: list[str] = []
-    for name in names:
-        count = 1 + sum(known.partition(" (")[0] == name for known in distinct)
-        distinct.append(name if count == 1 else f"{name} ({count})")
-    return distinct
+def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
+    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
+    current = nullcontext if call.sync else session.device.loan("cupy").current
 
+    def enqueue(arguments: Arguments, dropped: Sequence[Any], *before: Any) -> None:
+        for tensor in dropped:
+            tensor.grad = None
+        with current():
+            fn(*before, *arguments[0], **arguments[1])
 
-def _datapath(call: Call, peaks: Peaks) -> str | None:
-    """Whose peak its rate is a share of."""
-    if call.datapath or not call.flops:
-        return call.datapath if call.flops else None
-    by_dtype = datapath_of((call.args, call.kwargs))
-    if by_dtype == "fp64" and "fp64_tensor" in peaks:
-        by_dtype = "fp64_tensor"
-    return by_dtype if by_dtype in peaks else None
+    launches = []
+    for arguments, copies in sets:
+        dropped = [copies.get(id(tensor), tensor) for tensor in call.grad_to_none]
+        launches.append(partial(enqueue, arguments, dropped))
+    if len(sets) > 1:
+        return rotating(launches, bytes_of(sets[0][0]))
+    return Timed(launches[0], partly=call.timer)
 
 
 def _witnesses(
@@ -269,7 +303,7 @@ def _witnesses(
             raise LaunchFailed(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
             )
-        alone = _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])  # doesn't rotate
+        alone = _launch(session, call, fn, [(call.given, {})])  # doesn't rotate
         left = idle_after(session, alone, used.queues, read_us)
         if not left.passed:
             raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
@@ -303,78 +337,6 @@ def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Sta
     return after_timing.idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
 
 
-@contextmanager
-def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
-    """Report on standard error, once, that a call hangs, and what can be done."""
-    report = (
-        f"worklog.time: {name} has not returned for {seconds:.0f} s. A kernel that doesn't end can't be stopped from "
-        "its own process: end this one, and run `worklog check file.py:function`, which uses a child process"
-    )
-    watchdog = Timer(seconds, print, (report,), {"file": sys.stderr})
-    watchdog.daemon = True
-    watchdog.start()
-    try:
-        yield
-    finally:
-        watchdog.cancel()
-        watchdog.join()
-
-
-@contextmanager
-def _stream_of(session: Session, call: Call, launches: Sequence[Timed]) -> Iterator[None]:
-    """Make the harness's stream current for all launches of a call that waits. They aren't queued, so the host time to
-    enter it in each launch would be part of their time. Each runs once before: it may import PyTorch, which has a
-    current stream of its own.
-    """
-    if not call.sync:
-        yield
-        return
-    current = session.device.loan("cupy").current
-    for launch in launches:
-        with current():
-            launch()
-    with current():
-        yield
-
-
-def _launches(session: Session, call: Call, harness: Harness) -> list[Timed]:
-    """Of the function and of each baseline, which share out a round of the sets of inputs, if they alternate."""
-    sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
-    if harness.l2 == "rotate":
-        sets = rotation(call.args, call.kwargs or {}, session.timeline.l2_bytes)
-    functions = [call.fn, *call.baselines]
-    ahead = 0 if harness.timer == "graph" else len(sets)
-    firsts = [number * ahead // len(functions) for number in range(len(functions))]
-    return [
-        _launch(session, call, fn, sets[first:] + sets[:first]) for fn, first in zip(functions, firsts, strict=True)
-    ]
-
-
-def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
-    """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
-    current = nullcontext if call.sync else session.device.loan("cupy").current
-
-    def enqueue(arguments: Arguments, dropped: Sequence[Any], *before: Any) -> None:
-        for tensor in dropped:
-            tensor.grad = None
-        with current():
-            fn(*before, *arguments[0], **arguments[1])
-
-    launches = []
-    for arguments, copies in sets:
-        dropped = [copies.get(id(tensor), tensor) for tensor in call.grad_to_none]
-        launches.append(partial(enqueue, arguments, dropped))
-    if len(sets) > 1:
-        return rotating(launches, bytes_of(sets[0][0]))
-    return Timed(launches[0], partly=call.timer)
-
-
 def name_of(call: object) -> str:
     """Of a callable, for titles."""
     return str(getattr(call, "__name__", type(call).__name__))
-
-
-def _positive(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    return 0 < float(value) < math.inf
