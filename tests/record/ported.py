@@ -138,10 +138,8 @@ def point_of(axes: Mapping[str, Any]) -> str:
 def tensara(example: Example, clones: Clones) -> list[dict[str, Any]]:
     """The published solution in PyTorch by Tensara's engine and by `worklog run --problem`. measured: cases."""
     published = example.theirs.with_name("torch.py")
-    solution, cases = (
-        Solution.of(f"{published}:solution", arrays="torch", problem=str(example.ours)),
-        [escape(case) for case in example.measured],
-    )
+    solution = Solution.of(f"{published}:solution", arrays="torch", problem=str(example.ours))
+    cases = [escape(case) for case in example.measured]
     measurements = measure.measure_solutions([solution], cases=cases, harness=HARNESS).measurements
     by_case = {str(m.axes[CASE]): m for m in measurements}
     rows = [example.row(case, by_case.get(case)) for case in example.measured]
