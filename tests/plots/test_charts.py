@@ -127,7 +127,6 @@ CASES = {
     "ablation of naive": Case(lambda: plots.ablation(full_run(), "naive"), "× 63 600 at 4096 | reading at 4096;"),
     "ablation at 512": Case(lambda: plots.ablation(full_run(), "warptiled", 512), "at 512"),
     "ablation of small sizes": Case(lambda: plots.ablation(runs.below(2048), "naive"), "reading at 1024;"),
-    "ablation of single settings": Case(lambda: plots.ablation(runs.single_settings()), "no combined reading"),
     "traffic": Case(
         lambda: plots.traffic(COUNTED),
         "34 · 16.5 per load | 16.0 per load (float4) | no shared memory | 1.56 · 25 % conflicts",
@@ -175,11 +174,6 @@ CASES = {
     "sweep with one time": Case(
         lambda: plots.sweep(tiles(), small_run(measurements=swept().measurements[:1])), "one tile measured", "", "sm_90"
     ),
-    "sweep without times": Case(
-        lambda: plots.sweep(tiles()),
-        "not measured | worklog sweep vectorized --axis BM=64,128 --axis BN=64,128 --size 4096",
-        source="sm_90",
-    ),
     "tile map": Case(
         lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240 elements wrong", source=EMULATED
     ),
@@ -206,7 +200,7 @@ CASES = {
     ),
 }
 for error in (3.4, -3.4):
-    alike = comparison(dict.fromkeys(map("harness {}".format, range(16)), error))
+    alike = comparison(dict.fromkeys(["worklog", *map("harness {}".format, range(16))], error))
     CASES[f"16 peers {error} µs off"] = Case(partial(plots.peers, alike), "harness 15", source="recorded · NVIDIA H200")
 for shape in ((1, 4000), (4000, 1)):
     where = replace(WHERE, shape=shape, tile=shape, tiles=((0.001,),), guess="")
@@ -356,12 +350,13 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: plots.ablation(of()), "`worklog ablate"),
         (lambda: plots.ablation(full_run(), "warptiled", 100), "warptiled at 100, only at 256, "),
         (lambda: plots.ablation(full_run(), "shared"), "no ablation of shared"),
+        (lambda: plots.ablation(runs.single_settings()), "no combined reading of warptiled"),
         (lambda: plots.levels(replace(full_run(), kernels={}), COUNTED), "rung with a tile"),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),
         (
-            lambda: plots.sweep(variants(rung("vectorized"), [TileAxis("BM", (96,))], arch="sm_90")),
+            lambda: plots.sweep(variants(rung("vectorized"), [TileAxis("BM", (96,))], arch="sm_90"), of()),
             "no tile is left: vectorized: 1 BM",
         ),
         (lambda: plots.lines(of()), "no line has two points"),

@@ -180,21 +180,6 @@ def test_the_gallery_replaces_its_own_page_and_no_other(tmp_path: Path) -> None:
     assert page.read_text() == "# My project"
 
 
-def test_one_figure_is_drawn_alone_and_its_part_of_the_page_replaced(tmp_path: Path, one_png: None) -> None:
-    pair = {name: charts.drawn(name) for name in ("ladder", "traffic")}
-    write_gallery(pair, {}, tmp_path)
-    before = (tmp_path / "README.md").read_text()
-    drawn = draw_all(ladder_run(1024), tmp_path, only=["ladder"])
-    after = (tmp_path / "README.md").read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"README.md", *(f"ladder{end}" for end in ENDS)}
-    old, new = (escape(chart.alt, False) for chart in (pair["ladder"], drawn.charts["ladder"]))
-    assert old in before and old not in after and new in after and after.count("### ") == 2
-    draw_all(ladder_run(1024), tmp_path, only=["roofline"])
-    assert (tmp_path / "README.md").read_text().startswith(after.rstrip())
-    with pytest.raises(WorklogError, match="no figure is called ladr: choose from headline, ladder, "):
-        draw_all(ladder_run(), tmp_path, only=["ladr"])
-
-
 # What stands on what, as charts do it, with the least contrast: WCAG 2.2 requires 4.5 for text (1.4.3) and 3 for marks
 # (1.4.11).
 LEAST = {

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
@@ -82,7 +82,7 @@ class Trial:
 
     def ladder(self, size: Shape | int | None = None) -> Chart:
         """The ladder with this kernel on it. Raises NothingToDraw, BadSetting."""
-        return ladder(self.shown, size if size is not None else self.shown.shapes()[0])
+        return cast("Chart", ladder(self.shown, size if size is not None else self.shown.shapes()[0]))
 
     def tile_map(self) -> Chart:
         """Where C is wrong. Raises NothingToDraw where the gate has no error map."""

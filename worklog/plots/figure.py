@@ -111,8 +111,7 @@ FOLLOW = "".join(
 
 class Drawing:
     """A figure with a name (its file's stem), a headline (its finding) and an alt text, in a light and a dark palette.
-
-    A subclass draws the SVG in the light palette; the PNG is made from it.
+    The PNG is made from the SVG.
     """
 
     name: str
@@ -132,13 +131,24 @@ class Drawing:
         return self.encoded(self.svg(dark=dark))
 
     def encoded(self, svg: str) -> bytes:
-        """This figure's SVG as PNG. 256 colours take half of the bytes; level 9 saves 6 % in eight times as long."""
-        small, words = io.BytesIO(), PngInfo()
+        """This figure's SVG as PNG, in the fonts that come with matplotlib. 256 colours take half of the bytes; level 9
+        saves 6 % in eight times as long.
+        """
+        small, words, fonts = io.BytesIO(), PngInfo(), [str(path) for path in FONT_FILES.values()]
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
-        few = rendered(svg).quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        how: dict[str, Any] = {"dpi": SCREEN_DPI, "zoom": DPI / SCREEN_DPI, "font_family": "DejaVu Sans"}
+        large = resvg_py.svg_to_bytes(svg_string=svg, skip_system_fonts=True, font_files=fonts, **how)
+        with Image.open(io.BytesIO(large)) as image:
+            few = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
+
+    def spoken(self) -> tuple[str, str]:
+        """For screen readers: the attributes of an <svg> that name its title and description, and these two."""
+        title = f'<title id="{self.name}-title">{escape(self.headline)}</title>'
+        description = f'<desc id="{self.name}-desc">{escape(self.alt)}</desc>'
+        return f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"', f"{title}\n {description}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         """HTML that follows the notebook's theme, PNG in the light palette, twice as large as on screen, and alt text.
@@ -147,16 +157,16 @@ class Drawing:
         without it: the PNG has a ground of its own and can be read on both themes.
         """
         svg = self.svg()
-        png = self.encoded(svg)
-        with Image.open(io.BytesIO(png)) as pixels:
-            width, height = (round(SCREEN_DPI * side / DPI) for side in pixels.size)
-        light, dark = data_uri("png", png), data_uri("svg+xml", in_the_dark(svg).encode())
+        pixels = self.encoded(svg)
+        with Image.open(io.BytesIO(pixels)) as image:
+            width, height = (round(SCREEN_DPI * side / DPI) for side in image.size)
+        png, dark = (base64.b64encode(data).decode("ascii") for data in (pixels, in_the_dark(svg).encode()))
+        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url(data:image/svg+xml;base64,{dark})"
         size = f'width="{width}" style="max-width:100%;height:auto"'
-        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url({dark})"
-        image = f'<span class="worklog-chart" style="{box}"><img src="{light}" {size} alt="{escape(self.alt)}"></span>'
-        data = {"text/html": f"<style>{FOLLOW}</style>{image}", "text/plain": self.alt}
-        data["image/png"] = base64.b64encode(png).decode("ascii")
-        return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
+        image_tag = f'<img src="data:image/png;base64,{png}" {size} alt="{escape(self.alt)}">'
+        html = f'<style>{FOLLOW}</style><span class="worklog-chart" style="{box}">{image_tag}</span>'
+        metadata = {"image/png": {"width": width, "height": height, "alt": self.alt}}
+        return {"text/html": html, "text/plain": self.alt, "image/png": png}, metadata
 
 
 class Chart(Drawing, Figure):
@@ -172,33 +182,8 @@ class Chart(Drawing, Figure):
         with styled():
             self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         head, opening, rest = re.split("<svg ([^>]*>)", buffer.getvalue(), maxsplit=1)
-        return f"{head}<svg {labelled(self)} {opening}\n {described(self)}{rest}"
-
-
-def labelled(figure: Drawing) -> str:
-    """The attributes of an <svg> that name its title and its description, for screen readers."""
-    return f'role="img" aria-labelledby="{figure.name}-title {figure.name}-desc"'
-
-
-def described(figure: Drawing) -> str:
-    """The title and the description of an <svg>."""
-    title = f'<title id="{figure.name}-title">{escape(figure.headline)}</title>'
-    return f'{title}\n <desc id="{figure.name}-desc">{escape(figure.alt)}</desc>'
-
-
-def data_uri(kind: str, image: bytes) -> str:
-    """An image as an address."""
-    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
-
-
-def rendered(svg: str) -> Image.Image:
-    """An SVG as pixels, twice as large as on screen, in the fonts that come with matplotlib."""
-    fonts = [str(path) for path in FONT_FILES.values()]
-    zoom = DPI / SCREEN_DPI
-    png = resvg_py.svg_to_bytes(
-        svg_string=svg, dpi=SCREEN_DPI, zoom=zoom, skip_system_fonts=True, font_files=fonts, font_family="DejaVu Sans"
-    )
-    return Image.open(io.BytesIO(png)).convert("RGB")
+        roles, words = self.spoken()
+        return f"{head}<svg {roles} {opening}\n {words}{rest}"
 
 
 def in_the_dark(svg: str) -> str:

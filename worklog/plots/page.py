@@ -1,17 +1,15 @@
 """The page around every chart, and where its words go so that no two overlap at any number of rows.
 
-A chart on one pair of axes is written as a function that returns a Sketch; `on_axes` makes of it the chart that users
-call, which draws on a page of its own or on the user's axes. All lengths are inches on the page.
+A chart on one pair of axes says what draws it, and `on_axes` draws that on the user's axes or on a page of its own. All
+lengths are inches on the page.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec, Protocol, cast, overload
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,7 +21,6 @@ from worklog.plots import figure
 from worklog.plots.figure import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 
 Point = tuple[float, float]
-P = ParamSpec("P")
 LANE = 0.15  # inches between two names right of the axes
 RIGHT = 0.45  # inches beside those names, most of them for the lines that lead to them
 
@@ -41,122 +38,13 @@ class Page:
         wide, high = self.figure.get_size_inches()
         return self.figure.add_axes((left / wide, bottom / high, width / wide, height / high))
 
-    def rows(self, left: float, bottom: float, width: float, pitch: float, names: Sequence[str]) -> Axes:
-        """Axes with one row per name, each `pitch` inches high; y counts inches down from the top."""
-        axes = self.axes(left, bottom, width, pitch * len(names))
-        plain_rows(axes, pitch, names)
-        return axes
-
-    def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> None:
-        """Text at a place on the page."""
-        self.figure.text(x, y, words, fontsize=points, transform=self.figure.dpi_scale_trans, **how)
-
     def lines(self, x: float, top: float, lines: Iterable[str], points: float = SMALL_PT, **how: Any) -> float:
         """Lines of text, one below another from `top` on; return where the next one starts."""
         for line in lines:
-            self.text(x, top, line, points, va="top", **how)
+            placed = {"transform": self.figure.dpi_scale_trans, "va": "top", **how}
+            self.figure.text(x, top, line, fontsize=points, **placed)
             top -= figure.line_height(points)
         return top
-
-
-def widest(lines: Iterable[str], points: float = BODY_PT) -> float:
-    """Width of the longest of these lines of text in inches."""
-    return max(figure.text_width(line, points) for line in lines)
-
-
-def right_of(names: Iterable[str]) -> float:
-    """The left edge of axes whose row names start at the left margin, in inches."""
-    return MARGIN_IN + widest(names) + 0.12
-
-
-def plain_rows(axes: Axes, pitch: float, names: Sequence[str]) -> None:
-    """Rows with names, each `pitch` inches high on a page, without a scale; y counts inches down from the top."""
-    name_rows(axes, pitch * len(names), [pitch * (index + 0.5) for index in range(len(names))], names)
-
-
-def name_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
-    """Name rows at these places, inches down from the top of axes of that height, without a scale."""
-    axes.set_ylim(height, 0)
-    axes.set_yticks(places, names)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-
-
-def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up: float = 0.0, **how: Any) -> None:
-    """Words that start `gap` points right of a data point; with a negative gap they end left of it, with 0 they are
-    centred."""
-    side = "center" if gap == 0 else "left" if gap > 0 else "right"
-    usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
-    axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
-
-
-def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, small: Iterable[str] = ()) -> None:
-    """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
-    the size of the names; small: more names, in small letters.
-    """
-    place = axes.get_position()
-    inches = RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))
-    room = inches * axes.figure.dpi / axes.bbox.width * place.width
-    axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
-
-
-def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Names right of the axes, as high as their data points but at least LANE apart, with a thin line to each point.
-
-    looks: what differs from a small name in ink, by name.
-    """
-    axes.autoscale_view()  # matplotlib finds limits that follow the data only when it draws
-    inches = axes.transData - axes.figure.dpi_scale_trans
-    at = {name: inches.transform(point) for name, point in names.items()}
-    order = sorted(names, key=lambda name: (at[name][1], name))
-    right, top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.x1, axes.bbox.y1, axes.bbox.y0))
-    lanes = LANE * np.arange(len(order))
-    free = np.array([at[name][1] for name in order]) - lanes
-    # Halfway between moving names only up and moving them only down; in both, no two are closer than a lane.
-    spread = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
-    for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
-        usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK}
-        axes.annotate(
-            name,
-            names[name],
-            72 * (np.array([right + 0.3, height]) - at[name]),
-            textcoords="offset points",
-            arrowprops={"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)},
-            **(usual | dict(looks.get(name, {}))),
-        )
-
-
-def scale(
-    axis: Axis,
-    locator: Locator | Sequence[float],
-    label: str = "",
-    limits: tuple[float, float] | None = None,
-    *,
-    log: float = 0,
-    written: str = "{x:g}",
-) -> None:
-    """An axis with ticks where the locator puts them, or at these values, with their values written out; no minor ones.
-    limits: by default those of what is drawn. log: the base of a logarithmic scale."""
-    name = "x" if isinstance(axis, XAxis) else "y"
-    if log:
-        axis.axes.set(**{f"{name}scale": LogScale(axis, base=log)})
-    if limits:
-        axis.axes.set(**{f"{name}lim": limits})
-    axis.set_label_text(label)
-    if isinstance(locator, Locator):
-        axis.set_major_locator(locator)
-    else:
-        axis.set_ticks(locator)
-    axis.set_major_formatter(StrMethodFormatter(written))
-    axis.set_minor_locator(NullLocator())
-
-
-def a_few(low: float, high: float) -> Locator:
-    """Two to five round values on a log scale between these."""
-    decades = math.log10(high / low)
-    if decades < 0.9:
-        return MaxNLocator(4, steps=[1, 2, 5, 10])
-    return LogLocator(subs=(1, 3) if decades < 2 else (1,), numticks=4)
 
 
 def page(
@@ -190,59 +78,123 @@ def page(
     return new
 
 
-@dataclass(frozen=True)
-class Sketch:
-    """A chart on one pair of axes before it is drawn: its words, what draws it, and the inches for it on a page.
+def on_axes(
+    ax: Axes | None,
+    draw: Callable[[Axes], None],
+    name: str,
+    finding: str,
+    subtitle: str,
+    footer: Sequence[str],
+    alt: Iterable[str],
+    height: float,
+    left: float,
+    right: float = MARGIN_IN,
+    above: float = 0.1,
+    below: float = 0.42,
+) -> Any:
+    """A chart on one pair of axes. As in seaborn, it is drawn on `ax` and that is returned where one is given: no title
+    and no source then, which are the user's. Otherwise it gets a page, a Chart that shows itself.
 
     left, right: from the page's edges to the axes. above, height, below: of the body, the axes in the middle.
     """
-
-    name: str
-    finding: str
-    subtitle: str
-    footer: Sequence[str]
-    alt: Iterable[str]
-    draw: Callable[[Axes], None]
-    height: float
-    left: float
-    right: float = MARGIN_IN
-    above: float = 0.1
-    below: float = 0.42
-
-    def on_a_page(self) -> Chart:
-        """The chart on a page of its own."""
-        body = self.above + self.height + self.below
-        new = page(self.name, self.finding, self.subtitle, self.footer, self.alt, body)
-        self.draw(new.axes(self.left, new.body_bottom + self.below, WIDTH_IN - self.left - self.right, self.height))
-        return new.figure
+    if ax is not None:
+        draw(ax)
+        return ax
+    new = page(name, finding, subtitle, footer, alt, above + height + below)
+    draw(new.axes(left, new.body_bottom + below, WIDTH_IN - left - right, height))
+    return new.figure
 
 
-class OnAxes(Protocol[P]):
-    """A chart that takes `ax`, too."""
-
-    @overload
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Chart: ...
-    @overload
-    def __call__(self, *args: Any, ax: Axes, **kwargs: Any) -> Axes: ...
+def widest(lines: Iterable[str], points: float = BODY_PT) -> float:
+    """Width of the longest of these lines of text in inches."""
+    return max(figure.text_width(line, points) for line in lines)
 
 
-def on_axes(sketch: Callable[P, Sketch]) -> OnAxes[P]:
-    """Decorator: the chart that users call. As in seaborn, it draws on `ax` and returns it where one is given: no title
-    and no source then, which are the user's. Otherwise it returns a page, a matplotlib Figure that shows itself.
+def right_of(names: Iterable[str]) -> float:
+    """The left edge of axes whose row names start at the left margin, in inches."""
+    return MARGIN_IN + widest(names) + 0.12
+
+
+def name_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
+    """Name rows at these places, inches down from the top of axes of that height, without a scale."""
+    axes.set_ylim(height, 0)
+    axes.set_yticks(places, names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def middles(pitch: float, count: int) -> list[float]:
+    """Where the middles of rows are that are `pitch` inches high, inches down from the top."""
+    return [pitch * (index + 0.5) for index in range(count)]
+
+
+def beside(axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0, **how: Any) -> None:
+    """Words that start `gap` points right of a data point; with a negative gap they end left of it, with 0 they are
+    centred."""
+    side = "center" if gap == 0 else "left" if gap > 0 else "right"
+    usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
+    axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
+
+
+def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, small: Iterable[str] = ()) -> None:
+    """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
+    the size of the names; small: more names, in small letters.
     """
+    place = axes.get_position()
+    inches = RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))
+    room = inches * axes.figure.dpi / axes.bbox.width * place.width
+    axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
 
-    @wraps(sketch)
-    def chart(*args: Any, ax: Axes | None = None, **kwargs: Any) -> Any:
-        with figure.styled():
-            drawn = sketch(*args, **kwargs)
-            if ax is None:
-                return drawn.on_a_page()
-            drawn.draw(ax)
-            return ax
 
-    chart.__doc__ = f"{sketch.__doc__}\n    ax: matplotlib axes to draw on; they are returned in place of a page."
-    known = inspect.signature(sketch)
-    taken = inspect.Parameter("ax", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Axes | None")
-    parameters = [*known.parameters.values(), taken]
-    chart.__signature__ = known.replace(parameters=parameters, return_annotation="Chart | Axes")  # type: ignore[attr-defined]
-    return cast("OnAxes[P]", chart)
+def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Names right of the axes, as high as their data points but at least LANE apart, with a thin line to each point.
+
+    looks: what differs from a small name in ink, by name.
+    """
+    axes.autoscale_view()  # matplotlib finds limits that follow the data only when it draws
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    at = {name: inches.transform(point) for name, point in names.items()}
+    order = sorted(names, key=lambda name: (at[name][1], name))
+    right, top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.x1, axes.bbox.y1, axes.bbox.y0))
+    lanes = LANE * np.arange(len(order))
+    free = np.array([at[name][1] for name in order]) - lanes
+    # Halfway between moving names only up and moving them only down; in both, no two are closer than a lane.
+    spread = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
+    arrow = {"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)}
+    for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
+        to_name = 72 * (np.array([right + 0.3, height]) - at[name])
+        usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, **looks.get(name, {})}
+        axes.annotate(name, names[name], to_name, textcoords="offset points", arrowprops=arrow, **usual)
+
+
+def scale(
+    axis: Axis,
+    locator: Locator | Sequence[float],
+    label: str = "",
+    limits: Point | None = None,
+    *,
+    log: float = 0,
+    written: str = "{x:g}",
+) -> None:
+    """An axis with ticks where the locator puts them, or at these values, with their values written out; no minor ones.
+    limits: by default those of what is drawn. log: the base of a logarithmic scale."""
+    name = "x" if isinstance(axis, XAxis) else "y"
+    if log:
+        axis.axes.set(**{f"{name}scale": LogScale(axis, base=log)})
+    if limits:
+        axis.axes.set(**{f"{name}lim": limits})
+    axis.set_label_text(label)
+    if isinstance(locator, Locator):
+        axis.set_major_locator(locator)
+    else:
+        axis.set_ticks(locator)
+    axis.set_major_formatter(StrMethodFormatter(written))
+    axis.set_minor_locator(NullLocator())
+
+
+def a_few(low: float, high: float) -> Locator:
+    """Two to five round values on a log scale between these."""
+    decades = math.log10(high / low)
+    if decades < 0.9:
+        return MaxNLocator(4, steps=[1, 2, 5, 10])
+    return LogLocator(subs=(1, 3) if decades < 2 else (1,), numticks=4)

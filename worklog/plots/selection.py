@@ -12,7 +12,6 @@ from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, tflops
 from worklog.runs import Measurement, Run
-from worklog.runs.verdict import Stage
 
 if TYPE_CHECKING:
     import pandas
@@ -24,39 +23,27 @@ ON_TENSOR_CORES = {rung.name for rung in TENSOR}
 Size = Shape | int | str | Iterable[int]
 
 
-class FrameRun:
-    """What `ladder` and `sizes` read of a run, from the rows of a `run.frame()` under the run's own harness."""
-
-    def __init__(self, frame: pandas.DataFrame) -> None:
-        """Raises NothingToDraw where a column is missing that every frame of a run has."""
-        if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {*frame.columns}:
-            raise NothingToDraw(f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()")
-        self.calibration, self.kernels = SimpleNamespace(fp32_tflops=math.inf), dict[str, Any]()  # inf: not drawn
-        self.measurements = []
-        for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-            if row["m"] is not None and not row["changed"]:
-                shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-                m = SimpleNamespace(us_low=None, us_high=None, converged=True, reason=None, label="", verdict=None)
-                vars(m).update(
-                    {str(name): value for name, value in row.items()},
-                    problem=shape,
-                    place=str(shape),
-                )
-                self.measurements.append(m)
-        self.label = self.full_label = "; ".join(dict.fromkeys(m.label for m in self.measurements if m.label))
-
-    def select(self, shape: Shape) -> list[Any]:
-        """As Run.select()."""
-        return [m for m in self.measurements if m.problem == shape]
-
-    def shapes(self) -> list[Shape]:
-        """As Run.shapes()."""
-        return sorted({m.problem for m in self.measurements}, key=lambda shape: (shape.flops, shape))
-
-
 def as_run(data: Run | pandas.DataFrame) -> Run:
-    """A run as it is; a `run.frame()` as far as charts read it."""
-    return data if isinstance(data, Run) else FrameRun(data)  # type: ignore[return-value]
+    """A run as it is; of a `run.frame()`, what `ladder` and `sizes` read, from its rows under the run's own harness.
+    Raises NothingToDraw where a column is missing that every frame of a run has.
+    """
+    if isinstance(data, Run):
+        return data
+    if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {*data.columns}:
+        raise NothingToDraw(f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()")
+    shown = list[Any]()
+    for row in data.astype(object).where(data.notna(), None).to_dict("records"):
+        if row["m"] is not None and not row["changed"]:
+            shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+            fields = {"us_low": None, "us_high": None, "converged": True, "reason": None, "label": "", "verdict": None}
+            fields |= {str(name): value for name, value in row.items()}
+            shown.append(SimpleNamespace(**fields, problem=shape, place=str(shape)))
+    label = "; ".join(dict.fromkeys(m.label for m in shown if m.label))
+    run = SimpleNamespace(measurements=shown, kernels={}, label=label, full_label=label)
+    run.calibration = SimpleNamespace(fp32_tflops=math.inf)  # is not drawn
+    run.select = lambda shape: [m for m in shown if m.problem == shape]
+    run.shapes = lambda: sorted({m.problem for m in shown}, key=lambda shape: (shape.flops, shape))
+    return run  # type: ignore[return-value]
 
 
 def measured(m: Measurement) -> bool:
@@ -112,21 +99,14 @@ def no_time(m: Measurement) -> str:
     return reason if reason.startswith(m.status) else f"{m.status}: {reason}"
 
 
-def stages_of(m: Measurement) -> list[Stage]:
-    """The gate's stages; [] where it didn't run."""
-    return list(m.verdict.stages) if m.verdict else []
-
-
 def class_of(m: Measurement) -> str:
     """The precision class that the gate found."""
     return (m.verdict and m.verdict.precision) or "fp32"
 
 
 def error_of(m: Measurement) -> tuple[float, float] | None:
-    """Largest error of a kernel that the gate saw, and the largest that it allows in the kernel's precision class, in
-    u·D; None if its gate didn't measure it.
-    """
-    for stage in stages_of(m):
+    """A kernel's largest error and what its precision class allows, in u·D; None if its gate didn't measure it."""
+    for stage in m.verdict.stages if m.verdict else ():
         if stage.name == "precision" and stage.measured is not None and stage.limit:
             return stage.measured, stage.limit
     return None

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -39,28 +40,26 @@ DETAILS = {
 }
 
 
-@dataclass(frozen=True)
-class Fall:
-    """A waterfall at one size, from the unbiased to the naive reading, both TFLOP/s.
+class Fall(NamedTuple):
+    """A waterfall at one size, from the unbiased to the naive reading.
 
     combined: the effect of all these settings at once. steps: the factor of each biased setting alone, in order, then
-    REMAINDER, what they do together beyond that.
+    REMAINDER, what they do together beyond that, which `remainder` is as an effect.
     """
 
     combined: Effect
     steps: dict[str, float]
+    remainder: Effect
 
-    @property
-    def ends(self) -> tuple[str, str]:
-        """Both readings in words."""
-        naive = about(self.combined.biased, self.combined.noise, rate)
-        return f"unbiased {rate(self.combined.unbiased)}", f"naive {naive}"
 
-    @property
-    def remainder(self) -> Effect:
-        """What the settings do together beyond the product of what each does alone, as an effect like the others."""
-        product = self.combined.biased / self.steps[REMAINDER]
-        return replace(self.combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
+@dataclass(frozen=True)
+class Row:
+    """A row of the heat map: the effects of one setting by size, a name, and a detail under it: the biased setting and
+    the number that it moves."""
+
+    name: str
+    detail: str
+    cells: dict[Shape, Effect]
 
 
 def ablated(run: Run) -> dict[str, list[Effect]]:
@@ -86,48 +85,42 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     kernel = rung or list(known)[-1]
     shown = known.get(kernel) or effects(run, kernel)
     sizes, fall_at = list(dict.fromkeys(e.problem for e in shown)), falls(shown)
-    rows = _rows([*shown, *(fall.remainder for fall in fall_at.values())])
-    fall = fall_at.get(ARTICLE_SHAPE) or next(reversed(fall_at.values()), None)
-    if size is not None:
-        shape = Shape.of(size)
-        if shape not in sizes:
-            there = ", ".join(map(str, sizes))
-            raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {there}")
-        fall, shown = fall_at.get(shape), [e for e in shown if e.problem == shape]
+    if not fall_at:
+        raise NothingToDraw(f"the run has no combined reading of {kernel}: make one with `worklog ablate {kernel}`")
+    shape = Shape.of(size) if size is not None else ARTICLE_SHAPE if ARTICLE_SHAPE in fall_at else [*fall_at][-1]
+    if shape not in fall_at:
+        raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {', '.join(map(str, fall_at))}")
+    fall, every = fall_at[shape], _rows([*shown, *(fall.remainder for fall in fall_at.values())])
+    ends = f"unbiased {rate(fall.combined.unbiased)}", f"naive {about(fall.combined.biased, fall.combined.noise, rate)}"
     alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
-    for row in rows:
+    for row in every.values():
         alt.append(f"{row.name} ({row.detail}): " + ", ".join(f"{s}: {in_words(e)}" for s, e in row.cells.items()))
+    alt.append(f"waterfall at {shape}: {' to '.join(ends)} TFLOP/s")
     subtitle = (
         f"How {kernel}'s reading changes at one clock when one setting is biased, by size (M = N = K): orange inflates "
         "it, blue deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't "
-        "visible above the noise."
+        f"visible above the noise. Right: from the unbiased to the naive reading at {shape}; the effects interact, so "
+        "what they do together has a row."
     )
-    if fall is None:
-        subtitle += " The run has no combined reading to split up."
-    else:
-        where = f"at {fall.combined.problem}"
-        alt.append(f"waterfall {where}: {' to '.join(fall.ends)} TFLOP/s")
-        subtitle += f" Right: from the unbiased to the naive reading {where}; the effects interact, so what they do "
-        subtitle += "together has a row."
-    none = []
-    for row in rows:
-        if row.setting not in (REMAINDER, *COMBINED) and all(in_words(e) == "0" for e in row.cells.values()):
+    rows, none = dict[str, Row](), list[str]()
+    for setting, row in every.items():
+        if setting in (REMAINDER, *COMBINED) or any(in_words(e) != "0" for e in row.cells.values()):
+            rows[setting] = row
+        else:
             none.append(row.name)
-    rows = [row for row in rows if row.name not in none]
-    left = max(right_of(row.name for row in rows), MARGIN_IN + 0.12 + widest((row.detail for row in rows), SMALL_PT))
+    names, details = [row.name for row in rows.values()], [row.detail for row in rows.values()]
+    left = max(right_of(names), MARGIN_IN + 0.12 + widest(details, SMALL_PT))
     wide, height = CELL * len(sizes), ROW * (len(rows) + 1)
-    width = max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST)
+    width = max(left + wide + GAP + FALL + MARGIN_IN, NARROWEST)
     below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
     under, body = figure.line_height(BODY_PT, len(below)), HEAD + height + BELOW
+    finding = _finding(kernel, [e for e in shown if size is None or e.problem == shape])
     footer = [run.full_label, *older(run)]
-    new = page(f"ablation_{kernel}", _finding(kernel, shown), subtitle, footer, alt, body + under, width)
+    new = page(f"ablation_{kernel}", finding, subtitle, footer, alt, body + under, width)
     new.lines(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
     bottom = new.body_bottom + under + BELOW
-    _heat_map(new.axes(left, bottom, wide, height), rows, sizes, fall.combined.problem if fall else None)
-    if fall:
-        steps = new.axes(left + wide + GAP, bottom, FALL, height)
-        steps.set_ylim(height, 0)
-        _draw_fall(steps, fall, {row.setting: ROW * (line + 1.5) for line, row in enumerate(rows)})
+    _heat_map(new.axes(left, bottom, wide, height), rows, sizes, shape)
+    _draw_fall(new.axes(left + wide + GAP, bottom, FALL, height), fall, ends, [*rows])
     return new.figure
 
 
@@ -136,39 +129,27 @@ def falls(shown: Sequence[Effect]) -> dict[Shape, Fall]:
     four."""
     kind = next((kind for kind in COMBINED if any(e.setting == kind for e in shown)), "")
     by_size = {}
-    for combined in shown:
-        if combined.setting == kind:
-            alone = [e for e in shown if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
-            steps = {e.setting: e.step for e in alone if e.setting in COMBINED[kind]}
-            steps[REMAINDER] = combined.factor / math.prod(steps.values())
-            by_size[combined.problem] = Fall(combined, steps)
+    for combined in (e for e in shown if e.setting == kind):
+        alone = [e for e in shown if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
+        steps = {e.setting: e.step for e in alone if e.setting in COMBINED[kind]}
+        steps[REMAINDER] = combined.factor / math.prod(steps.values())
+        product = combined.biased / steps[REMAINDER]
+        remainder = replace(combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
+        by_size[combined.problem] = Fall(combined, steps, remainder)
     return by_size
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the heat map: the effects of one setting by size, a name, and a detail under it: the biased setting and
-    the number that it moves."""
-
-    setting: str
-    name: str
-    detail: str
-    cells: dict[Shape, Effect]
-
-
-def _rows(shown: Sequence[Effect]) -> list[Row]:
-    """Single pitfalls in the order of the effects, then the combined ones."""
+def _rows(shown: Sequence[Effect]) -> dict[str, Row]:
+    """By setting: single pitfalls in the order of the effects, then the combined ones."""
     rows: dict[str, Row] = {}
     for e in shown:
         if e.setting not in rows:
             name = f"{e.article} {e.title}" if e.article else e.title
-            detail = DETAILS.get(e.setting, f"{e.setting}={e.value} · {NAMES[e.corrupts]}")
-            rows[e.setting] = Row(e.setting, name, detail, {})
+            rows[e.setting] = Row(name, DETAILS.get(e.setting, f"{e.setting}={e.value} · {NAMES[e.corrupts]}"), {})
         rows[e.setting].cells[e.problem] = e
     # The remainder belongs to the row below it, where the waterfall ends.
     last = ["article", REMAINDER, "all"] if "all" in rows else [REMAINDER, "article"]
-    combined = [rows.pop(setting) for setting in last if setting in rows]
-    return [*rows.values(), *combined]
+    return rows | {setting: rows.pop(setting) for setting in last if setting in rows}
 
 
 def in_words(effect: Effect) -> str:
@@ -176,14 +157,13 @@ def in_words(effect: Effect) -> str:
     return effect_in_words(effect).replace("-", "−").replace(" ", "\u00a0")
 
 
-def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | None) -> None:
+def _heat_map(axes: Axes, rows: dict[str, Row], sizes: list[Shape], framed: Shape) -> None:
     """Cells in inches: x from the left, y down from the row of unbiased readings."""
-    height = ROW * (len(rows) + 1)
+    height, alone = ROW * (len(rows) + 1), [row for setting, row in rows.items() if setting != REMAINDER]
     axes.set(xlim=(0, CELL * len(sizes)), ylim=(height, 0))
     axes.set_axis_off()
-    alone = [e for row in rows if row.setting != REMAINDER for e in row.cells.values() if e.corrupts == "TFLOP/s"]
-    unbiased = {e.problem: e.unbiased for e in alone}
-    for line, row in enumerate([Row("", "unbiased reading", "TFLOP/s", {}), *rows]):
+    unbiased = {e.problem: e.unbiased for row in alone for e in row.cells.values() if e.corrupts == "TFLOP/s"}
+    for line, row in enumerate([Row("unbiased reading", "TFLOP/s", {}), *rows.values()]):
         at = (0, ROW * (line + 0.5))
         beside(axes, row.name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
         beside(axes, row.detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
@@ -193,7 +173,7 @@ def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | N
         if size == framed:
             header.set(color=ACCENT, weight="bold")
         axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
-        for line, row in enumerate(rows, start=1):
+        for line, row in enumerate(rows.values(), start=1):
             effect, steps = row.cells.get(size), [e.step for e in row.cells.values()]
             words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
             strongest = PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
@@ -202,30 +182,30 @@ def _heat_map(axes: Axes, rows: list[Row], sizes: list[Shape], framed: Shape | N
             axes.add_patch(cell)
             points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
             axes.text(middle, ROW * line + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
-    if framed:
-        frame = Rectangle((CELL * sizes.index(framed), 0), CELL, height, fill=False, clip_on=False, zorder=4)
-        frame.set(edgecolor=ACCENT, linewidth=1.2)
-        axes.add_patch(frame)
+    frame = Rectangle((CELL * sizes.index(framed), 0), CELL, height, fill=False, clip_on=False, zorder=4)
+    frame.set(edgecolor=ACCENT, linewidth=1.2)
+    axes.add_patch(frame)
 
 
-def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
+def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str]) -> None:
     """One bar per step on a log axis, at the y of its row, from the unbiased reading in the first row to the naive."""
+    axes.set_ylim(ROW * (len(settings) + 1), 0)
+    lines = {setting: ROW * (line + 1.5) for line, setting in enumerate(settings)}
     for y in lines.values():  # leads the eye across from the heat map's rows
         axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
-    ends = [(fall.combined.unbiased, ROW / 2)]
-    for setting, step in fall.steps.items():
-        if setting not in lines:
-            continue
-        (before, above), y = ends[-1], lines[setting]
+    naive, last = fall.combined.biased, ROW * (len(settings) + 0.5)
+    before, above = fall.combined.unbiased, ROW / 2
+    values = [before]
+    for setting in (setting for setting in fall.steps if setting in lines):
+        step, y = fall.steps[setting], lines[setting]
         colour = figure.ALERT if step > 1 else ACCENT
         if abs(math.log(step)) <= fall.combined.noise and setting == REMAINDER:
             colour = GREY
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
         axes.plot([before, before * step], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
-        ends.append((before * step, y))
-    naive, last = fall.combined.biased, axes.get_ylim()[0] - ROW / 2
-    axes.plot([naive, naive], [ends[-1][1], last], color=MUTED, linewidth=0.6, zorder=1)
-    values = [value for value, _ in ends]
+        before, above = before * step, y
+        values.append(before)
+    axes.plot([naive, naive], [above, last], color=MUTED, linewidth=0.6, zorder=1)
     span = math.log(max(values) / min(values))
     air = math.exp(max(0.12 * span, (math.log(1.5) - span) / 2))  # so that noise is not drawn as a cliff
     low, high = min(values) / air, max(values) * air
@@ -233,7 +213,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
-    for words, value, y in zip(fall.ends, (fall.combined.unbiased, naive), (ROW / 2, last), strict=True):
+    for words, value, y in zip(ends, (fall.combined.unbiased, naive), (ROW / 2, last), strict=True):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
         beside(axes, words, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
@@ -245,5 +225,4 @@ def _finding(kernel: str, shown: Sequence[Effect]) -> str:
     worst = max(alone, key=lambda e: abs(math.log2(e.step)), default=None)
     if worst is None or not worst.visible:
         return f"No single gremlin moves {kernel}'s reading by more than the noise"
-    where = f"at\u00a0{worst.problem}"
-    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {in_words(worst)}\u00a0{where}"
+    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {in_words(worst)}\u00a0at\u00a0{worst.problem}"

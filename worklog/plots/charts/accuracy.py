@@ -10,46 +10,45 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
+from worklog.plots import selection
 from worklog.plots.charts.lines import FIRST, draw_lines
-from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MUTED, PAPER
-from worklog.plots.page import Sketch, beside, leave_room, name_points, on_axes, scale
-from worklog.plots.selection import (
-    CUBLAS,
-    ON_TENSOR_CORES,
-    Size,
-    class_of,
-    dimensions,
-    error_of,
-    labels,
-    measured,
-    rate,
-    rows,
-    shape_to_draw,
-)  # fmt: skip
-from worklog.runs import Measurement, Run
+from worklog.plots.figure import ACCENT, BODY_PT, DEFLATES, INK, MUTED, PAPER, Chart, styled
+from worklog.plots.page import beside, leave_room, name_points, on_axes, scale
+from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, class_of, dimensions, error_of, measured, rate
+from worklog.runs import Run
 
-HEIGHT, LEFT, BELOW, ABOVE = 2.95, 0.69, 0.45, 0.2  # inches
+INCHES = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
 SAME = 0.02  # of an error
 UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
 
 
-@on_axes
-def accuracy(run: Run, size: Size | None = None) -> Sketch:
+@styled()
+def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """TFLOP/s of each measured kernel against its largest error on U(-1, 1), and the limit of the class fp32, at one
-    size.
+    size. Returns a Chart, or `ax`.
 
     Kernels of the class fp32 are drawn full, the others hollow; rungs on tensor cores have another colour than those on
     FP32 cores, and what is no rung is grey. Raises NothingToDraw where fewer than two kernels have an error, or none
     has the class fp32; BadSetting.
     """
-    shape = shape_to_draw(run, size)
-    errors = {m.kernel: (m, *error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
-    if len(errors) < 2:
-        raise NothingToDraw(f"fewer than two kernels have a measured error at size {shape}: measure without --gate")
-    limit = next((limit for m, _, limit in errors.values() if class_of(m) == "fp32"), None)
-    if limit is None:
-        raise NothingToDraw(f"no kernel at size {shape} has the class fp32, whose limit this chart shows")
-    points = {name: (error, m.tflops or 0.0) for name, (m, error, _) in errors.items()}
+    shape = selection.shape_to_draw(run, size)
+    kernels = {m.kernel: m for m in selection.rows(run, shape) if measured(m) and error_of(m)}
+    errors = {name: error for name, m in kernels.items() if (error := error_of(m))}
+    precise = {name: m.ratio or 0.0 for name, m in kernels.items() if class_of(m) == "fp32"}
+    if len(errors) < 2 or not precise:
+        raise NothingToDraw(
+            f"fewer than two kernels have a measured error at size {shape}, or none has the class fp32: measure them "
+            "with the gate"
+        )
+    best = max(precise, key=precise.__getitem__)
+    limit = errors[next(iter(precise))][1]
+    points = {name: (error, kernels[name].tflops or 0.0) for name, (error, _) in errors.items()}
+    finding = f"{best} is the fastest kernel with FP32's error"
+    if best != CUBLAS and CUBLAS in errors:
+        times = errors[best][0] / errors[CUBLAS][0]
+        than = "less error" if times < 1 else f"{times:.1f} times its error"
+        than = "the same error" if abs(times - 1) < SAME else than
+        finding = f"{best} is {precise[best]:.2f} times as fast as cuBLAS, with {than}"
     on_fp32_cores = {rung.name for rung in RUNGS} - ON_TENSOR_CORES
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. The largest error is in {UNIT}. Full: the class fp32, which limits the "
@@ -76,31 +75,17 @@ def accuracy(run: Run, size: Size | None = None) -> Sketch:
             if name in ON_TENSOR_CORES | on_fp32_cores:
                 colour = ACCENT if name in ON_TENSOR_CORES else DEFLATES
                 looks[names[name]] = {"fontsize": BODY_PT}
-            face = colour if class_of(errors[name][0]) == "fp32" else PAPER
+            face = colour if name in precise else PAPER
             axes.plot(x, y, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3)
         name_points(axes, {names[name]: point for name, point in points.items()}, looks)
 
-    footer = labels(run, [m for m, _, _ in errors.values()])
-    finding = _finding({name: m for name, (m, _, _) in errors.items()}, points)
-    return Sketch("accuracy", finding, subtitle, footer, alt, draw, HEIGHT, LEFT, above=ABOVE, below=BELOW)
+    return on_axes(ax, draw, "accuracy", finding, subtitle, selection.labels(run, kernels.values()), alt, **INCHES)
 
 
-def _finding(kernels: Mapping[str, Measurement], points: Mapping[str, tuple[float, float]]) -> str:
-    precise = {name: m for name, m in kernels.items() if class_of(m) == "fp32"}
-    best = max(precise, key=lambda name: precise[name].ratio or 0.0)
-    if best == CUBLAS or CUBLAS not in points:
-        return f"{best} is the fastest kernel with FP32's error"
-    error, theirs = points[best][0], points[CUBLAS][0]
-    than = "less error" if error < theirs else f"{error / theirs:.1f} times its error"
-    if abs(error / theirs - 1) < SAME:
-        than = "the same error"
-    return f"{best} is {precise[best].ratio:.2f} times as fast as cuBLAS, with {than}"
-
-
-@on_axes
+@styled()
 def error_growth(
     finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
-) -> Sketch:
+) -> Chart:
     """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
     in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
     """
@@ -119,4 +104,5 @@ def error_growth(
         axes.grid(True, zorder=0)
         name_points(axes, ends, {first: FIRST})
 
-    return Sketch("error_growth", finding, subtitle, [label], alt, draw, HEIGHT, LEFT, above=ABOVE, below=BELOW)
+    chart: Chart = on_axes(None, draw, "error_growth", finding, subtitle, [label], alt, **INCHES)
+    return chart

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.plots.charts.lines import FIRST, draw_lines
-from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER
-from worklog.plots.page import Sketch, beside, leave_room, name_points, on_axes, scale
+from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER, styled
+from worklog.plots.page import beside, leave_room, name_points, on_axes, scale
 from worklog.runs import Comparison, Run, bound, open_comparison
 from worklog.runs.calibration import KnownLengths
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
 HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
-OURS = "worklog"
+OURS = "worklog"  # is in every comparison
 TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error may be 0
 
 
-@on_axes
-def calibration(run: Run) -> Sketch:
-    """The error left at each known length, the promised band, and in words tick, noise floor and flush. Raises
-    NothingToDraw for a run without a calibration by length.
+@styled()
+def calibration(run: Run, *, ax: Axes | None = None) -> Any:
+    """The error left at each known length, the promised band, and in words tick, noise floor and flush. Returns a
+    Chart, or `ax`.
     """
     known = run.calibration
     errors = known.lengths.error_us
     half = 50 * (known.aa_high - known.aa_low)
-    proofs = [
+    footer = [
         f"tick of the events: {1e3 * known.tick_us:.0f} ns · slope {known.slope:.5f}",
         f"a kernel against itself, interleaved: {100 * known.aa_ratio:.2f} % ±{half:.2f}",
         f"a read takes {known.warm_cycles:.0f} cycles from L2, {known.cold_cycles:.0f} after the flush; "
         f"{100 * known.still_cached:.1f} % of the lines were still in L2",
+        run.full_label,
     ]
     worst = max(map(abs, errors.values()))
     finding = f"Known lengths from {min(errors):g} to {max(errors):g} µs are read within {bound(worst)} µs"
@@ -58,8 +60,7 @@ def calibration(run: Run) -> Sketch:
         reach = max(0.15, 1.6 * worst)
         axes.set_ylim(-reach, reach)
 
-    footer = [*proofs, run.full_label]
-    return Sketch("calibration", finding, subtitle, footer, alt, draw, HEIGHT, MARGIN_IN + 0.5, right=0.2)
+    return on_axes(ax, draw, "calibration", finding, subtitle, footer, alt, HEIGHT, MARGIN_IN + 0.5, right=0.2)
 
 
 def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: float) -> None:
@@ -73,13 +74,13 @@ def _signed(error: float, digits: int = 3) -> str:
     return f"{round(error, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
-@on_axes
-def peers(comparison: Comparison | None = None) -> Sketch:
+@styled()
+def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> Any:
     """Reading minus true length by true length, one line per harness, and the band of our own error. The three that are
-    never far from the true length have colours.
+    never far from the true length have colours, and ours always the same.
 
-    comparison: by default the one that comes with the package. Raises NothingToDraw where nothing was read on a known
-    length.
+    comparison: by default the one that comes with the package. Returns a Chart, or `ax`. Raises NothingToDraw where
+    nothing was read on a known length.
     """
     comparison = comparison or open_comparison()
     errors = comparison.errors()
@@ -87,11 +88,9 @@ def peers(comparison: Comparison | None = None) -> Sketch:
         raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
     worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
     nearest = sorted(errors, key=lambda name: (abs(worst[name]), name))
-    finding = "What each harness reads on kernels of known length"
-    if OURS in errors:
-        finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
-        best = next((name for name in nearest if not name.startswith(OURS)), None)
-        finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs" if best else ""
+    finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
+    if best := next((name for name in nearest if not name.startswith(OURS)), None):
+        finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs"
     by_length = comparison.document["calibration"]["offset_by_length_us"]
     band = abs(KnownLengths({float(length): us for length, us in by_length.items()}).worst_us)
     subtitle = (
@@ -107,10 +106,8 @@ def peers(comparison: Comparison | None = None) -> Sketch:
         alt.append(f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points))
 
     def draw(axes: Axes) -> None:
-        colours = dict.fromkeys(errors, GREY)
-        # Ours, if it is one of them, has always the same colour.
         first_three = sorted(nearest[:3], key=lambda name: name != OURS)
-        colours |= dict(zip(first_three, (ACCENT, OTHER, ALERT), strict=False))
+        colours = dict.fromkeys(errors, GREY) | dict(zip(first_three, (ACCENT, OTHER, ALERT), strict=False))
         shown = {n: f"{n} {_signed(points[0][1], 2)} … {_signed(points[-1][1], 2)}" for n, points in errors.items()}
         leave_room(axes, shown.values())
         _length_axis(axes, {length for points in errors.values() for length, _ in points}, 0.85, 1.18)
@@ -123,9 +120,7 @@ def peers(comparison: Comparison | None = None) -> Sketch:
         axes.minorticks_off()
         axes.axhspan(-band, band, color=FAINT, zorder=0)
         looks = {shown[name]: {"color": MUTED} for name, colour in colours.items() if colour == GREY}
-        if OURS in errors:
-            looks[shown[OURS]] = FIRST
         ends = draw_lines(axes, errors, colours)
-        name_points(axes, {shown[name]: end for name, end in ends.items()}, looks)
+        name_points(axes, {shown[name]: end for name, end in ends.items()}, looks | {shown[OURS]: FIRST})
 
-    return Sketch("peers", finding, subtitle, footer, alt, draw, PEERS_HEIGHT, MARGIN_IN + 0.45)
+    return on_axes(ax, draw, "peers", finding, subtitle, footer, alt, PEERS_HEIGHT, MARGIN_IN + 0.45)

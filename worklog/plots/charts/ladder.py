@@ -4,8 +4,7 @@ both ladders, on FP32 cores and on tensor cores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -14,7 +13,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots import figure, selection
 from worklog.plots.charts.bars import BEHIND, RATES_RIGHT, name_rates, rate_bar, reference_line
 from worklog.plots.figure import ACCENT, BASELINE, BODY_PT, DEFLATES, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import Sketch, beside, on_axes, page, right_of
+from worklog.plots.page import beside, middles, on_axes, page, right_of
 from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
 from worklog.runs import Measurement, Run
 
@@ -33,7 +32,6 @@ ARTICLE_PERCENT = {
     "warptiled": 93.7,
 }
 ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
-WIDE_INTERVAL = "* the interval is wider than requested"
 
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
@@ -44,9 +42,10 @@ TIGHT_ROW, TIGHT_BAR, HEADING, FIRST = 0.185, 0.14, 0.27, 0.2
 SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
-@on_axes
-def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
+@figure.styled()
+def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
+    Returns a Chart, or `ax`, drawn on.
 
     run: a run, or its `frame()`. A failed or skipped rung has a row with the reason. A user's kernels stand below the
     rungs, which are then drawn in a lighter colour. Raises NothingToDraw where nothing was measured at the size,
@@ -59,9 +58,8 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
     marks = {}
     if shape == selection.ARTICLE_SHAPE:
         marks = {m.kernel: ARTICLE_PERCENT[m.kernel] for m in kernels if m.kernel in ARTICLE_PERCENT}
-    cublas = selection.cublas_tflops(kernels)
+    cublas, ceiling = selection.cublas_tflops(kernels), run.calibration.fp32_tflops
     most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
-    ceiling = run.calibration.fp32_tflops
     if ceiling > FAR_CEILING * most:
         ceiling = 0.0
     footer = [run.full_label]
@@ -73,7 +71,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
         footer.append(ARTICLE_SOURCE)
         subtitle += " Circles: the article's shares, on another GPU."
     if any(measured(m) and not m.converged for m in kernels):
-        footer.append(WIDE_INTERVAL)
+        footer.append("* the interval is wider than requested")
     said = {m.kernel: no_time(m) for m in kernels}
     said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in kernels if measured(m)}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
@@ -97,22 +95,17 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None) -> Sketch:
         if ceiling:
             higher = HEAD - 0.12 - figure.line_height(SMALL_PT)
             reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
-        before = cublas / end * axes.bbox.width / axes.figure.dpi - 0.2  # inches left of the line of cuBLAS
         for y, m in zip(places, kernels, strict=True):
-            if measured(m):
-                words = said[m.kernel] + ("" if m.converged else " *")
-                colour = DEFLATES if mine and m.kernel not in mine else ACCENT
-                rate_bar(axes, m, y, BAR, words, BODY_PT, BASELINE if m.kernel == CUBLAS else colour, cublas)
-            else:
-                reason = "\n".join(figure.wrap(said[m.kernel], SMALL_PT, before, most=2))
-                beside(axes, reason, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
+            words = said[m.kernel] + " *" * (measured(m) and not m.converged)
+            colour = BASELINE if m.kernel == CUBLAS else DEFLATES if mine and m.kernel not in mine else ACCENT
+            rate_bar(axes, m, y, BAR, words, BODY_PT, colour, cublas)
             if m.kernel in marks:  # a hollow one with its number, under our bar
                 x, y = marks[m.kernel] / 100 * cublas, y + MARK_LANE - BAR_LANE
                 axes.plot(x, y, "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
                 beside(axes, f"{marks[m.kernel]} %", (x, y), -5 if x > end / 5 else 5, color=MUTED, bbox=BEHIND)
 
-    left = right_of(names)
-    return Sketch("ladder", _finding(kernels, mine), subtitle, footer, alt, draw, height, left, RATES_RIGHT, 0.4, BELOW)
+    left, finding = right_of(names), _finding(kernels, mine)
+    return on_axes(ax, draw, "ladder", finding, subtitle, footer, alt, height, left, RATES_RIGHT, 0.4, BELOW)
 
 
 def _finding(kernels: list[Measurement], mine: set[str]) -> str:
@@ -120,8 +113,7 @@ def _finding(kernels: list[Measurement], mine: set[str]) -> str:
     if not timed:
         return "No rung was measured at this size; cuBLAS was"
     best = ([m for m in timed if m.kernel in mine] or timed)[-1]
-    finding = f"{best.kernel} reaches {share(best)} of cuBLAS"
-    slower = timed[: timed.index(best)]
+    finding, slower = f"{best.kernel} reaches {share(best)} of cuBLAS", timed[: timed.index(best)]
     if slower and mine:
         finding += f", more than {slower[-1].kernel}"
     elif slower:
@@ -148,7 +140,12 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
             raise NothingToDraw(f"at {shape}, no kernel {heading} was measured: measure it on a GPU")
     kernels = [m for part in parts.values() for m in part]
     cublas, clock = selection.cublas_tflops(timed), run.gpu.sm_clock_mhz
-    said = {m.kernel: _words(m, clock) for m in kernels}
+    said = dict[str, str]()
+    for m in kernels:
+        words = [rate(m.tflops), share(m, 0 if (m.ratio or 0.0) >= 2 else 1)]
+        words += [f"class {class_of(m)}"] if class_of(m) != "fp32" else []
+        words += [f"{m.sm_mhz:.0f} MHz"] if m.sm_mhz is not None and m.sm_mhz < SLOWED * clock else []
+        said[m.kernel] = " · ".join(words)
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}, in two parts"]
     alt += [f"{name} {words}" for name, words in said.items()] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]
     subtitle = (
@@ -157,40 +154,29 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     )
     if any("MHz" in words for words in said.values()):
         subtitle += f" MHz: the SM clock, where it was below the GPU's {clock:.0f}."
+    finding = []
+    plain, tensor = selection.leaders(kernels)
+    if tensor is not None:
+        times = f"{tensor.ratio or 0.0:.1f} times as fast as cuBLAS"
+        finding.append(f"{tensor.kernel} computes FP32 on tensor cores {times}")
+    if plain is not None:
+        finding.append(f"on FP32 cores, {plain.kernel} reaches {share(plain)} of cuBLAS")
+    title = "; ".join(finding) or "No kernel has FP32's error"
     left, height = right_of(said), FIRST + TIGHT_ROW * len(kernels) + HEADING * len(parts)
-    new = page("ladders", _leading(kernels), subtitle, selection.labels(run, kernels), alt, height + BELOW)
+    new = page("ladders", title, subtitle, selection.labels(run, kernels), alt, height + BELOW)
     axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
     places, top = list[float](), FIRST
     for heading, part in parts.items():
         above = new.body_bottom + BELOW + height - top - HEADING / 2
-        new.text(MARGIN_IN, above, heading, BODY_PT, weight="bold", va="center")
-        places += [top + HEADING + TIGHT_ROW * (index + 0.5) for index in range(len(part))]
-        top += HEADING + TIGHT_ROW * len(part)
+        new.lines(MARGIN_IN, above, [heading], BODY_PT, weight="bold", va="center")
+        top += HEADING
+        places += [top + middle for middle in middles(TIGHT_ROW, len(part))]
+        top += TIGHT_ROW * len(part)
     name_rates(axes, height, max(cublas, *(m.tflops or 0.0 for m in kernels)), [*said], places)
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", FIRST / 2)
     for y, m in zip(places, kernels, strict=True):
         colour, full = ACCENT if m.kernel in ON_TENSOR_CORES else DEFLATES, class_of(m) == "fp32"
-        rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour if full else PAPER)
+        rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour if full else PAPER, 0.0)
         if not full:
             axes.barh(y, m.tflops or 0.0, TIGHT_BAR, color="none", edgecolor=colour, linewidth=1.0)
     return new.figure
-
-
-def _words(m: Measurement, clock: float) -> str:
-    """Its rate and share of cuBLAS, its precision class where that isn't FP32's, and an SM clock below the GPU's."""
-    words = [rate(m.tflops), share(m, 0 if (m.ratio or 0.0) >= 2 else 1)]
-    if class_of(m) != "fp32":
-        words.append(f"class {class_of(m)}")
-    if m.sm_mhz is not None and m.sm_mhz < SLOWED * clock:
-        words.append(f"{m.sm_mhz:.0f} MHz")
-    return " · ".join(words)
-
-
-def _leading(kernels: Iterable[Measurement]) -> str:
-    plain, tensor = selection.leaders(kernels)
-    said = []
-    if tensor is not None:
-        said.append(f"{tensor.kernel} computes FP32 on tensor cores {tensor.ratio or 0.0:.1f} times as fast as cuBLAS")
-    if plain is not None:
-        said.append(f"on FP32 cores, {plain.kernel} reaches {share(plain)} of cuBLAS")
-    return "; ".join(said) or "No kernel has FP32's error"

@@ -5,22 +5,21 @@ each rung makes of a byte at each level.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
-from worklog.analysis.memory_counts import SECTOR, LadderCounts, MemoryCounts
+from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
-from worklog.plots.page import Sketch, beside, on_axes, page, plain_rows, right_of, scale
+from worklog.plots.page import beside, middles, name_rows, on_axes, page, right_of, scale
 from worklog.plots.selection import dimensions, intensity
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
 
-# Inches, the first two of a row and its bar. HEAD: above the levels, for the names of the ridges.
-ROW, BAR, ABOVE, HEAD, BELOW, GAP = 0.3, 0.2, 0.1, 0.3, 0.4, 0.25
-RIGHT, LEVELS_RIGHT = 0.15, 0.25
+ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.3, 0.2, 0.1, 0.4, 0.25, 0.15  # inches
 LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
@@ -33,32 +32,36 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     counted: the counts to draw (default: those that come with the package). Raises WorklogError if those are missing.
     """
     counted = counted or shipped()
-    rungs = counted.rungs
-    first, *_, last = (*rungs, *rungs)
+    rungs, at_dots, at_bars = counted.rungs, dict[str, str](), dict[str, str]()
+    for name, rung in rungs.items():
+        float4 = " (float4)" if rung.load_width == FLOAT4 else ""
+        at_dots[name] = f"{rung.sectors_per_fma:.2g} · {rung.sectors_per_request:.1f} per load{float4}"
+        conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if rung.conflict_share else ""
+        at_bars[name] = f"{rung.wavefronts_per_fma:.2f}{conflicts}" if rung.wavefronts else "no shared memory"
+    (first, *_), last, height = rungs, [*rungs][-1], ROW * len(rungs)
     times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
+    finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
     subtitle = (
         f"C = A·B in FP32, {dimensions(counted.shape)}. Left: 32-byte sectors of global memory per multiply-add of a "
         "warp, and per load, where 4 hold 32 neighbouring floats and 16 hold 32 float4. Right: passes through shared "
         "memory; hatched: added by bank conflicts."
     )
-    at_dots = {name: _of_dot(rung) for name, rung in rungs.items()}
-    at_bars = {name: _of_bar(rung) for name, rung in rungs.items()}
     alt = ["Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"]
     alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
-    finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
-    new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + ROW * len(rungs) + BELOW)
-    left, bottom = right_of(rungs), new.body_bottom + BELOW
+    new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
+    left, bottom, places = right_of(rungs), new.body_bottom + BELOW, middles(ROW, len(rungs))
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
-    dots = new.rows(left, bottom, wide, ROW, list(rungs))
+    dots, bars = (new.axes(x, bottom, wide, height) for x in (left, left + wide + GAP))
+    name_rows(dots, height, places, list(rungs))
     values = [rung.sectors_per_fma for rung in rungs.values()]
     least, most = min(values) / 1.5, max(values) * 1.5
     limits = least, least * (most / least) ** (1 / room)
     scale(dots.xaxis, LogLocator(), "global sectors per warp multiply-add, log scale", limits, log=10)
-    bars = new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs))
+    name_rows(bars, height, places, [""] * len(rungs))
     bars.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0) / room)
     bars.set_xlabel("shared-memory wavefronts per warp multiply-add")
-    for y, (name, rung) in zip(dots.get_yticks(), rungs.items(), strict=True):
+    for y, (name, rung) in zip(places, rungs.items(), strict=True):
         # A dot and a line to it from the least value, since a bar has no length on a log scale.
         sectors, passes = rung.sectors_per_fma, rung.wavefronts_per_fma
         dots.plot([least, sectors], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
@@ -70,18 +73,6 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         bars.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
         beside(bars, at_bars[name], (passes, y), 6)
     return new.figure
-
-
-def _of_dot(rung: MemoryCounts) -> str:
-    float4 = " (float4)" if rung.load_width == FLOAT4 else ""
-    return f"{rung.sectors_per_fma:.2g} · {rung.sectors_per_request:.1f} per load{float4}"
-
-
-def _of_bar(rung: MemoryCounts) -> str:
-    if not rung.wavefronts:
-        return "no shared memory"
-    conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if rung.conflict_share else ""
-    return f"{rung.wavefronts_per_fma:.2f}{conflicts}"
 
 
 @dataclass(frozen=True)
@@ -109,18 +100,19 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
     return rungs
 
 
-@on_axes
-def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
+@styled()
+def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = None) -> Any:
     """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
+    Returns a Chart, or `ax`.
 
     counted: the counts to draw (default: those that come with the package). Raises NothingToDraw for a run without
     measured roofs or without the tile of any counted rung.
     """
     counted, roofs = counted or shipped(), run.calibration
-    rungs, fp32 = levels_of(run, counted), 1e3 * roofs.fp32_tflops
+    rungs = levels_of(run, counted)
     # FLOP per byte at which a measured memory roof meets the measured FP32 ceiling.
     bandwidths = {"L2": roofs.l2_gbs, "memory": roofs.copy_gbs}
-    ridges = {name: fp32 / gbs for name, gbs in bandwidths.items() if fp32 and gbs}
+    ridges = {name: 1e3 * roofs.fp32_tflops / gbs for name, gbs in bandwidths.items() if roofs.fp32_tflops and gbs}
     if not rungs or not ridges:
         raise NothingToDraw("the run has no measured roofs, or no rung with a tile: measure again with `worklog run`")
     subtitle = (
@@ -135,15 +127,15 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
             f"fetch, {at.compulsory:.3g} if A, B and C pass once"
         )
     alt += [f"ridge of {name} {at:.1f}" for name, at in ridges.items()]
-    first, last = next(iter(rungs)), next(reversed(rungs))
+    first, last, height = next(iter(rungs)), next(reversed(rungs)), ROW * len(rungs)
     finding = f"{first} makes {rungs[first].sectors:.2g} FLOP of each byte that moves"
     if first != last:
         times = rungs[last].sectors / rungs[first].sectors
         finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
-    height = ROW * len(rungs)
 
     def draw(axes: Axes) -> None:
-        plain_rows(axes, ROW, list(rungs))
+        places = middles(ROW, len(rungs))
+        name_rows(axes, height, places, list(rungs))
         values = [value for at in rungs.values() for value in astuple(at)]
         limits = min(values) / 2, 2 * max(values)
         scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
@@ -151,7 +143,7 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
         for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
             axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
             beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
-        for y, at in zip(axes.get_yticks(), rungs.values(), strict=True):
+        for y, at in zip(places, rungs.values(), strict=True):
             axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
             axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
             axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor=PAPER)
@@ -159,7 +151,5 @@ def levels(run: Run, counted: LadderCounts | None = None) -> Sketch:
             axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
             beside(axes, f"{at.blocks:.3g}", (at.blocks, y), 7)
 
-    footer = [run.full_label, f"○ ◇ {counted.label}, counted"]
-    return Sketch(
-        "levels", finding, subtitle, footer, alt, draw, height, right_of(rungs), right=LEVELS_RIGHT, above=HEAD
-    )
+    footer, left = [run.full_label, f"○ ◇ {counted.label}, counted"], right_of(rungs)
+    return on_axes(ax, draw, "levels", finding, subtitle, footer, alt, height, left, right=0.25, above=0.3)

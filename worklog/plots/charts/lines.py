@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, OTHER, WIDTH_IN, Chart, styled
-from worklog.plots.page import Sketch, leave_room, name_points, on_axes, page, scale
+from worklog.plots.page import leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import CUBLAS, as_run, in_order, interval, labels, measured, rows, share
 from worklog.runs import Measurement, Run
+
+if TYPE_CHECKING:
+    import pandas
 
 HEIGHT = 3.3  # inches
 PANEL, PANEL_BELOW, BETWEEN = 2.75, 0.4, 0.3  # inches: of the two panels over the size
@@ -50,9 +53,10 @@ def _panel(axes: Axes, over: Lines, x: str = "") -> None:
     axes.grid(True, zorder=0)
 
 
-@on_axes
-def lines(run: Run, x: str = "", y: str = "") -> Sketch:
+@styled()
+def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     """A rate or the time against an axis, one line with its 95 % band per kernel, baseline and value of other axes.
+    Returns a Chart, or `ax`.
 
     x: an axis with numbers, or M, N or K (default: N, else the first axis with two numbers). y: "tflops", "gbs",
     "items" or "us" (default: the first of these whose work is known everywhere). A baseline that isn't measured as a
@@ -63,13 +67,28 @@ def lines(run: Run, x: str = "", y: str = "") -> Sketch:
     names = dict.fromkeys(["N", *(name for m in timed for name in _numbers(m))])
     x = x or next((name for name in names if len({_numbers(m).get(name) for m in timed} - {None}) > 1), "")
     timed = [m for m in timed if x in _numbers(m)]
-    y = y or next(unit for unit in UNITS if unit == "us" or all(_work(m)[unit] for m in timed))
+    y = y or next(unit for unit in UNITS if all(_work(m, unit) for m in timed))
     if y not in UNITS:
         raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(UNITS)}")
-    over, baselines = _points(run, timed, x, y)
+    over, baselines = _points(timed, x, y)
     if not any(len(points) > 1 for points in over.values()):
         raise NothingToDraw(f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers")
-    ordered, unit = _ordered(over, baselines, y), UNITS[y]
+    # The lines that reach the largest x: the best that isn't a baseline, then all others, best first.
+    reach = max(points[-1][0] for points in over.values())
+    ordered = [name for name, points in over.items() if points[-1][0] == reach]
+    ordered.sort(key=lambda name: over[name][-1][1] * (1 if y == "us" else -1))
+    best = next((name for name in ordered if name not in baselines), ordered[0])
+    others, unit = [name for name in ordered if name != best], UNITS[y]
+    _, value, low, high = over[best][-1]
+    finding = f"{best}: {value:.4g} {unit} at {x} = {reach:g}"
+    if others:
+        _, second, second_low, second_high = over[others[0]][-1]
+        if second_low <= high and low <= second_high:
+            finding += f", where {others[0]} can't be distinguished from it"
+        elif y == "us":
+            finding += f", {second / value:.3g} times as fast as {others[0]}"
+        else:
+            finding += f", {value / second:.3g} times the rate of {others[0]}"
     what = "Median time" if y == "us" else f"{unit}, from the median time"
     subtitle = f"{what}, against {x}; bands: 95 % interval, mostly narrower than a line."
     alt = [f"Line chart of {unit} against {x}"]
@@ -84,13 +103,12 @@ def lines(run: Run, x: str = "", y: str = "") -> Sketch:
             most = max(point[3] for points in over.values() for point in points)
             scale(axes.yaxis, MaxNLocator(6), unit, (0, 1.08 * most))
         # The best has the accent, the next two have colours, baselines are in ink, and all others grey.
-        best, *others = ordered
         colours = {name: INK if name in baselines else GREY for name in over} | {best: ACCENT}
         colours |= dict(zip((name for name in others if name not in baselines), (OTHER, ALERT), strict=False))
         looks = {name: {"color": MUTED} for name in baselines} | {best: FIRST}
         name_points(axes, draw_lines(axes, over, colours, baselines), looks)
 
-    return Sketch("lines", _finding(over, ordered, x, y), subtitle, [run.full_label], alt, draw, HEIGHT, 0.69, above=0)
+    return on_axes(ax, draw, "lines", finding, subtitle, [run.full_label], alt, HEIGHT, 0.69, above=0)
 
 
 def _axes(m: Measurement) -> dict[str, Any]:
@@ -102,12 +120,14 @@ def _numbers(m: Measurement) -> dict[str, float]:
     return {name: value for name, value in _axes(m).items() if type(value) in (int, float)}
 
 
-def _work(m: Measurement) -> dict[str, float]:
-    """Of the rates' units, how many per microsecond are 1; 0 where the work isn't known."""
-    return {"tflops": (m.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}
+def _work(m: Measurement, unit: str) -> float:
+    """What a microsecond divides to give this unit; 0 where the work isn't known."""
+    if unit == "us":
+        return 1.0
+    return {"tflops": (m.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}[unit]
 
 
-def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
+def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     """The points of each line by its name, in the order of x; and the names of the lines of baselines."""
     kernels = {m.kernel for m in timed}
     differing = set[str]()
@@ -116,7 +136,7 @@ def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, 
         differing = {name for name in others if len({_axes(m).get(name) for m in timed}) > 1}
     over, baselines = dict[str, dict[float, tuple[float, ...]]](), {m.baseline for m in timed}
     for m in timed:
-        axes, work = _axes(m), 1.0 if y == "us" else _work(m)[y]
+        axes, work = _axes(m), _work(m, y)
         if not work:
             raise NothingToDraw(f"{m.title} states no work for {UNITS[y]}: choose another y, or state it")
         where, us = "".join(f" {name}={value}" for name, value in axes.items() if name in differing), m.us or 0.0
@@ -131,40 +151,15 @@ def _points(run: Run, timed: list[Measurement], x: str, y: str) -> tuple[Lines, 
     return {name: [(at, *ys) for at, ys in sorted(over[name].items())] for name in in_order(over)}, baselines
 
 
-def _ordered(over: Lines, baselines: set[str], y: str) -> list[str]:
-    """Names of the lines that reach the largest x: the best that isn't a baseline, then all others, best first."""
-    last = max(points[-1][0] for points in over.values())
-    there = [name for name, points in over.items() if points[-1][0] == last]
-    there.sort(key=lambda name: over[name][-1][1] * (1 if y == "us" else -1))
-    best = next((name for name in there if name not in baselines), there[0])
-    return [best, *(name for name in there if name != best)]
-
-
-def _finding(over: Lines, ordered: list[str], x: str, y: str) -> str:
-    best, *others = ordered
-    at, value, low, high = over[best][-1]
-    finding = f"{best}: {value:.4g} {UNITS[y]} at {x} = {at:g}"
-    if not others:
-        return finding
-    _, second, second_low, second_high = over[others[0]][-1]
-    if second_low <= high and low <= second_high:
-        return f"{finding}, where {others[0]} can't be distinguished from it"
-    if y == "us":
-        return f"{finding}, {second / value:.3g} times as fast as {others[0]}"
-    return f"{finding}, {value / second:.3g} times the rate of {others[0]}"
-
-
 @styled()
-def sizes(run: Run) -> Chart:
+def sizes(run: Run | pandas.DataFrame) -> Chart:
     """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
     kernel. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were measured.
     """
     run = as_run(run)
-    timed: dict[str, list[Measurement]] = {}
-    for shape in (shape for shape in run.shapes() if shape.square):
-        for m in filter(measured, rows(run, shape)):
-            timed.setdefault(m.kernel, []).append(m)
-    over = {name: timed[name] for name in in_order(timed) if len(timed[name]) > 1}
+    timed = [m for shape in run.shapes() if shape.square for m in rows(run, shape) if measured(m)]
+    names = in_order(dict.fromkeys(m.kernel for m in timed))
+    over = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}
     ours = {name: line for name, line in over.items() if name != CUBLAS}
     if not ours:
         raise NothingToDraw("no kernel was measured at two sizes: `worklog run --size 512 --size 4096`")
@@ -184,23 +179,23 @@ def sizes(run: Run) -> Chart:
     mixed = {name for name, line in over.items() if any(m.label == run.label for m in line)}
     shown = sorted((m for line in over.values() for m in line), key=lambda m: m.problem)
     footer = labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
+    rates, shares = dict[str, list[tuple[float, ...]]](), dict[str, list[tuple[float, ...]]]()
+    for name, line in over.items():
+        rates[name] = [(m.problem.m, m.tflops or 0.0, *interval(m)) for m in line]
+        if name != CUBLAS:
+            ratios = [(m.problem.m, m.ratio, m.ratio_low, m.ratio_high) for m in line]
+            shares[name] = [(n, *(100 * (ratio or 0.0) for ratio in of_cublas)) for n, *of_cublas in ratios]
     new = page("sizes", finding, subtitle, footer, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
     colours = {name: INK if name == CUBLAS else GREY for name in over} | {best: ACCENT}
-    rates = {name: [(m.problem.m, m.tflops or 0.0, *interval(m)) for m in line] for name, line in over.items()}
-    shares = {
-        name: [(m.problem.m, *(100 * (ratio or 0.0) for ratio in (m.ratio, m.ratio_low, m.ratio_high))) for m in line]
-        for name, line in ours.items()
-    }
-    for panel, bottom, x in ((rates, PANEL_BELOW + PANEL + BETWEEN, ""), (shares, PANEL_BELOW, "N")):
-        axes = new.axes(0.64, new.body_bottom + bottom, WIDTH_IN - 0.64 - MARGIN_IN, PANEL)
-        _panel(axes, panel, x)
-        if panel is rates:
-            scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
-        else:
-            scale(axes.yaxis, MaxNLocator(6), "% of cuBLAS")
-            axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
-        ends = draw_lines(axes, panel, colours, [CUBLAS])
-        if panel is shares:
-            axes.set_ylim(bottom=0)
-        name_points(axes, ends, {best: FIRST, CUBLAS: {"color": MUTED}})
+    looks, bottom = {best: FIRST, CUBLAS: {"color": MUTED}}, new.body_bottom + PANEL_BELOW
+    upper, lower = (new.axes(0.64, y, WIDTH_IN - 0.64 - MARGIN_IN, PANEL) for y in (bottom + PANEL + BETWEEN, bottom))
+    _panel(upper, rates)
+    scale(upper.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
+    name_points(upper, draw_lines(upper, rates, colours, [CUBLAS]), looks)
+    _panel(lower, shares, "N")
+    scale(lower.yaxis, MaxNLocator(6), "% of cuBLAS")
+    lower.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
+    ends = draw_lines(lower, shares, colours)
+    lower.set_ylim(bottom=0)
+    name_points(lower, ends, looks)
     return new.figure

@@ -5,7 +5,7 @@ Both come from the addresses of a rung's compiled code (worklog.analysis.counts)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ CELL, SPACE, ROW = 0.056, 0.03, 0.09  # inches: a float, between sectors, a row 
 BANK = (PER_SECTOR * (PER_SECTOR * CELL + SPACE) - SPACE) / BANKS  # inches: as wide as 8 sectors together
 AFTER, ABOVE, BELOW = 0.1, 0.12, 0.34  # inches: below each strip, above everything, for the words under C
 WARP_SHADE = 0.3
-Cell = tuple[float, float, float, float]  # x, y, width, height
 
 
 @figure.styled()
@@ -44,27 +43,30 @@ def ownership(pattern: AccessPattern) -> Chart:
         )
     bm, bn, first = *pattern.owners.shape, int(stores.min())
     scale = TILE / max(bm, bn)
-    shown = list(_shown(pattern))
-    strips = [_strip(request) for request in shown]
+    # Loads of A and B, writes with bank conflicts, reads of shared arrays, and the write of C.
+    arrays = list(dict.fromkeys(r.memory for r in pattern.requests if r.in_shared))
+    writes = [r for name in arrays if (r := pattern.first(name, store=True)) is not None and r.conflicts]
+    accesses = [pattern.first("A"), pattern.first("B"), *writes, *(pattern.first(name) for name in sorted(arrays))]
+    shown = [r for r in (*accesses, pattern.first("C", store=True)) if r is not None]
+    strips, words = [_strip(request) for request in shown], [_words(request) for request in shown]
     heights = [ROW * len(floats) for floats, _, _ in strips]
-    banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
-    warp = "warp 0" if first else "the warp"
     subtitle = f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's."
     if shown:
+        banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
         subtitle += (
-            f" Right, {warp}'s first access of each kind, as compiled: sectors of 8 floats{banks}; what is used is "
+            f" Right, {'warp 0' if first else 'the warp'}'s first access of each kind, as compiled: sectors of 8 "
+            f"floats{banks}; what is used is filled."
         )
-        subtitle += "filled."
-    finding, words = _finding(pattern, shown), [_words(request) for request in shown]
+    finding = _finding(pattern.rung.name, shown)
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (figure.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
     bottom = new.body_top - ABOVE - scale * bm
     tile = new.axes(MARGIN_IN, bottom, scale * bn, scale * bm)
     tile.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
     tile.spines[["top", "right"]].set_visible(True)
-    of_warp, of_thread = pattern.owners // WARP == first // WARP, pattern.owners == first
-    for owned, alpha in ((of_warp, WARP_SHADE), (of_thread, 1.0)):
-        _fill(tile, _runs(owned), ACCENT, alpha)
+    of_thread = pattern.owners == first
+    _fill(tile, _runs(pattern.owners // WARP == first // WARP), ACCENT, WARP_SHADE)
+    _fill(tile, _runs(of_thread), ACCENT)
     own = int(of_thread.sum())
     under = [f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"]
     under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
@@ -77,27 +79,19 @@ def ownership(pattern: AccessPattern) -> Chart:
         axes.set_axis_off()
         for kind, colour in ((1, FAINT), (2, ALERT if request.conflicts else ACCENT)):
             places = np.argwhere(floats == kind).tolist()
-            _fill(axes, [(lefts[column], ROW * row, wide, 0.75 * ROW) for row, column in places], colour)
+            _fill(axes, [Rectangle((lefts[column], ROW * row), wide, 0.75 * ROW) for row, column in places], colour)
         top -= AFTER
     return new.figure
 
 
-def _shown(pattern: AccessPattern) -> Iterator[Request]:
-    """Loads of A and B, writes with bank conflicts, reads of shared arrays, and the write of C."""
-    shared = list(dict.fromkeys(r.memory for r in pattern.requests if r.in_shared))
-    loads = [pattern.first("A"), pattern.first("B")]
-    stores = [r for name in shared if (r := pattern.first(name, store=True)) is not None and r.conflicts]
-    reads = [pattern.first(name) for name in sorted(shared)]
-    yield from (r for r in (*loads, *stores, *reads, pattern.first("C", store=True)) if r is not None)
-
-
-def _runs(owned: NDArray[np.bool_]) -> Iterator[Cell]:
+def _runs(owned: NDArray[np.bool_]) -> list[Rectangle]:
     """The true elements as rectangles, rows with the same pattern put together."""
-    starts = [0, *(np.flatnonzero((owned[1:] != owned[:-1]).any(axis=1)) + 1), len(owned)]
-    for top, bottom in pairwise(starts):
+    rectangles = []
+    for top, bottom in pairwise([0, *(np.flatnonzero((owned[1:] != owned[:-1]).any(axis=1)) + 1), len(owned)]):
         edges = np.flatnonzero(np.diff(np.r_[False, owned[top], False].astype(np.int8)))
         for left, right in zip(edges[::2], edges[1::2], strict=True):
-            yield float(left), float(top), float(right - left), float(bottom - top)
+            rectangles.append(Rectangle((float(left), float(top)), float(right - left), float(bottom - top)))
+    return rectangles
 
 
 def _strip(request: Request) -> tuple[NDArray[np.signedinteger], NDArray[np.float64], float]:
@@ -117,31 +111,34 @@ def _strip(request: Request) -> tuple[NDArray[np.signedinteger], NDArray[np.floa
     return floats.reshape(-1, len(columns)), CELL * columns + SPACE * (columns // PER_SECTOR), 0.88 * CELL
 
 
-def _fill(axes: Axes, cells: Iterable[Cell], colour: str, alpha: float = 1.0) -> None:
-    patches = [Rectangle((x, y), wide, high) for x, y, wide, high in cells]
-    axes.add_collection(PatchCollection(patches, facecolor=colour, alpha=alpha))
+def _fill(axes: Axes, cells: Iterable[Rectangle], colour: str, alpha: float = 1.0) -> None:
+    axes.add_collection(PatchCollection(list(cells), facecolor=colour, alpha=alpha))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def _words(request: Request) -> str:
     """One access in words."""
     floats = len(np.unique(request.floats))
-    verb = "write of" if request.is_store else "load of"
     several = f"{floats} floats" if floats > 1 else "1 float for all"
-    words = f"{verb} {request.memory}, {request.width} bytes per lane: {several}"
+    words = f"{'write' if request.is_store else 'load'} of {request.memory}, {request.width} bytes per lane: {several}"
     if request.in_shared:
         conflicts = f", {request.conflicts} of them bank conflicts" if request.conflicts else ""
-        return f"{words}, {request.wavefronts} wavefront{'s' * (request.wavefronts > 1)}{conflicts}"
+        return f"{words}, {_counted(request.wavefronts, 'wavefront')}{conflicts}"
     share = 100 * floats / (PER_SECTOR * request.sectors)
-    return f"{words} in {request.sectors} sector{'s' * (request.sectors > 1)}, {share:.3g} % used"
+    return f"{words} in {_counted(request.sectors, 'sector')}, {share:.3g} % used"
 
 
-def _finding(pattern: AccessPattern, shown: list[Request]) -> str:
-    name = pattern.rung.name
+def _finding(name: str, shown: list[Request]) -> str:
     if reads := [r for r in shown if r.in_shared and not r.is_store]:
-        passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
-        return f"{name}: a warp reads {passes} wavefront{'s' * (reads[-1].wavefronts > 1)}"
-    if all(r.is_store for r in shown):
+        passes = [f"{r.memory} in {r.wavefronts}" for r in reads[:-1]]
+        passes.append(f"{reads[-1].memory} in {_counted(reads[-1].wavefronts, 'wavefront')}")
+        return f"{name}: a warp reads {', '.join(passes)}"
+    loads = [r for r in shown if not r.is_store]
+    if not loads:
         return f"{name}: warp 0 loads no element of A or B"
-    first, *others = [r for r in shown if not r.is_store]
-    taken = f"{first.sectors} sector{'s' * (first.sectors > 1)} of {first.memory}"
-    return f"{name}: a warp's loads take " + " and ".join([taken, *(f"{r.sectors} of {r.memory}" for r in others)])
+    taken = [f"{_counted(loads[0].sectors, 'sector')} of {loads[0].memory}"]
+    taken += [f"{r.sectors} of {r.memory}" for r in loads[1:]]
+    return f"{name}: a warp's loads take {' and '.join(taken)}"

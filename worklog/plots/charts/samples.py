@@ -15,7 +15,7 @@ from worklog.gpu import THROTTLING, reason_names
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.page import a_few, beside, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
-from worklog.runs import Estimate, Measurement, Run, median
+from worklog.runs import Estimate, Run, median
 
 TOP, CLOCK, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 0.45, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
@@ -79,6 +79,11 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         panels[-1].set_xlim(0.5, len(us) + 0.5)
         bottom += high + BETWEEN
     narrowing, clock, top = panels
+
+    def name(axes: Axes, y: float, words: str, colour: str) -> None:
+        """Words right of the plot."""
+        beside(axes, words, (len(us) + 0.5, y), va="center", color=colour, annotation_clip=False)
+
     at = places[counts][[step.n - 1 for step in steps]]
     top.fill_between(at, [s.median.low for s in steps], [s.median.high for s in steps], color=FAINT, linewidth=0)
     for colour, shown in ((ACCENT, counts), (GREY, ~counts)):
@@ -87,8 +92,23 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     top.plot(at, [s.median.value for s in steps], color=INK, linewidth=1.2)
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
-    _name(top, last.median.value, f"{last.median.value:.4g}", INK)
-    _clock(clock, m)
+    name(top, last.median.value, f"{last.median.value:.4g}", INK)
+
+    mhz = np.array(m.samples.sides[0].sm_mhz or [None], dtype=float)  # None is NaN
+    clock.tick_params(labelbottom=False)
+    clock.set_ylabel("MHz")
+    if np.isnan(mhz).all():
+        clock.set_yticks([])
+        name(clock, 0.5, "unknown", MUTED)
+    else:
+        clock.plot(np.arange(1, len(mhz) + 1), mhz, color=ACCENT, linewidth=1.0)
+        middle = float(np.nanmedian(mhz))
+        reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
+        clock.set(ylim=(middle - reach, middle + reach), yticks=[round(middle)])
+        slowed = m.throttle_mask & THROTTLING
+        words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
+        clock.text(0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
+
     narrowing.axhline(precision, color=MUTED, linewidth=0.8, linestyle="--")
     narrowing.plot(at, noise, color=ALERT, linewidth=1.4)
     narrowing.plot(at, half, color=ACCENT, linewidth=1.4)
@@ -99,28 +119,5 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
     least = max(lower[0], min(values))
     for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):
-        _name(narrowing, place, f"{words} {value:.2g}", colour)
+        name(narrowing, place, f"{words} {value:.2g}", colour)
     return new.figure
-
-
-def _clock(axes: Axes, m: Measurement) -> None:
-    """The SM clock of each sample, and what NVML stated as the reason for a lower one."""
-    mhz = np.array(m.samples.sides[0].sm_mhz or [None], dtype=float)  # None is NaN
-    axes.tick_params(labelbottom=False)
-    axes.set_ylabel("MHz")
-    if np.isnan(mhz).all():
-        axes.set_yticks([])
-        _name(axes, 0.5, "unknown", MUTED)
-        return
-    axes.plot(np.arange(1, len(mhz) + 1), mhz, color=ACCENT, linewidth=1.0)
-    middle = float(np.nanmedian(mhz))
-    reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
-    axes.set(ylim=(middle - reach, middle + reach), yticks=[round(middle)])
-    slowed = m.throttle_mask & THROTTLING
-    words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
-    axes.text(0.0, 1.05, words, transform=axes.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
-
-
-def _name(axes: Axes, y: float, words: str, colour: str) -> None:
-    """A line's name and its last value, right of the plot."""
-    beside(axes, words, (axes.get_xlim()[1], y), va="center", color=colour, annotation_clip=False)

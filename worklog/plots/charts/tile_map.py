@@ -19,28 +19,25 @@ LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
 @figure.styled()
-def tile_map(
-    where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] | None = None
-) -> Chart:
+def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}) -> Chart:
     """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
     notes: more to say about the kernel, a sentence by its heading.
     """
-    notes = notes or {}
     (m, n), (height, width) = where.shape, where.tile
-    unit = SIDE / max(m, n)
-    wide, high = max(unit * n, 0.4), max(unit * m, 0.4)
-    finding = where.guess.rstrip(".") or f"{where.wrong} of {where.checked} elements of C are wrong"
+    wide, high = (max(SIDE / max(m, n) * side, 0.4) for side in (n, m))
+    wrong = f"{where.wrong} of {where.checked} elements"
+    finding = where.guess.rstrip(".") or f"{wrong} of C are wrong"
     subtitle = (
         f"Where the kernel's C is wrong: C = A·B, {m} × {n}, on exact integers, in tiles of {height} × {width}. The "
         "darker a tile, the more of its elements are wrong."
     )
     alt = [f"Map of C in tiles of {height} by {width}", str(where).rstrip(".")]
-    alt += [f"{heading}: {note.rstrip('.')}" for heading, note in notes.items()]
-    left = MARGIN_IN + LEFT + wide + GAP
-    wrong = f"{where.wrong} of {where.checked} elements wrong"
-    said = [(wrong, INK, ""), (where.rows, MUTED, ""), (f"{where.columns} (rows down, columns across)", MUTED, "")]
+    said = [(f"{wrong} wrong", INK, ""), (where.rows, MUTED, "")]
+    said.append((f"{where.columns} (rows down, columns across)", MUTED, ""))
     for heading, note in notes.items():
+        alt.append(f"{heading}: {note.rstrip('.')}")
         said += [("", INK, ""), (heading, INK, "bold"), (note, INK, "")]
+    left = MARGIN_IN + LEFT + wide + GAP
     room = WIDTH_IN - MARGIN_IN - left
     lines = [(line, colour, bold) for words, colour, bold in said for line in figure.wrap(words, BODY_PT, room)]
     body = OVER + max(high, 1.0, figure.line_height(BODY_PT, len(lines))) + UNDER

@@ -18,28 +18,16 @@ from worklog.kernel import LADDER
 from worklog.plots.charts.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.figure import BODY_PT, shorten
-from worklog.plots.selection import (
-    CUBLAS,
-    cublas_tflops,
-    dimensions,
-    measured,
-    rate,
-    rows,
-    sample_times,
-    shape_to_draw,
-    stages_of,
-)  # fmt: skip
+from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import Effect, Measurement, Run, about, duration
+from worklog.runs import Effect, Measurement, Run, Stage, about, duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 FAVOURITE = "warptiled"
 CANCELLING, PAIR = ("vectorized", Shape.of(1024)), (("l2", "warm"), ("queue", False))  # see headline()
 FOUR = sorted((pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0)
-# The median ignores one cold launch among many. The article's gremlin takes that launch as the result.
-MEASURED_AS = {"warmup": "first_launch"}
 LOOP = "timer", "queue", "l2", "warmup", "order", "statistic"  # the settings of the loop in diagram 4
-PRECISION, EVERY_LAUNCH = "precision", "every timed launch"
+EVERY_LAUNCH = "every timed launch"
 AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stages that follow the timing
 
 
@@ -51,17 +39,15 @@ def mental_model(run: Run, m: Measurement) -> Facts:
         worst, here = _at_worst(on_it), next((_at(e) for e in on_it if e.shape == m.shape), "")
         alone = worst if here in ("", worst) or worst.startswith("no") else f"{here}, {worst}"
         gremlins.append(asdict(pitfall) | {"alone": alone})
-    facts: dict[str, Any] = {"height": 330, "gremlins": gremlins, "visible": False, "naive": ""}
-    for together in _effects(run, "article"):
-        if (together.kernel, together.shape) == (m.kernel, m.shape):
-            half, ceiling = together.noise, run.calibration.fp32_tflops
-            over = about(together.biased / ceiling, half, "{:.3g}".format) if ceiling else ""
-            facts["height"] = 404
-            facts["naive"] = _unbroken(about(m.problem.flops / together.biased / 1e6, half, duration))
-            facts["naive_tflops"] = about(together.biased, half, rate)
-            facts["over"] = f", {over} × the FP32 ceiling" if over else ""
-            facts["by"], facts["visible"] = in_words(together), together.visible
-    return facts
+    all_four = [e for e in _effects(run, "article") if (e.kernel, e.shape) == (m.kernel, m.shape)]
+    if not all_four:
+        return {"height": 330, "gremlins": gremlins, "visible": False, "naive": ""}
+    [together], ceiling = all_four, run.calibration.fp32_tflops
+    over = about(together.biased / ceiling, together.noise, "{:.3g}".format) if ceiling else ""
+    facts: dict[str, Any] = {"height": 404, "gremlins": gremlins, "visible": together.visible}
+    facts |= {"naive": _unbroken(about(m.problem.flops / together.biased / 1e6, together.noise, duration))}
+    facts |= {"naive_tflops": about(together.biased, together.noise, rate)}
+    return facts | {"over": f", {over} × the FP32 ceiling" if over else "", "by": in_words(together)}
 
 
 def cancels(run: Run) -> list[Measurement]:
@@ -74,20 +60,18 @@ def headline(run: Run) -> Facts:
     """The README's first picture: two mistakes that mostly cancel in a kernel's time, not in its share of cuBLAS."""
     timed = cancels(run)
     times = {"kernel": [m.us or 0.0 for m in timed], "cublas": [(m.us or 0.0) * (m.ratio or 0.0) for m in timed]}
-    halves = {
-        "kernel": [0.0] * 3,
-        "cublas": [(m.first.relative_half_width if m.first else 0.0) for m in timed],
-    }  # from the ratio
+    halves = [m.first.relative_half_width if m.first else 0.0 for m in timed]  # of the ratio, so of cuBLAS's time
     longest = max(*times["kernel"], *times["cublas"])
     facts = common(run, timed[0])
-    facts["both_ratio"] = about(100 * (timed[-1].ratio or 0.0), halves["cublas"][-1], "{:.1f}".format)
+    facts["both_ratio"] = about(100 * (timed[-1].ratio or 0.0), halves[-1], "{:.1f}".format)
     for name, (correct, warm, both) in times.items():
-        for when, us, half in (("correct", correct, halves[name][0]), ("both", both, halves[name][-1])):
+        for when, us, half in (("correct", correct, halves[0]), ("both", both, halves[-1])):
+            half = half if name == "cublas" else 0.0
             facts[f"{name}_{when}"] = _unbroken(about(us, half, "{:.1f} µs".format))
             facts[f"{name}_{when}_bar"] = _percent(us / longest)
+        changes = {"l2": warm - correct, "queue": both - warm, "together": both - correct}
+        facts |= {f"{name}_{what}": _signed(change, "µs") for what, change in changes.items()}
         facts[f"{name}_share"] = _signed(100 * (both / correct - 1), "%")
-        facts[f"{name}_l2"], facts[f"{name}_queue"] = _signed(warm - correct, "µs"), _signed(both - warm, "µs")
-        facts[f"{name}_together"] = _signed(both - correct, "µs")
     return facts
 
 
@@ -99,33 +83,31 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
         raise NothingToDraw("the run has no square size to compare with the L2: `worklog run --size 4096`")
     beyond = [shape for shape, size in matrix.items() if size > l2]  # drawn up to the first that is larger than the L2
     shapes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
-    widest = max(3 * matrix[shapes[-1]], l2)
+    last, widest = shapes[-1], max(3 * matrix[shapes[-1]], l2)
     warm = _on_worst_kernel(_effects(run, "l2"))
     effect = {e.problem: in_words(e) if e.visible else "" for e in warm}
     none = [shape for shape in effect if not any(effect[s] for s in effect if s >= shape)]  # none from here on
     sizes = []
     for shape in shapes:
-        size, share = matrix[shape], matrix[shape] / widest
-        row = {"size": str(shape), "bytes": _binary(size), "share": _percent(share), "twice": _percent(2 * share)}
-        row |= {"effect": effect.get(shape, ""), "none": "±0" if effect.get(shape) == "" else ""}
-        sizes.append(row | {"letters": "A, B, C" if share > 0.1 else ""})
+        share = matrix[shape] / widest
+        row = {"size": str(shape), "bytes": _binary(matrix[shape]), "letters": share > 0.1}
+        row |= {"share": _percent(share), "twice": _percent(2 * share)}
+        sizes.append(row | {"effect": effect.get(shape, ""), "none": effect.get(shape) == ""})
     made_of, height = run.kernels.get(m.kernel, {}), max(316, 50 + 53 * len(sizes))
-    facts = {"height": height, "below": height - 32, "sizes": sizes, "registers": made_of.get("registers", "")}
-    facts |= {"l2": _binary(l2), "hbm": _binary(run.gpu.memory_bytes), "edge": _percent(l2 / widest)}
-    facts |= {"shared": _binary(made_of.get("shared_bytes") or 0), "processors": run.gpu.multiprocessors}
-    for name in ("l2", "copy"):
-        facts[f"{name}_rate"] = f"{getattr(run.calibration, f'{name}_gbs') / 1e3:.2f}"
-    facts |= {
-        "last": str(shapes[-1]),
-        "last_bytes": _binary(matrix[shapes[-1]]),
-        "warm": warm[0].kernel if warm else "",
+    facts: dict[str, Any] = {
+        "height": height,
+        "below": height - 32,
+        "sizes": sizes,
+        "registers": made_of.get("registers", ""),
     }
-    facts |= {"largest": "", "none": str(none[0]) if none else "", "none_on": none[1:], "fits": ""}
-    if any(e.visible for e in warm):
-        facts["largest"] = _at(_largest(warm))
-    if none and 3 * matrix[none[0]] <= l2:
-        facts["fits"] = _binary(3 * matrix[none[0]])
-    return facts
+    facts |= {"shared": _binary(made_of.get("shared_bytes") or 0), "l2": _binary(l2)}
+    facts |= {"hbm": _binary(run.gpu.memory_bytes), "edge": _percent(l2 / widest)}
+    facts |= {"processors": run.gpu.multiprocessors, "l2_rate": f"{run.calibration.l2_gbs / 1e3:.2f}"}
+    facts |= {"copy_rate": f"{run.calibration.copy_gbs / 1e3:.2f}", "last": str(last)}
+    facts |= {"last_bytes": _binary(matrix[last]), "warm": warm[0].kernel if warm else ""}
+    facts |= {"largest": _at(_largest(warm)) if any(e.visible for e in warm) else ""}
+    facts |= {"none": str(none[0]) if none else "", "none_on": none[1:]}
+    return facts | {"fits": _binary(3 * matrix[none[0]]) if none and 3 * matrix[none[0]] <= l2 else ""}
 
 
 def four_gremlins(run: Run, m: Measurement) -> Facts:
@@ -139,8 +121,8 @@ def four_gremlins(run: Run, m: Measurement) -> Facts:
         shown = {pitfall.setting: True, str(rule(value)): True, "active": pitfall.is_biased(value)}
         words = {"setting": f"{pitfall.setting} = {value}", "effect": whose + _at_worst(effects)}
         gremlins.append(asdict(pitfall) | shown | words)
-    worst = _largest(all_effects) if any(e.visible for e in all_effects) else None
-    return {"gremlins": gremlins, "worst": in_words(worst) if worst else ""}
+    visible = [e for e in all_effects if e.visible]
+    return {"gremlins": gremlins, "worst": in_words(_largest(visible)) if visible else ""}
 
 
 def full_loop(run: Run, m: Measurement) -> Facts:
@@ -165,21 +147,18 @@ def full_loop(run: Run, m: Measurement) -> Facts:
     dots = []
     for index, (time, counted) in enumerate(zip(us, counts, strict=True)):
         dots.append({"x": _percent((index + 0.5) / len(us)), "y": down(time), "counts": counted})
+    precision, removed = run.harness.get("precision"), run.harness.get("offset", "removed") == "removed"
     facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
-    facts |= {"deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)), "high_y": down(high), "low_y": down(low)}
-    facts |= {"high": duration(high), "low": duration(low) if low < high else ""}
-    facts["checked"] = any(stage.name == EVERY_LAUNCH for stage in stages_of(m))
-    removed = run.harness.get("offset", "removed") == "removed"
-    facts["overhead"] = f"{run.calibration.offset_us:.2f}" if removed else ""
-    precision = run.harness.get("precision")
-    facts["within"] = f"±{100 * precision:g} %" if precision else ""
-    return facts | {"l2": _binary(run.gpu.l2_bytes)}
+    facts |= {"deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)), "high_y": down(high)}
+    facts |= {"low_y": down(low), "high": duration(high), "low": duration(low) if low < high else ""}
+    facts |= {"checked": any(stage.name == EVERY_LAUNCH for stage in stages_of(m))}
+    facts |= {"overhead": f"{run.calibration.offset_us:.2f}" if removed else ""}
+    return facts | {"within": f"±{100 * precision:g} %" if precision else "", "l2": _binary(run.gpu.l2_bytes)}
 
 
 def conversion(run: Run, m: Measurement) -> Facts:
     """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
-    shape, tflops = m.problem, m.tflops or 0.0
-    ceiling = run.calibration.fp32_tflops
+    shape, tflops, ceiling = m.problem, m.tflops or 0.0, run.calibration.fp32_tflops
     roofs = {"cuBLAS, FP32, same loop": cublas_tflops(rows(run, shape)), "FP32 ceiling, measured": ceiling}
     if m.of_roof:
         roofs["FP32 peak at this clock"] = tflops / m.of_roof
@@ -189,17 +168,16 @@ def conversion(run: Run, m: Measurement) -> Facts:
         share = (m.ratio or 0.0) if name.startswith(CUBLAS) else tflops / roof
         row = {"name": name, "bar": _percent(roof / most), "rate": rate(roof), "share": _share(share)}
         drawn.append(row | {"wrong": roof == BF16_DATASHEET_TFLOPS})
-    facts = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": _percent(tflops / most)}
+    facts: dict[str, Any] = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": _percent(tflops / most)}
     facts |= {"elements": _thousands(shape.m * shape.n), "operations": _thousands(2 * shape.k)}
-    facts["loop"] = ", ".join(f"{p.setting} = {_value(run, p)}" for p in PITFALLS if p.setting in ("timer", "l2"))
+    facts |= {"loop": ", ".join(f"{p.setting} = {_value(run, p)}" for p in PITFALLS if p.setting in ("timer", "l2"))}
     return facts | {"of_ceiling": _share(tflops / ceiling), "of_bf16": _share(tflops / BF16_DATASHEET_TFLOPS)}
 
 
 def one_formula(run: Run, m: Measurement) -> Facts:
     """Diagram 6: the same work divided by each rung's time."""
     shape, kernels = m.problem, rows(run, m.problem)
-    fastest = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels))
-    drawn = list[Facts]()
+    fastest, drawn = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels)), list[Facts]()
     for kernel in kernels:
         if measured(kernel):
             bar = _percent((kernel.tflops or 0.0) / fastest)
@@ -218,23 +196,26 @@ def one_formula(run: Run, m: Measurement) -> Facts:
 def gate(run: Run, m: Measurement) -> Facts:
     """Diagram 7: the stages that the kernel passed, in order, and how loose the article's rule is."""
     stages = stages_of(m)
-    precision = next((stage for stage in stages if stage.name == PRECISION), None)
+    precision = next((stage for stage in stages if stage.name == "precision"), None)
     if precision is None or not precision.limit:
         raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
-    limit, before, after = precision.limit, list[Facts](), list[Facts]()
+    before, after = list[Facts](), list[Facts]()
     for number, stage in enumerate(stages, start=1):
-        part = after if stage.name in AFTER else before
         words = {"number": number, "what": stage.detail.partition(":")[0]}
-        part.append(asdict(stage) | {stage.name: True} | words)
+        (after if stage.name in AFTER else before).append(asdict(stage) | {stage.name: True} | words)
     before_end, after_end = 16 + 36 * len(before), 70 + 36 * len(after)
-    rule = max(before_end, after_end) + 26
-    facts = {"before": before, "before_end": before_end, "after": after, "after_end": after_end}
-    facts |= {"rule": rule, "height": rule + 44, "many": len(before), "more": len(after)}
-    facts |= {
-        "share": _share((precision.measured or 0.0) / limit, 0),
-        "elements": _thousands(m.problem.m * m.problem.n),
+    lower = max(before_end, after_end) + 26
+    facts: dict[str, Any] = {
+        "before": before,
+        "before_end": before_end,
+        "after": after,
+        "after_end": after_end,
+        "rule": lower,
     }
-    return facts | {"times": _thousands(float(f"{article_tolerance(m.problem.k) / limit:.2g}"))}
+    facts |= {"height": lower + 44, "many": len(before), "more": len(after)}
+    facts |= {"share": _share((precision.measured or 0.0) / precision.limit, 0)}
+    facts |= {"elements": _thousands(m.problem.m * m.problem.n)}
+    return facts | {"times": _thousands(float(f"{article_tolerance(m.problem.k) / precision.limit:.2g}"))}
 
 
 @lru_cache
@@ -257,7 +238,12 @@ def subject(run: Run) -> Measurement:
     if not timed:
         raise NothingToDraw(f"no rung was measured at size {shape}: `worklog run --size {shape}`")
     rungs = [rung.name for rung in LADDER if rung.name in timed] or list(timed)
-    return timed[FAVOURITE if FAVOURITE in timed else rungs[-1]]
+    return timed.get(FAVOURITE, timed[rungs[-1]])
+
+
+def stages_of(m: Measurement) -> list[Stage]:
+    """The gate's stages; [] where it didn't run."""
+    return list(m.verdict.stages) if m.verdict else []
 
 
 def common(run: Run, m: Measurement) -> dict[str, Any]:
@@ -287,8 +273,10 @@ def _value(run: Run, pitfall: Pitfall) -> Value:
 
 
 def _effects(run: Run, setting: str) -> list[Effect]:
-    """The effects of one setting on every kernel that the run has an ablation of, at every size."""
-    name = MEASURED_AS.get(setting, setting)
+    """The effects of one setting on every kernel that the run has an ablation of, at every size. Of the warm-up, those
+    of one cold launch that is taken as the result, as the article's gremlin does: the median ignores it among many.
+    """
+    name = "first_launch" if setting == "warmup" else setting
     return [e for effects in ablated(run).values() for e in effects if e.setting == name]
 
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from worklog.plots import figure
-from worklog.plots.figure import Drawing, described, labelled
+from worklog.plots.figure import Drawing
 
 Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of such facts
 
@@ -42,10 +42,11 @@ class Diagram(Drawing):
         title, y = paragraph(self.headline, "title", 29.5)
         subtitle, top = paragraph(spoken["subtitle"], "subtitle", y - 4)
         footer, end = paragraph(facts["footer"], "small", top + float(template.attrib["height"]) + 18)
+        roles, described = self.spoken()
         self._svg = Template(_read("page.svg")).substitute(
             figure.LIGHT,
-            roles=labelled(self),
-            described=described(self),
+            roles=roles,
+            described=described,
             style=STYLE,
             words=title + subtitle + footer,
             top=f"{top - 3:g}",
