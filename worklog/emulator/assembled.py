@@ -16,12 +16,12 @@ from itertools import islice, product
 
 import numpy as np
 
-from worklog.emulator.flow import Block, basic_blocks, branch_target, defined
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, elements, size_of
+from worklog.emulator.flow import Block, basic_blocks, branch_target
+from worklog.emulator.isa import defined, elements, row_of
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, size_of
 from worklog.kernel.resources import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
-PARTING = ("st", "atom", "red", "cp", "bar", "barrier", "membar", "fence")
 PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
 MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
@@ -74,11 +74,12 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
         stores: dict[str, list[_Part]] = defaultdict(list)
         for instruction in kernel.instructions[block.start : block.stop]:
             name, part = instruction.parts[0], _part(instruction, bases)
-            shared = name in ("ld", *PARTING) and "global" not in instruction.parts and "local" not in instruction.parts
+            parts = "parts" in row_of(instruction).effects
+            shared = (name == "ld" or parts) and {"global", "local"}.isdisjoint(instruction.parts)
             if shared and (name != "st" or part is None or part[0] not in stores):
                 out.update(_joined(stores.values(), 4))
                 stores.clear()
-            if shared and name in PARTING:
+            if shared and parts:
                 out.update(_joined(loads.values(), 3))
                 loads.clear()
             if part is not None:

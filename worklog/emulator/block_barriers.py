@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.findings import Aborted, Array, Mask
-from worklog.emulator.flow import defined
+from worklog.emulator.findings import Aborted
+from worklog.emulator.isa import defined
+from worklog.emulator.ptx import Array, Mask
+from worklog.emulator.running import Running
 from worklog.emulator.waiting import deadlock
-
-if TYPE_CHECKING:
-    from worklog.emulator.machine import Machine
 
 COUNT = 16
 
@@ -37,10 +35,11 @@ class Arrival:
 class BlockBarriers:
     """What generated code calls, as `S.block`."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Running) -> None:
         self.machine, self.code = machine, machine.program.kernel.instructions
         self.waiting: list[Arrival] = []
         self.arrived: dict[int, Array] = {}  # how often each warp did without waiting: (blocks, warps)
+        machine.exited = self.release
 
     def arrive(
         self,

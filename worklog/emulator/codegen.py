@@ -8,36 +8,18 @@ only what leaves the block is merged with the lanes that were not in it.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from worklog.emulator import exchange, floats, integers, tensor
-from worklog.emulator.findings import UnsupportedInstruction, unsupported
-from worklog.emulator.flow import EXITS, SINKS, Block, Flow, branch_target, defined, is_barrier, reads, registers, used
-from worklog.emulator.form_classes import SHARED_WINDOW, SIXTEEN, UNPACKED
+from worklog.emulator.flow import Block, branch_target
 from worklog.emulator.forms import FORMS
-from worklog.emulator.ptx import DTYPES, TIMES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
+from worklog.emulator.isa import EXITS, defined, is_barrier, reads, registers, row_of, unsupported
+from worklog.emulator.program import EXIT, BlockFunction, Program, origin_of
+from worklog.emulator.ptx import DTYPES, UNEXPECTED, Instruction, Kernel, Reg, Sym, UnsupportedInstruction, Vec
 from worklog.emulator.rules import RULES
-
-BlockFunction = Callable[[Any, dict[str, Any], Any], int]
-EXIT = -2  # in place of a block of code
-# What odd operands can raise, here and in the code that is generated for them.
-UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError)
-
-
-def register_dtype(type_: str) -> str:
-    """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
-    if type_ in SIXTEEN:
-        return "u4" if "x" in type_ else "u2"
-    if type_ not in DTYPES:
-        raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
-    return DTYPES[type_].replace("i", "u")
+from worklog.emulator.writer import Writer
 
 
 def failed(kernel: Kernel, block: Block, error: Exception) -> UnsupportedInstruction:
@@ -48,165 +30,6 @@ def failed(kernel: Kernel, block: Block, error: Exception) -> UnsupportedInstruc
         pc = next((int(line.rpartition("# ")[2]) for line in reversed(lines) if "# " in line), pc)
         trace = trace.tb_next
     return unsupported(kernel.instructions[pc], f"the emulator fails here ({error!r}): check this kernel on a GPU")
-
-
-class Writer:
-    """Collects the statements of one block. Every value gets a fresh local name, so that it can be freed after its last
-    use.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.lines: list[str] = []
-        self.constants: dict[str, Any] = {}
-        self.registers: dict[str, str] = {}  # the local that holds each register now
-        self.known: dict[str, str] = {}  # the local that holds each expression
-        self.carry: dict[str, str] = {}  # "carry": the local of the carry, once an instruction has set it
-        self.count = 0
-        self.instruction: Instruction = program.kernel.instructions[0]
-        self.mask = "m"
-        self.predicate = ""  # of the instruction's guard
-        self.follow, self.leaving = EXIT, ""  # of a barrier: the next block, and the call that returns it
-
-    def local(self) -> str:
-        """A new name."""
-        self.count += 1
-        return f"v{self.count}"
-
-    def fresh(self, expression: str) -> str:
-        """A new local holding the expression."""
-        name = self.local()
-        self.lines.append(f"{name} = {expression}")
-        return name
-
-    def once(self, expression: str) -> str:
-        """A local holding an expression without effects, which is computed once per block of code."""
-        if expression not in self.known:
-            self.known[expression] = self.fresh(expression)
-        return self.known[expression]
-
-    # Reading operands.
-
-    def register(self, reg: Reg) -> str:
-        """The local that holds a register, read from the register file at its first use."""
-        if reg.name not in self.registers:
-            self.registers[reg.name] = self.fresh(f"R[{reg.name!r}]")
-        return self.registers[reg.name]
-
-    def constant(self, value: Any, dtype: str) -> str:
-        """The name of an array with one element that holds a literal."""
-        array = np.array([value] if dtype[0] in "f?" else [np.uint64(int(value) % 2**64)]).astype(dtype)
-        name = f"k_{dtype.replace('?', 'b')}_{array.tobytes().hex()}"
-        self.constants[name] = array
-        return name
-
-    def source(self, operand: Operand | None, type_: str) -> str:
-        """An expression for an operand as an array of `type_`, or as Form.sources says; a wider register is truncated,
-        as in PTX.
-        """
-        if type_ == "number" and isinstance(operand, Imm):
-            return str(int(operand.value))
-        if type_ in ("shared", "generic") and isinstance(operand, Mem):
-            return self.place(operand, generic=type_ == "generic")
-        if isinstance(operand, Vec):
-            low, high = (self.source(item, {"b32": "b16", "b64": "b32"}[type_]) for item in operand.items)
-            return self.once(f"joined({low}, {high})")
-        if type_ in UNPACKED:
-            held, expression = UNPACKED[type_]
-            return self.once(expression.format(self.source(operand, held)))
-        if type_ not in DTYPES:
-            raise unsupported(self.instruction, f"the emulator doesn't support type .{type_}")
-        dtype = DTYPES[type_]
-        if isinstance(operand, Reg):
-            own = self._fitting(operand, dtype)
-            text = self.register(operand)
-            return text if own == dtype else self.once(_converted(text, own, dtype))
-        if isinstance(operand, Imm):
-            if dtype[0] == "f":
-                return self.constant(float(operand.value), dtype)
-            return self.constant(operand.value if operand.kind == "int" else operand.bits, dtype)
-        if isinstance(operand, Special) and operand.name in TIMES:
-            return self.fresh(f"S.clock({TIMES[operand.name]}).astype({dtype!r})")
-        if isinstance(operand, Special):
-            text = self.once(f"S.special({operand.name!r})")
-            return text if dtype == "u4" else self.once(_converted(text, "u4", dtype))
-        if isinstance(operand, Sym):
-            return self.constant(self._address_of(operand), dtype)
-        raise unsupported(self.instruction, "an operand is missing or of the wrong kind")
-
-    def _fitting(self, reg: Reg, dtype: str) -> str:
-        """The register's own dtype, which must hold one of `dtype`: in the same width, or as the low part."""
-        own = register_dtype(reg.type)
-        have, want = np.dtype(own).itemsize, np.dtype(dtype).itemsize
-        if (own == "?") != (dtype == "?") or have < want or (have > want and "f" in own[0] + dtype[0]):
-            raise unsupported(self.instruction, f"{reg.name} is .{reg.type}: too narrow, or of the wrong kind")
-        return own
-
-    def _address_of(self, symbol: Sym) -> int:
-        if symbol.name not in self.program.addresses:
-            raise unsupported(self.instruction, f"{symbol.name} is not a variable or a register")
-        return self.program.addresses[symbol.name]
-
-    def address(self, operand: Operand) -> str:
-        """The base of a memory operand, as an array of uint32 or uint64, as held; the offset is in the access site."""
-        if not isinstance(operand, Mem):
-            raise unsupported(self.instruction, "an address was expected")
-        if isinstance(operand.base, Reg):
-            if register_dtype(operand.base.type) not in ("u4", "u8"):
-                raise unsupported(self.instruction, f"{operand.base.name} is .{operand.base.type}: no address")
-            return self.register(operand.base)
-        return self.constant(self._address_of(operand.base) if operand.base else 0, "u8")
-
-    def place(self, operand: Operand, *, generic: bool = False) -> str:
-        """An address in shared memory as int64; a generic one outside of it becomes one that no block has."""
-        address = self.address(operand)
-        assert isinstance(operand, Mem)
-        if generic and isinstance(operand.base, Reg):
-            address = f"({address} ^ np.uint64({SHARED_WINDOW}))"
-        elif isinstance(operand.base, Reg) and operand.base.type[1:] == "32":
-            address = f"{address}.view('i4')"
-        return f"({address}.astype('i8') + {operand.offset})"
-
-    def named(self, value: Any, name: str = "form") -> str:
-        """The name that the generated code has for an object of the current instruction."""
-        self.constants[f"{name}{self.instruction.pc}"] = value
-        return f"{name}{self.instruction.pc}"
-
-    def site(self) -> str:
-        """The name of the current instruction's access site."""
-        return self.named(self.program.sites[self.instruction.pc], "site")
-
-    # Writing results.
-
-    def result(self, reg: Operand | None, expression: str, dtype: str) -> None:
-        """Give a register, or two registers half as wide, a value of `dtype`; a narrower value is extended by its own
-        sign, as in ld and cvt.
-        """
-        if isinstance(reg, Vec):
-            self.results(reg.items, f"halves({expression})", [{"u4": "u2", "u8": "u4"}[dtype]] * 2)
-            return
-        if not isinstance(reg, Reg):
-            raise unsupported(self.instruction, "the destination is not a register")
-        own = self._fitting(reg, dtype)
-        expression = expression if own == dtype else _converted(f"({expression})", dtype, own)
-        if self.predicate:
-            expression = f"merge({expression}, {self.register(reg)}, {self.predicate})"
-        self.registers[reg.name] = self.fresh(expression)
-
-    def results(self, targets: Sequence[Operand | None], call: str, dtypes: Sequence[str]) -> list[str]:
-        """Give several registers the arrays that a call returns; None ignores one. Returns the arrays' locals."""
-        names = [self.local() for _ in dtypes]
-        self.lines.append(f"{', '.join(names)}, = {call}")
-        for target, name, dtype in zip_longest(targets, names, dtypes):
-            if target is not None:
-                self.result(target, name, dtype)
-        return names
-
-
-def _converted(text: str, dtype: str, wanted: str) -> str:
-    """An array as another dtype: the same bits where the width agrees."""
-    same_width = np.dtype(dtype).itemsize == np.dtype(wanted).itemsize
-    return f"{text}.{'view' if same_width else 'astype'}({wanted!r})"
 
 
 def generate(program: Program, index: int, merge: bool) -> BlockFunction:
@@ -232,11 +55,6 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
     return function
 
 
-def origin_of(name: str) -> Reg:
-    """The register beside a register of Flow.shuffled: which shuffle gave its undefined value (Exchange.used)."""
-    return Reg(f"{name} origin", "b32")
-
-
 def _origin(w: Writer, i: Instruction) -> str:
     """The expression of the origins of an instruction's result; writes the check where it uses an undefined value."""
     found = {reg.name: w.register(origin_of(reg.name)) for reg in reads(i) if reg.name in w.program.flow.shuffled}
@@ -244,7 +62,7 @@ def _origin(w: Writer, i: Instruction) -> str:
     if not found and i.parts[0] != "shfl":
         return defined_
     # A shuffle passes its first operand on, and uses the others.
-    passed = () if i.parts[0] in SINKS else i.operands[1:2] if i.parts[0] == "shfl" else i.operands[1:]
+    passed = () if "uses" in row_of(i).effects else i.operands[1:2] if i.parts[0] == "shfl" else i.operands[1:]
     origins = {reg.name: found[reg.name] for operand in passed for reg in registers(operand) if reg.name in found}
     for name in found.keys() - origins.keys():
         mask = "m" if i.guard and name == i.guard[0].name else w.mask
@@ -350,39 +168,3 @@ _GLOBALS: dict[str, Any] = {
     **{name: value for name, value in _MODULES if name[0] != "_"},
     "np": np,
 }
-
-
-@dataclass(eq=False)
-class Program:
-    """A kernel ready to run. Its code is generated block by block when first needed, and kept between launches.
-
-    addresses: of variables. sites: of memory accesses, by pc.
-    """
-
-    kernel: Kernel
-    flow: Flow
-    addresses: dict[str, int]
-    sites: dict[int, Any]
-    # The counters of the access sites belong to the program: one launch at a time.
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.function = cache(partial(generate, self))  # of a block of code, by its index and `merge`
-
-    @cached_property
-    def returns(self) -> set[int]:
-        """The blocks in which a lane only exits."""
-        code = self.kernel.instructions
-        ends = (block for block in self.flow.blocks if block.stop == block.start + 1)
-        return {block.index for block in ends if code[block.start].parts[0] in EXITS and not code[block.start].guard}
-
-    @cached_property
-    def initial_registers(self) -> dict[str, Any]:
-        """What registers hold before they are written: NaN and all bits set, where a GPU has arbitrary contents."""
-        out = {}
-        named = {r.name: r.type for i in self.kernel.instructions for r in (*used(i), *defined(i))}
-        for name, type_ in named.items():
-            dtype = np.dtype(register_dtype(type_))
-            bits = np.full(dtype.itemsize, 0 if dtype.kind == "b" else 0xFF, np.uint8)
-            out[name] = bits.view(dtype)
-        return {**out, **{origin_of(name).name: np.zeros(1, np.uint32) for name in self.flow.shuffled}}

@@ -8,19 +8,19 @@ on an H200 for every rung.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from worklog.emulator.assembled import Group, merged_accesses
-from worklog.emulator.codegen import UNEXPECTED
-from worklog.emulator.findings import Array, plain_name, unsupported
-from worklog.emulator.flow import ORDERED, Block, Flow, basic_blocks
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, Variable, elements, size_of
-from worklog.emulator.rules import fragment
+from worklog.emulator.flow import Block, Flow, basic_blocks
+from worklog.emulator.isa import accesses, class_of, elements, row_of, space, unsupported
+from worklog.emulator.program import Site
+from worklog.emulator.ptx import DTYPES, UNEXPECTED, Array, Imm, Instruction, Kernel, Mem, Variable, size_of
+from worklog.emulator.tensor import fragment
 
 WARP = 32
 SECTOR = 32
@@ -84,88 +84,11 @@ def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[i
     return int(load.sum()), int(np.count_nonzero(load))
 
 
-SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
-
-
-@dataclass
-class Site:
-    """op: "ld", "st", "atom", "cp" (a cp.async's shared side) or "wgmma". A lane accesses `count` elements of `size`
-    bytes.
-
-    array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
-    ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
-    of the whole width. guess: a plain read of what a compare-and-swap compares. text, parts, caller: as an
-    instruction's. costs: requests, sectors, wavefronts, conflicts and bytes, summed over the launch, and lines of L1.
-    """
-
-    pc: int
-    line: int
-    text: str
-    parts: tuple[str, ...]
-    op: str
-    space: str
-    dtype: str
-    size: int
-    count: int
-    offset: int
-    array: Variable | None = None
-    start: int = 0
-    groups: tuple[Group, ...] = ()
-    caller: int = 0
-    source: Site | None = None
-    guess: bool = False
-    costs: Array = field(default_factory=lambda: np.zeros(6, np.int64))
-    last: Any = None  # what the global memory knows of the last access
-    memories: dict[str, Site] = field(default_factory=dict)  # of a generic site, its accesses to each memory
-
-    def at(self, space: str) -> Site:
-        """The site that counts the accesses to a memory: a generic address may be in several."""
-        if self.space != "generic":
-            return self
-        if space not in self.memories:
-            self.memories[space] = replace(self, space=space, costs=np.zeros(6, np.int64), last=None, memories={})
-        return self.memories[space]
-
-    @property
-    def width(self) -> int:
-        """Bytes that one lane accesses."""
-        return self.size * self.count
-
-    @property
-    def writes(self) -> bool:
-        """Whether it changes memory."""
-        return self.op not in ("ld", "wgmma")
-
-    @property
-    def strong(self) -> bool:
-        """Whether it races with no other strong access. PTX ISA, "Memory Consistency Model": volatile is relaxed."""
-        return self.op == "atom" or not ORDERED.isdisjoint(self.parts)
-
-    @property
-    def verb(self) -> str:
-        """For messages."""
-        return "writes" if self.writes else "reads"
-
-    @property
-    def place(self) -> str:
-        """The bytes of an access to shared memory, for messages of races."""
-        return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
-
-
-Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes per lane
-
-
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:
     """The site of each instruction that accesses memory, by pc. addresses: of variables."""
     groups, out = merged_accesses(kernel, basic_blocks(kernel)), dict[int, Site]()
     for i in kernel.instructions:
-        named = "param" in i.parts and not any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in i.operands)
-        if (
-            (i.parts[0] in ("ld", "st", "atom", "red") and not named)
-            or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
-            or i.parts[0] in ("ldmatrix", "stmatrix")
-            or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
-        ):
+        if accesses(i):
             try:
                 out[i.pc] = _site(i, flow.arrays.get(i.pc), addresses, groups.get(i.pc, ()))
             except UNEXPECTED as error:
@@ -198,18 +121,17 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
         return site("wgmma", "shared", "u4", 4, 4, 0)
     if not places:
         raise unsupported(i, "it has no address")
-    space = next((SPACES[part] for part in (part.split("::")[0] for part in i.parts) if part in SPACES), "generic")
+    op, memory = row_of(i).memory, space(i)
     if i.parts[0] in ("ldmatrix", "stmatrix", "wmma"):
-        op, size, count = "st" if {"stmatrix", "store"} & {*i.parts} else "ld", 4, 4
-        if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
+        size, count = 4, 4
+        if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and memory == "shared"):
             size, count = form.size, form.count
-        return site(op, space, f"u{size}", size, count, places[0], array, start)
+        return site(op, memory, f"u{size}", size, count, places[0], array, start)
     type_ = i.parts[-1]
     if type_ not in DTYPES or type_ == "pred":
         raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")
-    op = "atom" if i.parts[0] == "red" else i.parts[0]
     size, count = size_of(type_), elements(i)
-    return site(op, space, DTYPES[type_], size, count, places[0], array, start, groups)
+    return site(op, memory, DTYPES[type_], size, count, places[0], array, start, groups)
 
 
 COMPARED = "sm_90"  # where every rung's counts equal a GPU's hardware counters: tests/emulator/ncu_h200.json
@@ -282,30 +204,6 @@ def combined(factor: int, one: Any, other_factor: int, other: Any) -> Any:
     return factor * one + other_factor * other
 
 
-_ARITHMETIC = ("add", "sub", "mul", "mad", "div", "rem", "min", "max", "abs", "neg", "setp", "sqrt", "rcp")
-_KINDS = {
-    **dict.fromkeys(("ld", "cp", "ldmatrix", "load"), "load"),
-    **dict.fromkeys(("st", "stmatrix", "store"), "store"),
-    **dict.fromkeys(("mma", "mma_async"), "tensor"),
-    **dict.fromkeys(("bra", "ret", "exit", "taken"), "control"),
-    **dict.fromkeys(("bar", "barrier"), "barrier"),
-    **dict.fromkeys(("and", "or", "xor", "not", "lop3", "shl", "shr", "shf"), "integer"),
-    **dict.fromkeys(("bfe", "bfi", "brev", "popc", "clz", "prmt"), "integer"),
-}
-
-
-def instruction_class(instruction: Instruction) -> str:
-    """The class of Counts.instructions that an instruction belongs to."""
-    name, is_float = instruction.parts[0], instruction.parts[-1] in ("f32", "f64", "f16")
-    if name in ("wmma", "wgmma"):
-        name = instruction.parts[1]
-    if name == "fma" or (name == "mad" and is_float):
-        return "fma"
-    if name in _ARITHMETIC:
-        return "float" if is_float else "integer"
-    return _KINDS.get(name, "other")
-
-
 def tally(
     kernel: Kernel, blocks: Iterable[Block], executed: Iterable[Sequence[int]], sites: Iterable[Site]
 ) -> dict[int, Counts]:
@@ -314,7 +212,7 @@ def tally(
     fma: dict[int, int] = defaultdict(int)
     for block, (warps, threads) in zip(blocks, executed, strict=True):
         for instruction in kernel.instructions[block.start : block.stop]:
-            kind = instruction_class(instruction)
+            kind = class_of(instruction)
             instructions[instruction.line][kind] += warps
             fma[instruction.line] += threads if kind == "fma" else 0
     accesses: dict[int, dict[str, Access]] = defaultdict(lambda: defaultdict(Access))

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.findings import BadLaunch, Finding, TooLarge, UnsupportedInstruction
+from worklog.emulator.findings import BadLaunch, Finding, TooLarge
 from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import BUDGET, Result, launch, load_variables
-from worklog.emulator.ptx import Kernel
+from worklog.emulator.ptx import Kernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
 from worklog.kernel import Block, Program, Resources

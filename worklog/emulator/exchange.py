@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from worklog.emulator.findings import Mask
-from worklog.emulator.floats import Array, float_max, float_min
-from worklog.emulator.ptx import Imm, Reg
-
-if TYPE_CHECKING:
-    from worklog.emulator.machine import Machine
+from worklog.emulator.floats import Array
+from worklog.emulator.ptx import Imm, Mask, Reg
+from worklog.emulator.running import Running
 
 LANES = np.arange(32)
 BITS = np.uint32(1) << LANES.astype(np.uint32)
@@ -134,30 +131,6 @@ def elect(active: Array) -> tuple[Array, Array]:
     return leader, leader == np.tile(LANES, len(active) // 32)
 
 
-def turns(index: Array, lanes: Array) -> list[Array]:
-    """The lanes in groups without a common index, those that share one in lane order."""
-    lanes = lanes[np.argsort(index[lanes], kind="stable")]
-    fresh = np.flatnonzero(np.diff(index[lanes], prepend=-1))
-    turn = np.arange(len(lanes)) - np.repeat(fresh, np.diff(fresh, append=len(lanes)))
-    order = np.argsort(turn, kind="stable")
-    return np.split(lanes[order], np.flatnonzero(np.diff(turn[order])) + 1)
-
-
-# The new value from the old one and the operands, arrays of one element.
-ATOMICS: dict[str, Callable[..., Any]] = {
-    "add": lambda old, value: old + value,
-    "min": lambda old, value: float_min(old, value) if old.dtype.kind == "f" else np.minimum(old, value),
-    "max": lambda old, value: float_max(old, value) if old.dtype.kind == "f" else np.maximum(old, value),
-    "and": lambda old, value: old & value,
-    "or": lambda old, value: old | value,
-    "xor": lambda old, value: old ^ value,
-    "exch": lambda old, value: value,
-    "cas": lambda old, compare, value: np.where(old == compare, value, old),
-    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), np.add(old, old.dtype.type(1))),
-    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
-}
-
-
 class Collected(Exception):
     """The operands of lanes that meet others at another place of the code."""
 
@@ -165,7 +138,7 @@ class Collected(Exception):
 class Exchange:
     """What generated code calls, as `S.exchange`, and the lanes that wait at warp instructions."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Running) -> None:
         self.machine, self.code, self.at = machine, machine.program, machine.program.flow.meetings
         # Of a shuffle: the origins (see `used`) of its operand, and of its result.
         self.origin = self.origins = np.zeros(1, np.uint32)

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from worklog.emulator.program import Site, Watch, called
+from worklog.emulator.ptx import Array
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
-from worklog.kernel.source import demangled
 
-if TYPE_CHECKING:
-    from worklog.emulator.counts import Site, Watch
-    from worklog.emulator.ptx import Instruction
-
-Array = NDArray[Any]
-Mask = Any  # None for all lanes, False for none, else a bool array
 Thread = tuple[tuple[int, int, int], int]  # a block, and a number in it
-
-
-class PtxError(WorklogError):
-    """PTX text that cannot be parsed."""
-
-
-class UnsupportedInstruction(WorklogError):
-    """An instruction that the emulator does not support; the message names it, its line and what to do instead."""
 
 
 class BadLaunch(LaunchFailed):
@@ -50,40 +35,7 @@ class Aborted(Exception):
     """Ends a launch whose findings say why: a failed assertion, a trap, copies that never complete a phase."""
 
 
-TENSOR = "the emulator doesn't support this form of a tensor-core instruction: check this kernel on a GPU"
-HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
-BARRIERS = "the emulator supports barriers of a block and of a warp, and no others: use these, or a GPU"
-# What to do instead, by the start of the opcode or a type in it; the last one that fits.
-HINTS = {
-    "wgmma": "the emulator doesn't support this warp-group tensor-core instruction: check this kernel on a GPU",
-    **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
-    "mbarrier": "the emulator doesn't support this form of mbarrier: check this kernel on a GPU",
-    "cp.async": "the emulator doesn't support this form of asynchronous copy: use plain loads, or a GPU",
-    "cp.reduce": "the emulator doesn't support copies that reduce: use atomics, or a GPU",
-    "fence.proxy": "the emulator doesn't support fences between proxies other than .async: use a GPU",
-    **dict.fromkeys(("bar", "barrier"), BARRIERS),
-    "brx": "the emulator doesn't support jump tables: replace the switch with if and else",
-    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "the emulator doesn't support textures and surfaces: read global "
-                    "memory"),
-    **dict.fromkeys((".f16", ".f16x2", ".bf16", ".bf16x2"), HALF),
-    ".tf32": TENSOR,
-}  # fmt: skip
-UNSUPPORTED = "the emulator doesn't support it: check this kernel on a GPU, or write it without this instruction"
-
-
 ONE_STORE = "different values with one store"  # of a race
-
-
-def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
-    """The error for an unsupported instruction, with what to do instead."""
-    op = instruction.op
-    hints = [hint for name, hint in HINTS.items() if op == name or op.startswith(f"{name}.")]
-    hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
-    where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
-    text = demangled(instruction.text)
-    return UnsupportedInstruction(f"{where}: {op} ({text}): {why or (hints or [UNSUPPORTED])[-1]}")
-
-
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
 # whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
 # for the others), instructions whose last bits only the hardware defines, reads of a clock, and the plain first read of
@@ -213,16 +165,3 @@ class Finding:
         """The finding with its place, as in mine.cu:12."""
         more = f" ({self.count} times)" if self.count > 1 else ""
         return f"{file}:{self.line}: {self.kind}: {self.message}{more}\n    {self.text}"
-
-
-def called(place: Any) -> str:
-    """For messages: where the function that contains the line was called; empty for the kernel itself."""
-    return f", called in line {place.caller}" if place.caller else ""
-
-
-def plain_name(symbol: str) -> str:
-    """A variable's source name from its mangled name: As from _ZZ3fooE2As."""
-    for match in re.finditer(r"(?=E(\d+)(\D\w*)$)", symbol):
-        if len(match[2]) == int(match[1]):
-            return match[2]
-    return symbol

@@ -5,24 +5,14 @@ depend on loaded data.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from worklog.emulator.findings import PtxError
-from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
+from worklog.emulator import isa
+from worklog.emulator.ptx import Instruction, Kernel, Mem, PtxError, Sym, Variable
 
-EXITS = ("ret", "exit")
-ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
 LOADED = "loaded values"
-NO_RESULT = {
-    "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
-    "griddepcontrol", "setmaxnreg", "trap", "nanosleep", "taken", "pmevent", "applypriority", "stmatrix",
-}  # fmt: skip
-
-# Instructions that use a value for more than computing another value of the same lane; a shuffle passes it on.
-TENSOR = {"mma", "wmma", "ldmatrix", "movmatrix", "wgmma"}
-SINKS = {*NO_RESULT, *TENSOR, "ld", "atom", "vote", "redux", "match", "elect", "mbarrier"}
 
 
 @dataclass(frozen=True)
@@ -35,51 +25,6 @@ class Block:
     successors: tuple[int, ...]
 
 
-def is_barrier(instruction: Instruction) -> bool:
-    """Whether it is a block barrier in any spelling; bar.warp.sync is not."""
-    return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
-
-
-def is_meeting(instruction: Instruction) -> bool:
-    """Whether the lanes of a warp wait for each other before they execute it: all that have .sync, but of a block."""
-    return "sync" in instruction.parts and not is_barrier(instruction)
-
-
-def registers(operand: Operand | None) -> Iterator[Reg]:
-    """Registers in an operand."""
-    if isinstance(operand, Reg):
-        yield operand
-    elif isinstance(operand, Mem) and isinstance(operand.base, Reg):
-        yield operand.base
-    elif isinstance(operand, Vec):
-        yield from (item for item in operand.items if isinstance(item, Reg))
-
-
-def _first_read(instruction: Instruction) -> int:
-    """1 where the first operand is the result, else 0."""
-    if not instruction.operands or isinstance(instruction.operands[0], Mem):
-        return 0
-    return int(instruction.parts[0] not in NO_RESULT or (is_barrier(instruction) and "red" in instruction.parts))
-
-
-def defined(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that an instruction writes."""
-    return tuple(registers(instruction.operands[0])) if _first_read(instruction) else ()
-
-
-def reads(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that an instruction reads, its guard included."""
-    accumulates = instruction.parts[:2] == ("wgmma", "mma_async")
-    read = instruction.operands[0 if accumulates else _first_read(instruction) :]
-    registers_ = [reg for operand in read for reg in registers(operand)]
-    return (*registers_, instruction.guard[0]) if instruction.guard else tuple(registers_)
-
-
-def used(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
-    return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
-
-
 def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]:
     """In the order of the code. at_meetings: start a block at each instruction at which lanes of a warp wait, too.
 
@@ -90,9 +35,9 @@ def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]
     if not code:
         raise PtxError(f"the kernel {kernel.name} has no instructions")
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
-    jumps = {i.pc for i in code if i.parts[0] in ("bra", *EXITS)}
-    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or is_barrier(i)}
-    starts |= {i.pc for i in code if at_meetings and is_meeting(i)}
+    jumps = {i.pc for i in code if i.parts[0] in ("bra", *isa.EXITS)}
+    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or isa.is_barrier(i)}
+    starts |= {i.pc for i in code if at_meetings and isa.is_meeting(i)}
     order = sorted(starts)
     number = {pc: i for i, pc in enumerate(order)}
     for index, start in enumerate(order):
@@ -119,7 +64,7 @@ def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[
     come from its operands.
     """
     out: dict[str, set[str]] = defaultdict(set)
-    given = [(*own(i), used(i), defined(i)) for i in code]
+    given = [(*own(i), isa.used(i), isa.defined(i)) for i in code]
     changed = True
     while changed:
         changed = False
@@ -146,7 +91,7 @@ class Flow:
     def meetings(self) -> dict[int, Instruction]:
         """By block, its first instruction, where lanes of a warp wait there."""
         first = ((block.index, self.kernel.instructions[block.start]) for block in self.blocks)
-        return {number: instruction for number, instruction in first if is_meeting(instruction)}
+        return {number: instruction for number, instruction in first if isa.is_meeting(instruction)}
 
     @cached_property
     def live_in(self) -> list[set[str]]:
@@ -155,8 +100,8 @@ class Flow:
         kill: list[set[str]] = [set() for _ in self.blocks]
         for block in self.blocks:
             for instruction in self.kernel.instructions[block.start : block.stop]:
-                gen[block.index] |= {r.name for r in used(instruction)} - kill[block.index]
-                kill[block.index] |= {r.name for r in defined(instruction)}
+                gen[block.index] |= {r.name for r in isa.used(instruction)} - kill[block.index]
+                kill[block.index] |= {r.name for r in isa.defined(instruction)}
         out, before = gen, list[set[str]]()
         while out != before:
             before, out = out, [*out]
@@ -171,9 +116,50 @@ class Flow:
         return [set().union(*(self.live_in[s] for s in block.successors)) for block in self.blocks]
 
     @cached_property
+    def loops(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each loop: its head, and the first and the last pc, plus 1."""
+        pairs = ((head, block) for block in self.blocks for head in block.successors if head <= block.index)
+        return tuple((head, self.blocks[head].start, block.stop) for head, block in pairs)
+
+    @cached_property
+    def may_wait(self) -> bool:
+        """Whether some loop reads global memory that other blocks may write in the meantime: with an atomic, a
+        volatile, relaxed or acquire load, or beside a fence.
+        """
+        code = (i for _, start, stop in self.loops for i in self.kernel.instructions[start:stop])
+        elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
+        return any(elsewhere.isdisjoint(i.parts) and (isa.is_strong(i) or isa.is_fence(i)) for i in code)
+
+    @cached_property
+    def polling(self) -> set[int]:
+        """The heads of loops in which a branch depends on what an atomic or an ordered load reads."""
+        return self._polling("")
+
+    def _polling(self, without: str) -> set[int]:
+        """Of loads from other than this memory."""
+
+        def own(i: Instruction) -> tuple[set[str], bool]:
+            strong = isa.is_strong(i) and bool(isa.defined(i)) and isa.loads(i) and without not in i.parts
+            return {"read"} if strong else set(), True
+
+        out = set()
+        for head, start, stop in self.loops:
+            code = self.kernel.instructions[start:stop]
+            known = origins(code, own) if any(own(i)[0] for i in code) else defaultdict(set)
+            out |= {head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]}
+        return out
+
+    @cached_property
+    def orders_more_than_barriers(self) -> bool:
+        """Whether more than barriers of blocks and warps may order accesses to shared memory."""
+        return any(map(isa.is_asynchronous, self.kernel.instructions)) or bool(self._polling("global"))
+
+    @cached_property
     def shuffled(self) -> set[str]:
         """Names of registers whose values may come from a shuffle, and so be undefined."""
-        found = origins(self.kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
+        found = origins(
+            self.kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, "uses" not in isa.row_of(i).effects)
+        )
         return {name for name, shuffles in found.items() if shuffles}
 
     @cached_property
@@ -183,13 +169,13 @@ class Flow:
         """
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            plain = i.parts[0] == "ld" and ORDERED.isdisjoint(i.parts)
+            plain = i.parts[0] == "ld" and not isa.is_strong(i)
             return {str(i.pc)} if plain else set(), i.parts[0] == "mov"
 
         code = self.kernel.instructions
         compared = [i.operands[-2] for i in code if i.parts[0] == "atom" and "cas" in i.parts]
         known = origins(code, own) if compared else {}
-        return {int(pc) for operand in compared for reg in registers(operand) for pc in known[reg.name]}
+        return {int(pc) for operand in compared for reg in isa.registers(operand) for pc in known[reg.name]}
 
     @cached_property
     def _origins(self) -> dict[str, set[str]]:
@@ -197,7 +183,7 @@ class Flow:
         arrays = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            if i.parts[0] in ("ld", "atom", *TENSOR) and "param" not in i.parts:
+            if isa.loads(i):
                 return {LOADED}, False
             return {operand.name for operand in i.operands if isinstance(operand, Sym)} & arrays, True
 
@@ -227,7 +213,9 @@ class Flow:
     def data_dependent(self) -> int | None:
         """The line of the first address or branch that depends on loaded values, or None."""
         for instruction in self.kernel.instructions:
-            deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
+            deciding = [
+                r for operand in instruction.operands if isinstance(operand, Mem) for r in isa.registers(operand)
+            ]
             if instruction.guard:
                 deciding.append(instruction.guard[0])
             if any(LOADED in self._origins[r.name] for r in deciding):

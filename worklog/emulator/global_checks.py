@@ -26,15 +26,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worklog.emulator.counts import Site
-from worklog.emulator.exchange import turns
-from worklog.emulator.findings import ONE_STORE, Array, Batch, Mask, plain_name
-from worklog.emulator.flow import ORDERED, defined, origins, reads
-from worklog.emulator.ptx import Instruction, Kernel, Mem, Reg, Sym
+from worklog.emulator.findings import ONE_STORE, Batch
+from worklog.emulator.flow import origins
+from worklog.emulator.integers import turns
+from worklog.emulator.isa import defined, is_fence, is_strong, loads, reads, row_of
+from worklog.emulator.program import Site
+from worklog.emulator.ptx import Array, Instruction, Kernel, Mask, Mem, Reg, Sym, plain_name
 
 STRONG, AGREED = 1, 2  # bits of a stamp: the access is strong; several threads wrote this value
 LOADED = "loaded pointer"
-FENCES = {"membar", "release", "acquire", "acq_rel"}
 MOST_ROWS = 1 << 24  # elements of rows: afterwards a block's last row grows in place, and a missing fence may be missed
 
 
@@ -62,8 +62,7 @@ class GlobalChecks:
         self.thread = (1 << self.bits) - 1  # of a stamp
         self.shadows: dict[int, Shadow] = {}
         self.sites: list[Site | None] = [None]  # by time; the next access has time len(sites)
-        fences = (i.parts[0] == "fence" or not FENCES.isdisjoint(i.parts) for i in kernel.instructions)
-        self.handover = Handover(batch.block_lanes) if any(fences) else None
+        self.handover = Handover(batch.block_lanes) if any(map(is_fence, kernel.instructions)) else None
         self.begun = self.done = 0  # blocks of all batches so far, and of those before this one
 
     def watch(self, name: str, base: int, size: int, flags: bool) -> None:
@@ -375,7 +374,7 @@ def places(kernel: Kernel) -> tuple[frozenset[str] | None, frozenset[str] | None
     """
 
     def own(i: Instruction) -> tuple[set[str], bool]:
-        if i.parts[0] in ("ld", "atom") and "param" not in i.parts:
+        if loads(i):
             return {LOADED} if i.parts[-1][1:] == "64" else set(), False
         named = (operand.base if isinstance(operand, Mem) else operand for operand in i.operands)
         return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
@@ -385,10 +384,10 @@ def places(kernel: Kernel) -> tuple[frozenset[str] | None, frozenset[str] | None
     pointers = {v.name for v in kernel.variables} | {param.name for param in kernel.params if param.size == 8}
     out: list[set[str] | None] = [set(), set()]
     for i in kernel.instructions:
-        if i.parts[0] not in ("ld", "st", "atom", "red") or not {"shared", "local", "param"}.isdisjoint(i.parts):
+        if row_of(i).memory not in ("ld", "st", "atom") or not {"shared", "local", "param", "sync"}.isdisjoint(i.parts):
             continue
         result_used = not needed.isdisjoint(register.name for register in defined(i))
-        is_flag = result_used and (i.parts[0] == "atom" or not ORDERED.isdisjoint(i.parts))
+        is_flag = result_used and is_strong(i)
         for base in (operand.base for operand in i.operands if isinstance(operand, Mem)):
             found = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
             for number, concerned in enumerate((i.parts[0] != "ld", is_flag)):

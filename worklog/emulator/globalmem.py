@@ -1,7 +1,4 @@
-"""Global and constant memory, and the copies in flight from global to shared memory (cp.async).
-
-A copy reads its data when it is issued and writes them when its thread waits, the latest that a GPU may: a kernel that
-does not wait sees the old contents. Until then its target counts as being written.
+"""Global and constant memory.
 
 A buffer without data stands for one whose values do not matter: loads give zeros, stores are dropped, and the traffic
 is counted.
@@ -10,102 +7,15 @@ is counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from worklog.emulator.counts import LINE, WARP, Site, sectors
-from worklog.emulator.findings import Array, Batch, Mask
+from worklog.emulator.counts import LINE, WARP, sectors
+from worklog.emulator.findings import Batch
 from worklog.emulator.global_checks import GlobalChecks
-
-if TYPE_CHECKING:
-    from worklog.emulator.machine import Machine
-    from worklog.emulator.shared import Visit
-
-
-LAST = 1 << 60  # a group newer than all others
-
-
-@dataclass
-class Copy:
-    """One cp.async. lanes: those whose part is still in flight; group: the number of each lane's group."""
-
-    visit: Visit
-    data: tuple[Array, ...]
-    lanes: Array
-    group: Array
-
-
-class Copies:
-    """All copies of the running batch."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.flying: list[Copy] = []
-        self.group: Array = np.zeros(machine.batch.lanes, np.int64)
-
-    def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
-        """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
-        if mask is False or site.source is None:
-            return
-        machine, shared = self.machine, self.machine.shared
-        data = self._read(site.source, source, size, mask)
-        visit = shared.visit(site, target, mask)
-        if not shared.values:
-            return
-        lanes = machine.lanes_of(visit.mask)
-        shared.fly(visit, lanes)
-        whole = tuple(np.broadcast_to(part, (machine.batch.lanes,)) for part in data)
-        self.flying.append(Copy(visit, whole, lanes, self.group))
-
-    def _read(self, site: Site, source: Array, size: Array | None, mask: Mask) -> tuple[Array, ...]:
-        """The words that are copied: zeros from `size` bytes on, which are not read."""
-        memory, active = self.machine.memory, self.machine.lanes_of(mask)
-        whole = active if size is None else active & (size >= site.width)
-        if size is None or (whole == active).all():
-            return memory.load(site, source, mask)
-        loaded = memory.load(site, source, whole if whole.any() else False)
-        data = tuple(np.where(whole, word, np.uint32(0)) for word in loaded)
-        for k, word in enumerate(data):
-            if (part := active & ~whole & (size > 4 * k)).any():
-                one = replace(site, count=1, offset=site.offset + 4 * k)
-                word[part] = memory.load(one, source, part)[0][part]
-        return data
-
-    def commit(self, mask: Mask) -> None:
-        """cp.async.commit_group: close the lanes' current group."""
-        self.group = self.group + self.machine.lanes_of(mask)
-
-    def wait(self, mask: Mask, count: int) -> None:
-        """cp.async.wait_group: complete the lanes' copies except those of their `count` newest groups. -1: wait_all,
-        which includes copies that no group has.
-        """
-        lanes, newest = self.machine.lanes_of(mask), self.group - count
-        self.machine.barriers.land_waited(lanes, newest)
-        self.land(self.flying, lanes, newest)
-
-    def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:
-        """Complete the lanes' part of copies whose groups are older than `newest`; the copies, with these lanes."""
-        done = [(copy, copy.lanes & lanes & (copy.group < newest)) for copy in copies]
-        done = [(copy, landing) for copy, landing in done if landing.any()]
-        for copy, landing in done:
-            self._land(copy, landing)
-        self.flying = [copy for copy in self.flying if copy.lanes.any()]
-        if not self.flying:
-            self.machine.shared.land()
-        return done
-
-    def _land(self, copy: Copy, landing: Array) -> None:
-        shared = self.machine.shared
-        whole = copy.visit.mask is None and bool(landing.all())
-        shared.put(copy.visit, copy.data, None if whole else landing)
-        if shared.pending is not None and shared.order is not None:
-            shared.order.add(copy.visit, landing)
-            for cell, _ in copy.visit.cells(landing):
-                shared.pending[cell] = 0
-        copy.lanes = copy.lanes & ~landing
-
+from worklog.emulator.program import Site
+from worklog.emulator.ptx import Array, Mask
 
 FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
 SPACING = 1 << 40

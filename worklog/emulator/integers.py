@@ -235,3 +235,12 @@ def clamp_integer(x: Array, dtype: np.dtype[Any]) -> Array:
     source, target = np.iinfo(x.dtype), np.iinfo(dtype)
     low, high = max(source.min, target.min), min(source.max, target.max)
     return np.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(dtype)
+
+
+def turns(index: Array, lanes: Array) -> list[Array]:
+    """The lanes in groups without a common index, those that share one in lane order."""
+    lanes = lanes[np.argsort(index[lanes], kind="stable")]
+    fresh = np.flatnonzero(np.diff(index[lanes], prepend=-1))
+    turn = np.arange(len(lanes)) - np.repeat(fresh, np.diff(fresh, append=len(lanes)))
+    order = np.argsort(turn, kind="stable")
+    return np.split(lanes[order], np.flatnonzero(np.diff(turn[order])) + 1)

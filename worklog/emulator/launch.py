@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.async_copies import SIZE, TensorMap
-from worklog.emulator.codegen import Program
-from worklog.emulator.counts import Counts, Site, Watch, build_sites, tally, total, with_sources
-from worklog.emulator.findings import Aborted, Array, BadLaunch, Batch, Finding, TooLarge, UnsupportedInstruction
+from worklog.emulator.codegen import generate
+from worklog.emulator.copies import SIZE, TensorMap
+from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
+from worklog.emulator.findings import Aborted, BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.flow import Flow
 from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
 from worklog.emulator.machine import REGISTERS, Machine
-from worklog.emulator.ptx import TIMES, Kernel, Param, Special
-from worklog.emulator.waiting import SMS, may_wait
+from worklog.emulator.program import Program, Site, Watch
+from worklog.emulator.ptx import TIMES, Array, Kernel, Param, Special, UnsupportedInstruction
+from worklog.emulator.waiting import SMS
 from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
 
@@ -129,7 +130,7 @@ def launch(
     named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
-    waits = may_wait(kernel, program.flow)
+    waits = program.flow.may_wait
     cooperative = "%envreg1" in named
     if lanes is None and (waits or cooperative):
         resident = SMS * occupancy("sm_90", batch.threads, registers, static).blocks
@@ -232,7 +233,7 @@ def _program(kernel: Kernel, shared_bytes: int) -> Program:
     """Generated code, kept between launches; the addresses in it depend only on these arguments."""
     flow = Flow(kernel)
     addresses = _layout(kernel, shared_bytes)[0]
-    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
+    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses), generate)
 
 
 def load_variables(kernel: Kernel) -> dict[str, Array]:

@@ -15,36 +15,34 @@ import numpy as np
 
 from worklog.emulator.async_copies import BulkCopies
 from worklog.emulator.block_barriers import BlockBarriers
-from worklog.emulator.codegen import EXIT, UNEXPECTED, Program, failed
-from worklog.emulator.counts import Site
-from worklog.emulator.exchange import ATOMICS, Exchange, turns
-from worklog.emulator.findings import Aborted, Array, Mask, TooLarge, UnsupportedInstruction, unsupported
-from worklog.emulator.form_classes import LOCAL_WINDOW, SHARED_WINDOW
-from worklog.emulator.globalmem import Copies, GlobalMemory
+from worklog.emulator.codegen import failed
+from worklog.emulator.copies import Copies
+from worklog.emulator.exchange import Exchange
+from worklog.emulator.findings import Aborted, TooLarge
+from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
+from worklog.emulator.program import Program
+from worklog.emulator.ptx import UNEXPECTED, Array, Mask
+from worklog.emulator.running import Running
 from worklog.emulator.shared import LocalMemory, Marks, SharedMemory
-from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
-from worklog.emulator.wgmma import Wgmma
+from worklog.emulator.wgmma import Tensor, Wgmma
 
 REGISTERS = 65536  # of a multiprocessor
 REPORT = 1000  # instructions from one report of the progress to the next
 
 
-class Machine:
+class Machine(Running):
     """Everything of one launch that generated code calls, as `S`."""
 
     def __init__(
         self, program: Program, memory: GlobalMemory, params: dict[str, bytes], shared: int, local: int, budget: int
     ) -> None:
         """shared, local: bytes per block, and per thread."""
-        self.program, self.memory, self.params, self.budget, self.ticks = program, memory, params, budget, 0
-        self.batch, sites = memory.batch, program.sites.values()
-        grain = min([4, *(site.size for site in sites if site.space in ("shared", "generic"))])
-        self.shared, self.local_memory = SharedMemory(self.batch, shared, grain), LocalMemory(self.batch, local)
-        # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
-        self.executed = [[0, 0] for _ in program.flow.blocks]
+        grain = min([4, *(site.size for site in program.sites.values() if site.space in ("shared", "generic"))])
+        super().__init__(program, memory, SharedMemory(memory.batch, shared, grain), LocalMemory(memory.batch, local))
+        self.params, self.budget = params, budget
         self.printed, self.tensor = Printed(memory, self.local_memory), Tensor(self)
 
     # Running.
@@ -53,7 +51,7 @@ class Machine:
         """Run these blocks, by number, from start to end. Raises BudgetExceeded."""
         batch = self.batch
         batch.blocks = blocks
-        self.live: Array = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
+        self.live = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
         self.started = self.live
         self.specials: dict[str, Array] = {}
         self.groups, self.steps, self.due, self.half = {0: self.live}, 0, REPORT, list[int]()
@@ -61,13 +59,13 @@ class Machine:
             self.memory.checks.start()
         self.shared.start(self.program)
         self.local_memory.start(self.program)
-        self.copies, self.exchange, self.wgmma = Copies(self), Exchange(self), Wgmma(self)
-        self.barriers, self.bulk, self.block = Barriers(self), BulkCopies(self), BlockBarriers(self)
-        self.spinning = Waiting(self)
+        self.copies, self.exchange, self.wgmma = Copies(self), Exchange(self), Wgmma(self, self.tensor)
+        self.barriers, self.block = Barriers(self, self.copies), BlockBarriers(self)
+        self.bulk, self.spinning = BulkCopies(self, self.barriers), Waiting(self, self.barriers, self.exchange)
         self.shared.marks = self.marks = Marks(self.program, batch)
         self.held: dict[int, Array] = {}
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
-            self.registers: dict[str, Array] = dict(self.program.initial_registers)
+            self.registers = dict(self.program.initial_registers)
             self._loop(self.registers)
         self.bulk.finish()
         self._check_registers()
@@ -130,28 +128,7 @@ class Machine:
             self.marks.follow(block, lanes)
         return follow
 
-    def census(self, lanes: Array) -> tuple[int, int]:
-        """Number of warps and of lanes."""
-        return int(np.count_nonzero(lanes.reshape(-1, 32).any(axis=1))), int(np.count_nonzero(lanes))
-
-    def push(self, number: int, lanes: Array) -> None:
-        """Continue lanes at a block of code, or end them; not those that diverged or wait. Blocks that waited only for
-        lanes that exit continue.
-        """
-        if number >= 0:
-            self.groups[number] = self.groups[number] | lanes if number in self.groups else lanes
-        elif number == EXIT:
-            self.live = self.live & ~lanes
-            if self.block.waiting:
-                self.block.release()
-
     # Called by generated code: control.
-
-    def lanes_of(self, mask: Mask) -> Array:
-        """A mask as a bool array."""
-        if mask is False:
-            return np.zeros(self.batch.lanes, bool)
-        return self.live if mask is None else mask
 
     def branch(self, predicate: Array, mask: Mask, yes: int, no: int) -> int:
         """The next block of code for all lanes, EXIT, or -1 after diverging."""
@@ -268,58 +245,3 @@ class Machine:
         """A kernel argument's bytes as one element."""
         size = np.dtype(dtype).itemsize
         return np.frombuffer(self.params[name][offset : offset + size], dtype)
-
-    # Called by generated code: memory.
-
-    def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Site, Array]:
-        """The memory of an access, its site, and the address in it. A generic address selects it by its window."""
-        memories: dict[str, GlobalMemory | SharedMemory] = {"shared": self.shared, "local": self.local_memory}
-        space, address = site.space, base
-        if space == "generic":
-            space = "global"
-            chosen = base if mask is None or mask is False or len(base) == 1 else base[mask]
-            windows = {int(w) << 60 for w in np.unique(chosen >> np.uint64(60))}
-            for window, name in ((SHARED_WINDOW, "shared"), (LOCAL_WINDOW, "local")):
-                if windows == {window}:
-                    space, address = name, base - np.uint64(window)
-                elif window in windows:
-                    raise self._unsupported(site, "lanes in different memories")
-        memory, site = memories.get(space, self.memory), site.at(space)
-        if memory is self.shared and self.memory.checks is not None and site.strong:
-            self.memory.checks.shared_flag(site, address, self.lanes_of(mask))
-        return memory, site, address
-
-    def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
-        """ld: one array per element."""
-        memory, site, address = self._memory(site, base, mask)
-        return memory.load(site, address, mask)
-
-    def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
-        """st."""
-        memory, site, address = self._memory(site, base, mask)
-        memory.store(site, address, mask, values)
-        if mask is not False:
-            self.spinning.version += memory is self.memory
-            self.spinning.stores += memory is not self.memory
-
-    def atomic(self, site: Site, base: Array, mask: Mask, operation: str, values: Sequence[Array]) -> list[Array]:
-        """atom and red: the old values, one array per element."""
-        old = [np.zeros(self.batch.lanes, site.dtype) for _ in range(site.count)]
-        if mask is False:
-            return old
-        memory, site, address = self._memory(site, base, mask)
-        if memory is self.local_memory:
-            raise self._unsupported(site, "atomics on local memory")
-        operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]
-        for elements, index, lanes in memory.places(site, address, mask):
-            for turn in turns(index, lanes):
-                for k, before in enumerate(old):
-                    place = index[turn] + k
-                    own = operands if site.count == 1 else operands[k : k + 1]
-                    before[turn] = elements[place]
-                    elements[place] = ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
-                    self.spinning.version += before[turn].tobytes() != elements[place].tobytes()
-        return old
-
-    def _unsupported(self, site: Site, what: str) -> UnsupportedInstruction:
-        return unsupported(self.program.kernel.instructions[site.pc], f"the emulator doesn't support {what}")

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.findings import Aborted, Array, Mask
-from worklog.emulator.globalmem import Copy
+from worklog.emulator.copies import Box, Copies, Copy
+from worklog.emulator.findings import Aborted
 from worklog.emulator.ordering import latest, padded
-
-if TYPE_CHECKING:
-    from worklog.emulator.async_copies import Box
-    from worklog.emulator.machine import Machine
+from worklog.emulator.ptx import Array, Mask
+from worklog.emulator.running import Running
 
 MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
 PENDING_BITS = 20  # of a state; the number of the phase is above
@@ -68,8 +65,8 @@ class Barrier:
 class Barriers:
     """What generated code calls, as `S.barriers`."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.code = machine, machine.program.kernel.instructions
+    def __init__(self, machine: Running, copies: Copies) -> None:
+        self.machine, self.copies, self.code = machine, copies, machine.program.kernel.instructions
         self.order = machine.shared.order
         self.known: dict[tuple[int, int], Barrier] = {}  # by block in the batch and address
         self.made: dict[int, int] = defaultdict(int)  # mbarriers of a block so far
@@ -97,7 +94,7 @@ class Barriers:
                 self.order.make_room(self.made[block])
                 new.clock = self.order.clock
             self.known[block, start] = new
-        self._progress()
+        self.machine.stores += 1
 
     def inval(self, pc: int, address: Array, mask: Mask) -> None:
         """mbarrier.inval."""
@@ -114,7 +111,7 @@ class Barriers:
                 if abs(barrier.bytes) > MOST:
                     self._tell("byte-count", pc, lane, f"expects more than {MOST} bytes at {_at(barrier.start)}")
                 self._complete(barrier, pc, lane)
-        self._progress()
+        self.machine.stores += 1
 
     def arrive(self, pc: int, address: Array, mask: Mask, count: Array, bytes_: Array | None, how: str) -> Array:
         """mbarrier.arrive and arrive_drop: the state of each lane's phase before. bytes_: of expect_tx. how: words, of
@@ -136,7 +133,7 @@ class Barriers:
                 self._count_down(barrier, pc, group, int(counts[group].sum()), how)
         if self.order is not None:
             self.order.tick()
-        self._progress()
+        self.machine.stores += 1
         return out
 
     def _count_down(self, barrier: Barrier, pc: int, lanes: Array, count: int, how: str) -> None:
@@ -183,14 +180,14 @@ class Barriers:
         """cp.async.mbarrier.arrive: the lanes arrive once their earlier cp.async have landed. counted: with noinc, the
         arrivals are among those expected; else each one adds one to them first.
         """
-        copies = tuple(self.machine.copies.flying)
+        copies = tuple(self.copies.flying)
         for barrier, lanes in self._grouped(pc, address, mask):
             barrier.pending += 0 if counted else len(lanes)
             row = None if self.order is None else self.order.joined(lanes)
             self.tracked.append(Tracked(barrier, pc, lanes, copies, row))
         if self.order is not None:
             self.order.tick()
-        self._progress()
+        self.machine.stores += 1
 
     def fence(self, mask: Mask, init_only: bool) -> None:
         """fence.mbarrier_init (init_only) and fence.proxy.async."""
@@ -210,6 +207,14 @@ class Barriers:
 
     # Copies.
 
+    def wait_copies(self, mask: Mask, count: int) -> None:
+        """cp.async.wait_group: complete the lanes' copies except those of their `count` newest groups. -1: wait_all,
+        which includes copies that no group has.
+        """
+        lanes, newest = self.machine.lanes_of(mask), self.copies.group - count
+        self.land_waited(lanes, newest)
+        self.copies.land(self.copies.flying, lanes, newest)
+
     def at(self, pc: int, lane: int, start: int) -> Barrier | None:
         """The mbarrier of a copy, which needs one whose initialisation is visible to copies."""
         barrier = self._find(pc, lane, start)
@@ -224,7 +229,7 @@ class Barriers:
         barrier.flights.append((box, box.read(), barrier.phase))
         if self.order is not None:
             self.order.fill(box.site, box.lanes, box.starts, box.layout.bytes, barrier.number, barrier.phase + 1)
-        self._progress()
+        self.machine.stores += 1
 
     def land(self, barrier: Barrier) -> None:
         """Complete the copies of an mbarrier, in the order in which they were issued."""
@@ -235,7 +240,7 @@ class Barriers:
             if shared.values:
                 places = (shared.lane_base[box.lanes] + box.starts)[:, None] + np.arange(size)
                 shared.bytes[places], shared.written[places] = data, True
-            self._progress()
+            self.machine.stores += 1
             for lane in box.lanes.tolist():
                 if phase != barrier.phase:
                     what = f"copies {size} bytes that {_at(barrier.start)} has not expected in phase {phase}, which "
@@ -267,14 +272,14 @@ class Barriers:
     def _land(self, tracked: Tracked, waiting: Array | bool, newest: Array | int) -> None:
         barrier, lanes = tracked.barrier, np.zeros(self.machine.batch.lanes, bool)
         lanes[tracked.lanes] = True
-        for copy, landing in self.machine.copies.land(tracked.copies, lanes):
+        for copy, landing in self.copies.land(tracked.copies, lanes):
             if self.order is not None:
                 self.order.arrived(copy.visit, landing, barrier.number, barrier.phase + 1)
                 if (own := landing & waiting & (copy.group < newest)).any():
                     self.order.waited(copy.visit, own)
         if tracked.row is not None:
             barrier.gathered = latest(barrier.gathered, tracked.row)
-        self._progress()
+        self.machine.stores += 1
         self._count_down(barrier, tracked.pc, tracked.lanes, len(tracked.lanes), "")
 
     def _complete(self, barrier: Barrier, pc: int, lane: int) -> None:
@@ -363,9 +368,6 @@ class Barriers:
         kind = "misaligned" if start % 8 and 0 <= start <= size - 8 else "shared-out-of-bounds"
         self._tell(kind, pc, lane, f"uses an mbarrier at byte {start} of the block's {size} bytes of shared memory")
         return True
-
-    def _progress(self) -> None:
-        self.machine.spinning.stores += 1
 
     def _tell(self, kind: str, pc: int, lane: int, what: str, other: int | None = None) -> None:
         self.machine.batch.tell(kind, self.code[pc], lane, what, None if other is None else self.code[other])

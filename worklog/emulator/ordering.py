@@ -9,17 +9,13 @@ Asynchronous copies write on behalf of an mbarrier: what a phase brought is know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from worklog.emulator.counts import Site
-from worklog.emulator.findings import Array, called
-from worklog.emulator.waiting import orders_more_than_barriers
-
-if TYPE_CHECKING:
-    from worklog.emulator.codegen import Program
-    from worklog.emulator.shared import SharedMemory, Visit
+from worklog.emulator.findings import Batch
+from worklog.emulator.program import Program, Site, Visit, called
+from worklog.emulator.ptx import Array
 
 KEPT_VISITS = 512  # whose cells are kept
 KEPT_INTERVALS = 4096
@@ -44,8 +40,12 @@ class Ordering:
     without races (the next iteration of a loop) has none either. eager: each access is checked when it runs.
     """
 
-    def __init__(self, shared: SharedMemory, program: Program) -> None:
-        self.batch, self.shared, self.eager = shared.batch, shared, orders_more_than_barriers(program)
+    def __init__(
+        self, batch: Batch, program: Program, cells: int, grain: int, lane_base: Array, clean: set[tuple[Any, ...]]
+    ) -> None:
+        """cells: of shared memory, of `grain` bytes each. clean: intervals without races, kept from batch to batch."""
+        self.batch, self.cells, self.grain, self.lane_base, self.clean = batch, cells, grain, lane_base, clean
+        self.eager = program.flow.orders_more_than_barriers
         # Accesses since the last barrier, each once; whole: they are all since a barrier of all blocks.
         self.log: dict[tuple[int, bytes | None], tuple[Visit, Array | None]] = {}
         self.whole = True
@@ -67,7 +67,7 @@ class Ordering:
 
     def _allocate(self) -> None:
         """What checks keep of each lane and cell: not in __init__, since most batches are never checked."""
-        cells, self.warps = len(self.shared.bytes) // self.shared.grain, self.size // 32
+        cells, self.warps = self.cells, self.size // 32
         self.known = np.zeros((self.batch.lanes, self.size), np.int32)
         self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int32)
         self.written = np.zeros(cells, np.int32)
@@ -89,7 +89,7 @@ class Ordering:
 
     def synchronise_all(self, lanes: Array | None) -> None:
         """A barrier of all blocks (lanes None), or of the blocks of these lanes."""
-        key, clean = tuple(self.log) if lanes is None and self.whole else None, self.shared.clean
+        key, clean = tuple(self.log) if lanes is None and self.whole else None, self.clean
         if key is None or (key not in clean and any(visit.site.writes for visit, _ in self.log.values())):
             self._check_log()
             if not self.report() and key:
@@ -226,7 +226,7 @@ class Ordering:
     def _pairs(self, visit: Visit, lanes: Array | None) -> tuple[Visit, Array, Array, Array, Array]:
         """Cells and lanes of an access; and for each warp the places of its cells in `read`, with bits of its lanes."""
         found = visit.cells(lanes)
-        cells = np.concatenate([cell for cell, _ in found]) // self.shared.grain
+        cells = np.concatenate([cell for cell, _ in found]) // self.grain
         lane = np.concatenate([lane for _, lane in found])
         keys = cells * self.warps + lane % self.size // 32
         unique, inverse = np.unique(keys, return_inverse=True)
@@ -249,8 +249,8 @@ class Ordering:
 
     def _cells(self, lanes: Array, starts: Array, size: int) -> tuple[Array, Array]:
         """Of `size` bytes from each start on: the cells, and the lane of each."""
-        first = (self.shared.lane_base[lanes] + starts) // self.shared.grain
-        each = np.arange(-(-size // self.shared.grain))
+        first = (self.lane_base[lanes] + starts) // self.grain
+        each = np.arange(-(-size // self.grain))
         return (first[:, None] + each).ravel(), np.repeat(lanes, len(each))
 
     def fill(self, site: Site, lanes: Array, starts: Array, size: int, barrier: int, phases: int) -> None:
@@ -265,13 +265,13 @@ class Ordering:
 
     def arrived(self, visit: Visit, lanes: Array, barrier: int, phases: int) -> None:
         """A cp.async of these lanes arrives with a phase of an mbarrier."""
-        cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
+        cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.grain
         self._write(cells, self.size + barrier, phases, visit.site)
 
     def waited(self, visit: Visit, lanes: Array) -> None:
         """These lanes also waited for their part of that cp.async themselves: from now on they order it, too."""
         for cell, lane in visit.cells(lanes):
-            cells = cell // self.shared.grain
+            cells = cell // self.grain
             self.waiter[cells], self.landed[cells] = lane % self.size, self.clock
 
     def drain(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
@@ -385,7 +385,7 @@ class Ordering:
 
     def _bytes(self, lane: int, cell: Any) -> str:
         """A cell, for messages."""
-        byte = int(cell) * self.shared.grain - int(self.shared.lane_base[lane])
+        byte = int(cell) * self.grain - int(self.lane_base[lane])
         return f"shared byte {byte}"
 
 

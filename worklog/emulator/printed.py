@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.form_classes import LOCAL_WINDOW
+from worklog.emulator.forms import LOCAL_WINDOW
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.shared import LocalMemory
 

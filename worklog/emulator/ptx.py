@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from worklog.emulator.findings import UnsupportedInstruction
+from numpy.typing import NDArray
+
+from worklog.errors import WorklogError
+
+Array = NDArray[Any]
+Mask = Any  # None for all lanes, False for none, else a bool array
+# What odd operands can raise when code is generated for them, and when it runs.
+UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError)
+
+
+class PtxError(WorklogError):
+    """PTX text that cannot be parsed."""
+
+
+class UnsupportedInstruction(WorklogError):
+    """An instruction that the emulator does not support; the message names it, its line and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +170,9 @@ def size_of(type_: str) -> int:
     return int(type_[1:]) // 8
 
 
-def elements(instruction: Instruction) -> int:
-    """Number of elements that one lane of a load or store accesses."""
-    return next((int(part[1]) for part in instruction.parts if part in ("v2", "v4")), 1)
+def plain_name(symbol: str) -> str:
+    """A variable's source name from its mangled name: As from _ZZ3fooE2As."""
+    for match in re.finditer(r"(?=E(\d+)(\D\w*)$)", symbol):
+        if len(match[2]) == int(match[1]):
+            return match[2]
+    return symbol

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 from worklog.emulator.assembled import as_assembled
-from worklog.emulator.findings import PtxError, UnsupportedInstruction
 from worklog.emulator.ptx import (
     SPECIALS,
     Imm,
@@ -22,9 +21,11 @@ from worklog.emulator.ptx import (
     Mem,
     Operand,
     Param,
+    PtxError,
     Reg,
     Special,
     Sym,
+    UnsupportedInstruction,
     Variable,
     Vec,
     size_of,

@@ -7,31 +7,18 @@ becomes an error that names the instruction.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
+from worklog.emulator.isa import ATOMIC_TYPES, ATOMICS, MODIFIERS, ROWS, elements
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec
 from worklog.emulator.tensor import BITS as WIDTHS
-from worklog.emulator.tensor import Form, Places, places_of
+from worklog.emulator.tensor import SHAPES, Form, blocks_of, fragment, sizes_of
+from worklog.emulator.writer import Writer
 
-if TYPE_CHECKING:
-    from worklog.emulator.codegen import Writer
+Rule = Callable[[Writer, Instruction], bool]
 
-Rule = Callable[["Writer", Instruction], bool]
-
-_MODIFIERS = {
-    "weak", "relaxed", "volatile", "acquire", "release", "cta", "gpu", "sys",
-    "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified",
-    "L1::evict_normal", "L1::evict_last", "L1::evict_first", "L1::no_allocate", "L1::evict_unchanged",
-    "L2::64B", "L2::128B", "L2::256B", "L2::evict_last", "L2::evict_first", "L2::evict_normal", "L2::cache_hint",
-    "global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "cluster", "v2", "v4",
-}  # fmt: skip
-_ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
-_ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
-_WITHOUT_EFFECT = ("prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority")
 _DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
 _BULK = {
     "cp", "async", "bulk", "shared::cluster", "shared::cta", "global", "L2::cache_hint", "multicast::cluster",
@@ -46,7 +33,7 @@ def _operands(i: Instruction) -> tuple[Operand, ...]:
 
 
 def _ld(w: Writer, i: Instruction) -> bool:
-    if set(i.parts[1:-1]) - _MODIFIERS or len(_operands(i)) != 2:
+    if set(i.parts[1:-1]) - MODIFIERS or len(_operands(i)) != 2:
         return False
     (target, address), dtype = _operands(i), DTYPES[i.parts[-1]]
     targets = items(target)
@@ -65,7 +52,7 @@ def _ld(w: Writer, i: Instruction) -> bool:
 
 
 def _st(w: Writer, i: Instruction) -> bool:
-    if set(i.parts[1:-1]) - _MODIFIERS or "const" in i.parts or "param" in i.parts:
+    if set(i.parts[1:-1]) - MODIFIERS or "const" in i.parts or "param" in i.parts:
         return False
     address, values = _operands(i)
     sources = [w.source(value, i.parts[-1]) for value in items(values)]
@@ -78,9 +65,9 @@ def _st(w: Writer, i: Instruction) -> bool:
 def _atom(w: Writer, i: Instruction) -> bool:
     """atom and red: one lane after the other, in lane order, which is one of the orders that a GPU may take."""
     type_ = i.parts[-1]
-    operations = [part for part in i.parts if part in _ATOMICS]
-    known = not set(i.parts[1:-1]) - _MODIFIERS - _ATOMICS - {"acq_rel"}
-    if not known or len(operations) != 1 or type_ not in _ATOMIC_TYPES:
+    operations = [part for part in i.parts if part in ATOMICS]
+    known = not set(i.parts[1:-1]) - MODIFIERS - ATOMICS - {"acq_rel"}
+    if not known or len(operations) != 1 or type_ not in ATOMIC_TYPES:
         return False
     *targets, address = _operands(i)[: 2 if i.parts[0] == "atom" else 1]
     values = [w.source(x, type_) for operand in _operands(i)[len(targets) + 1 :] for x in items(operand)]
@@ -165,16 +152,6 @@ def _createpolicy(w: Writer, i: Instruction) -> bool:
     return i.parts[-1] == "b64"
 
 
-# By the type of A: shapes of mma and of wmma, and types of C and D.
-_SHAPES = {
-    "f64": ("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4", "f64"),
-    "tf32": ("m16n8k4 m16n8k8", "m16n16k8", "f32"),
-    "f16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32 f16"),
-    "bf16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32"),
-    **dict.fromkeys(("s8", "u8"), ("m8n8k16 m16n8k16 m16n8k32", "m16n16k16 m8n32k16 m32n8k16", "s32")),
-    **dict.fromkeys(("s4", "u4"), ("m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "s32")),
-    "b1": ("m8n8k128 m16n8k128 m16n8k256", "m8n8k128", "s32"),
-}
 _SHARED = {"shared", "shared::cta"}
 
 
@@ -192,20 +169,9 @@ def _words(w: Writer, operands: tuple[Operand | None, ...], type_: str = "f32") 
     return "".join(f"{w.source(each, 'b64' if type_ == 'f64' else 'b32')}, " for each in operands)
 
 
-def _sizes(shape: str) -> tuple[int, int, int]:
-    m, n, k = (int(number) for number in re.findall(r"\d+", shape))
-    return m, n, k
-
-
-def _blocks(shape: str, type_: str, matrix: str) -> tuple[int, int]:
-    """Of a fragment, as for places_of: blocks of 8 rows, or of 8 columns of B, and blocks in the other direction."""
-    m, n, k = _sizes(shape)
-    return (n if matrix == "b" else m) // 8, n // 8 if matrix in "cd" else k // 4 // max(1, 32 // WIDTHS[type_])
-
-
 def _counts(shape: str, type_: str, matrix: str, old: bool) -> tuple[int, int]:
     """Registers of a fragment, and how often it holds each: wmma has 8 for A and B of f16 in every shape."""
-    lines, more = _blocks(shape, type_, matrix)
+    lines, more = blocks_of(shape, type_, matrix)
     count = lines * more * (2 if matrix in "cd" and WIDTHS[type_] > 16 else 1)
     return count, 8 // count if old and type_ == "f16" and matrix in "ab" else 1
 
@@ -218,12 +184,12 @@ def mma(w: Writer, i: Instruction) -> bool:
     types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
     d, *kinds = types
     a, b, c = kinds
-    shapes, sums = _SHAPES[a][old].split(), _SHAPES[a][2].split()
+    shapes, sums = SHAPES[a][old].split(), SHAPES[a][2].split()
     if shape not in shapes or c not in sums or d != c:
         return False
     target, *sources = map(items, i.operands)
     counts = [_counts(shape, type_, matrix, old) for type_, matrix in zip(kinds, "abc", strict=True)]
-    m, n, k = _sizes(shape)
+    m, n, k = sizes_of(shape)
     # In the machine code of sm_90, wmma with TF32 is two instructions.
     form = w.named(Form(a, b, c, m, n, 4 if old and a == "tf32" else k, "".join(how - {"popc", "rn"})))
     own = (_words(w, source[:n], type_) for source, (n, _), type_ in zip(sources, counts, kinds, strict=True))
@@ -248,15 +214,6 @@ def _matrices(w: Writer, i: Instruction) -> bool:
     else:
         w.lines.append(f"S.tensor.store({place}, ({_words(w, items(registers))}), {trans})")
     return True
-
-
-def fragment(i: Instruction) -> Places:
-    """Of a wmma.load or a wmma.store. Raises LookupError for one that the emulator doesn't have."""
-    matrix, layout, shape, type_ = i.parts[2], *i.parts[5:7], i.parts[-1]
-    forms = ((kind, sums.split()) for kind, (_, shapes, sums) in _SHAPES.items() if shape in shapes.split())
-    if not any(type_ in sums if matrix in "cd" else type_ == kind for kind, sums in forms):
-        raise LookupError(type_)
-    return places_of(matrix, layout, type_, *_blocks(shape, type_, matrix))
 
 
 def _wmma(w: Writer, i: Instruction) -> bool:
@@ -287,7 +244,7 @@ def _warp_group(w: Writer, i: Instruction) -> bool:
         return False
     shape, sum_type, *types = i.parts[4:]
     target, a, b, scaled, *numbers = i.operands
-    _, n, k = _sizes(shape)
+    _, n, k = sizes_of(shape)
     known = {*types[:2]} <= {"s8", "u8"} if sum_type == "s32" else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
     if not known or len(items(target)) != n // (4 if sum_type == "f16" else 2):
         return False
@@ -314,5 +271,5 @@ RULES: dict[str, Rule] = {
     "mma": mma,
     "wgmma": _warp_group,
     "wmma": _wmma,
-    **dict.fromkeys(_WITHOUT_EFFECT, lambda w, i: True),
+    **{name: lambda w, i: True for name, row in ROWS.items() if "none" in row.effects},
 }

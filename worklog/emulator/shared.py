@@ -8,59 +8,19 @@ found again by the identity of the register's array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator.codegen import Program
-from worklog.emulator.counts import WARP, Site, wavefronts
-from worklog.emulator.findings import ONE_STORE, Array, Batch, Mask, called, plain_name
-from worklog.emulator.flow import Block, defined, reads
+from worklog.emulator.counts import WARP, wavefronts
+from worklog.emulator.findings import ONE_STORE, Batch
+from worklog.emulator.flow import Block
+from worklog.emulator.isa import defined, reads
 from worklog.emulator.ordering import Ordering
-from worklog.emulator.ptx import Instruction
+from worklog.emulator.program import Places, Program, Site, Visit, called
+from worklog.emulator.ptx import Array, Instruction, Mask, plain_name
 
 KEPT_PLACES = 256
-
-
-@dataclass(frozen=True)
-class Places:
-    """One set of addresses: int64, one per lane, without a site's offset. active: bool, one per lane."""
-
-    address: Array
-    active: Array
-    mask: Mask
-    indices: dict[tuple[int, int], Array] = field(hash=False)
-    visits: dict[int, Visit] = field(hash=False)
-
-
-@dataclass
-class Visit:
-    """A site at one set of addresses. mask: its lanes with valid addresses, None for all. windows: one view into the
-    batch's memory per element, each from byte `shift` on. grain: bytes of a cell, the least that any site accesses.
-
-    costs: of one execution, as a site's. ready: all its words have been written. twice:
-    two lanes share a cell.
-    """
-
-    site: Site
-    places: Places
-    mask: Mask
-    index: Array
-    windows: tuple[Array, ...]
-    shift: int
-    grain: int
-    costs: tuple[int, ...] = (0,) * 6
-    hits: int = 0
-    ready: bool = False
-    twice: bool | None = None
-
-    def cells(self, mask: Mask) -> list[tuple[Array, Array]]:
-        """Cells, by their bytes in the batch's memory, and lanes that access them: one pair per cell of the width."""
-        start, lane = self.index * self.site.size + self.shift, np.arange(len(self.index))
-        if mask is not None:
-            start, lane = start[mask], lane[mask]
-        return [(start + offset, lane) for offset in range(0, self.site.width, self.grain)]
 
 
 class SharedMemory:
@@ -101,7 +61,8 @@ class SharedMemory:
             for visit in places.visits.values():
                 visit.ready = False
         if self.checking:
-            self.order = Ordering(self, program)
+            cells = len(self.bytes) // self.grain
+            self.order = Ordering(self.batch, program, cells, self.grain, self.lane_base, self.clean)
 
     def _bases(self) -> Array:
         """Where each lane's memory starts."""

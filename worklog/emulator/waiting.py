@@ -9,21 +9,16 @@ make progress then.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from worklog.emulator.findings import Aborted, Array, BudgetExceeded
-from worklog.emulator.flow import ORDERED, Flow, origins
-from worklog.emulator.ptx import Instruction, Kernel
+from worklog.emulator.exchange import Exchange
+from worklog.emulator.findings import Aborted, BudgetExceeded
+from worklog.emulator.mbarrier import Barriers
+from worklog.emulator.ptx import Array
+from worklog.emulator.running import Running
 from worklog.kernel.source import loop_line
-
-if TYPE_CHECKING:
-    from worklog.emulator.codegen import Program
-    from worklog.emulator.machine import Machine
 
 PERIOD = 8  # iterations of a loop from one comparison to the next
 MOST_COMPARED = 16  # of a loop that may wait, while others could run
@@ -50,14 +45,11 @@ class State(NamedTuple):
 
 
 class Waiting:
-    """The groups of the running batch that wait. version: the number of writes to global memory, and of atomics on any
-    memory, that changed something. stores: the number of stores to shared and local memory.
-    """
+    """The groups of the running batch that wait."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.version = self.stores = 0
-        self.live, self.polling = machine.program.flow.live_in, polling(machine.program)
+    def __init__(self, machine: Running, barriers: Barriers, exchange: Exchange) -> None:
+        self.machine, self.barriers, self.exchange = machine, barriers, exchange
+        self.live, self.polling = machine.program.flow.live_in, machine.program.flow.polling
         self.parked: list[tuple[int, Array]] = []
         self.states: dict[int, State] = {}
         self.woken = (-1, -1)
@@ -69,11 +61,11 @@ class Waiting:
     @property
     def changes(self) -> int:
         """Of memory that other threads see, and of the clock: a loop in which there are any does not only wait."""
-        return self.version + self.machine.ticks
+        return self.machine.version + self.machine.ticks
 
     def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park the group that has come back to this block of code if nothing has changed since."""
-        old, refused = self.states.get(number), self.machine.barriers.refused
+        old, refused = self.states.get(number), self.barriers.refused
         if refused[lanes].all():
             return self._yield(number, lanes, registers)
         if old is not None and old.due > 1:
@@ -83,7 +75,7 @@ class Waiting:
         stayed = old is not None and np.array_equal(lanes, old.lanes)
         private, compared = None, old.compared + 1 if old is not None and stayed else 0
         enough = compared > (0 if number in self.waited else MOST_COMPARED)
-        polls = enough and number in self.polling and bool(self.machine.groups or self.machine.exchange.held)
+        polls = enough and number in self.polling and bool(self.machine.groups or self.exchange.held)
         if polls:
             self.waited.add(number)
             self.polled = True
@@ -99,7 +91,7 @@ class Waiting:
 
     def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park lanes whose last wait for an mbarrier has failed; they may count their attempts, or read a clock."""
-        self.machine.barriers.refused[lanes] = False
+        self.barriers.refused[lanes] = False
         now, old = {name: registers[name] for name in self.live[number]}, self.states.get(number)
         if old is None or not (np.array_equal(lanes, old.lanes) and _equal(now, old.registers, lanes)):
             self.attempted = True
@@ -113,8 +105,8 @@ class Waiting:
         """
         if not self.parked:
             return False
-        written = (self.version, self.stores)
-        if self.woken == written and not self.polled and not self.machine.barriers.stir():
+        written = (self.machine.version, self.machine.stores)
+        if self.woken == written and not self.polled and not self.barriers.stir():
             self.vain += 1
             if not self.attempted or self.vain > MOST_VAIN:
                 return False
@@ -129,11 +121,11 @@ class Waiting:
         """Raises BudgetExceeded for groups that are parked forever, or Aborted after a finding."""
         if self.parked:
             number, lanes = self.parked[0]
-            why = IN_VAIN + self.machine.barriers.explain(lanes)
+            why = IN_VAIN + self.barriers.explain(lanes)
             raise deadlock(self.machine, number, lanes, "deadlock or endless loop: ", why)
 
 
-def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded | Aborted:
+def deadlock(machine: Running, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded | Aborted:
     """The error for lanes that wait forever, at this block of code."""
     first, block = int(lanes.argmax()), machine.program.flow.blocks[number]
     where, thread = machine.batch.locate(first)
@@ -152,7 +144,7 @@ def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -
     return BudgetExceeded(f"{what}thread {thread} of block {where} is still {at}\n{why}")
 
 
-def _endless(machine: Machine, number: int) -> tuple[int, int] | None:
+def _endless(machine: Running, number: int) -> tuple[int, int] | None:
     """First and last pc, plus 1, of the smallest loop around a block of code and all that ran in the second half of the
     budget: an inner loop that ends isn't the one that doesn't.
     """
@@ -160,7 +152,7 @@ def _endless(machine: Machine, number: int) -> tuple[int, int] | None:
     half = machine.half or [executed for executed, _ in machine.executed]
     ran = [number, *(n for n, before in enumerate(half) if machine.executed[n][0] > before)]
     first, last = blocks[min(ran)].start, blocks[max(ran)].stop
-    around = [(start, stop) for _, start, stop in _loops(machine.program.flow) if start <= first and last <= stop]
+    around = [(start, stop) for _, start, stop in machine.program.flow.loops if start <= first and last <= stop]
     return min(around, key=lambda loop: loop[1] - loop[0], default=None)
 
 
@@ -172,48 +164,3 @@ def _equal(some: dict[str, Array], others: dict[str, Array], lanes: Array) -> bo
         return bits[0] == bits[1]
 
     return all(value is others[name] or same(value, others[name]) for name, value in some.items())
-
-
-def may_wait(kernel: Kernel, flow: Flow) -> bool:
-    """Whether some loop reads global memory that other blocks may write in the meantime: with an atomic, a volatile,
-    relaxed or acquire load, or beside a fence.
-    """
-    return any(
-        instruction.parts[0] not in ("mbarrier", "cp")
-        and {"shared", "proxy", "mbarrier_init"}.isdisjoint(instruction.parts)
-        and (instruction.parts[0] in ("fence", "membar", "atom") or not ORDERED.isdisjoint(instruction.parts))
-        for _, start, stop in _loops(flow)
-        for instruction in kernel.instructions[start:stop]
-    )
-
-
-def _loops(flow: Flow) -> Iterator[tuple[int, int, int]]:
-    """Of each loop: its head, and the first and the last pc, plus 1."""
-    for block in flow.blocks:
-        yield from ((head, flow.blocks[head].start, block.stop) for head in block.successors if head <= block.index)
-
-
-@lru_cache(maxsize=16)
-def polling(program: Program, without: str = "") -> frozenset[int]:
-    """The heads of loops in which a branch depends on what an atomic or an ordered load reads. without: a state space
-    of loads that do not count; without global ones, a loop may wait for what another thread of the block writes.
-    """
-
-    def own(i: Instruction) -> tuple[set[str], bool]:
-        ordered = i.parts[0] == "atom" or (i.parts[0] == "ld" and not ORDERED.isdisjoint(i.parts))
-        return {"read"} if ordered and without not in i.parts else set(), True
-
-    out = set()
-    for head, start, stop in _loops(program.flow):
-        code = program.kernel.instructions[start:stop]
-        known = origins(code, own) if any(own(i)[0] for i in code) else defaultdict(set)
-        out |= {head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]}
-    return frozenset(out)
-
-
-@lru_cache(maxsize=16)
-def orders_more_than_barriers(program: Program) -> bool:
-    """Whether more than barriers of blocks and warps may order accesses."""
-    code = program.kernel.instructions
-    asynchronous = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
-    return asynchronous or bool(polling(program, "global"))

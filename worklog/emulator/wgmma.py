@@ -7,17 +7,14 @@ wgmma.wait_group is checked. PTX ISA, "Asynchronous Warpgroup Level Matrix Instr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.findings import Mask, UnsupportedInstruction
 from worklog.emulator.floats import Array
-from worklog.emulator.tensor import Form, accumulator, left, numbers, registers_of
-
-if TYPE_CHECKING:
-    from worklog.emulator.counts import Site
-    from worklog.emulator.machine import Machine
+from worklog.emulator.program import Site
+from worklog.emulator.ptx import Mask, UnsupportedInstruction
+from worklog.emulator.running import Running
+from worklog.emulator.tensor import Form, Places, Words, accumulator, left, numbers, registers_of, right, transposed
 
 LINE = 16  # bytes that lie together in every layout
 # Bytes per line of a swizzled pattern, by bits 62 and 63 of a descriptor; 0: no swizzle.
@@ -46,11 +43,135 @@ def lines_of(descriptors: Array, rows: int, first: Array, trans: bool) -> Array:
     return place ^ (place >> 3 & np.maximum(width - LINE, 0))
 
 
+class Tensor:
+    """What generated code calls, as `S.tensor`. Registers are arrays of uint32."""
+
+    def __init__(self, machine: Running) -> None:
+        self.machine = machine
+
+    def mma(self, pc: int, form: Form, mask: Mask, a: Words, b: Words, c: Words) -> tuple[Array, ...]:
+        """mma.sync and wmma.mma."""
+        warps = self.whole(pc, mask)
+        words = self.words(c, warps)
+        if not self.machine.batch.values or not len(warps):
+            return (np.zeros(1, words.dtype),) * len(c)
+        x, y = left(self.words(a, warps), form.type_, form.rows), right(self.words(b, warps), form.other, form.columns)
+        for k in range(0, x.shape[-1], form.step):
+            old = accumulator(words, form.sum_type, form.rows)
+            sums = form.sums(x[..., k : k + form.step], y[..., k : k + form.step, :], old)
+            results = registers_of(sums, form.sum_type, form.how)
+            words = results.reshape(words.shape)
+        return self.spread(results, warps)
+
+    def load(self, pc: int, site: Site, address: Array, mask: Mask, count: int, trans: bool) -> tuple[Array, ...]:
+        """ldmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t gets word t of row r of each."""
+        self.whole(pc, mask)
+        rows = self.machine.load(site, address, self._first(mask, 8 * count))
+        words = np.stack([self._wide(row) for row in rows], axis=1).reshape(-1, 4, 8, 4)
+        words = transposed(words) if trans else words
+        return tuple(words[:, k].ravel() for k in range(count))
+
+    def store(self, pc: int, site: Site, address: Array, mask: Mask, values: Words, trans: bool) -> None:
+        """stmatrix: `load` backwards."""
+        self.whole(pc, mask)
+        words = np.zeros((self.machine.batch.lanes // 32, 4, 8, 4), np.uint32)
+        for k, value in enumerate(values):
+            words[:, k] = self._wide(value).reshape(-1, 8, 4)
+        rows = (transposed(words) if trans else words).reshape(-1, 4)
+        self.machine.store(site, address, self._first(mask, 8 * len(values)), [rows[:, k].copy() for k in range(4)])
+
+    def transpose(self, pc: int, mask: Mask, value: Array) -> Array:
+        """movmatrix."""
+        self.whole(pc, mask)
+        return transposed(self._wide(value).reshape(-1, 8, 4)).ravel()
+
+    def load_fragment(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> list[Array]:
+        """wmma.load. stride: bytes from line to line."""
+        self._check(pc, site, base, mask, stride, form)
+        if form.matrices and site.count == 4:
+            lane, out = np.arange(self.machine.batch.lanes), list[Array]()
+            for first in range(0, len(form.places), form.matrices):
+                line, byte = np.array(form.places)[first + lane // 8 % form.matrices].T
+                offset = (line + lane % 8) * self._wide(stride).astype(np.int64) + byte
+                address = base + offset.astype(base.dtype)
+                out += self.load(pc, site, address, mask, form.matrices, form.trans)
+            return out
+        address = (self._address(base, stride, form, place) for place in form.places)
+        out = [register for each in address for register in self.machine.load(site, each, mask)]
+        if form.size == 1:
+            columns = np.stack([self._wide(byte) for byte in out], axis=1)
+            out = list(np.ascontiguousarray(columns).view(np.uint32).T)
+        return [self.transpose(pc, mask, each) for each in out] if form.trans else out
+
+    def store_fragment(
+        self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places, values: Words
+    ) -> None:
+        """wmma.store: `load_fragment` backwards."""
+        self._check(pc, site, base, mask, stride, form)
+        values = [self.transpose(pc, mask, each) for each in values] if form.trans else values
+        for k, place in enumerate(form.places):
+            own = values[site.count * k : site.count * (k + 1)]
+            self.machine.store(site, self._address(base, stride, form, place), mask, own)
+
+    # Lanes and warps.
+
+    def _address(self, base: Array, stride: Array, form: Places, place: tuple[int, int]) -> Array:
+        lane = np.arange(self.machine.batch.lanes, dtype=np.int64) % 32
+        g, t = lane // 4, lane % 4
+        line, byte = (k + g * form.steps[n] + t * form.steps[n + 1] for k, n in zip(place, (0, 2), strict=True))
+        return base + (line * self._wide(stride).astype(np.int64) + byte).astype(base.dtype)
+
+    def _check(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> None:
+        """Whole warps, and the alignment that wmma needs."""
+        self.whole(pc, mask)
+        lanes = self.machine.lanes_of(mask)
+        start = self._wide(base).astype(np.int64) + site.offset
+        crooked: Array = lanes & ((start % form.align != 0) | (self._wide(stride).astype(np.int64) % 16 != 0))
+        if crooked.any():
+            first = int(crooked.argmax())
+            what = f"gives a matrix at byte {start[first] % 2**32:#x} with {self._wide(stride)[first]} bytes from line "
+            what += f"to line: multiples of {form.align} and 16 are needed"
+            self.machine.batch.tell("misaligned", site, crooked, what)
+
+    def whole(self, pc: int, mask: Mask) -> Array:
+        """The numbers of the warps that execute an instruction, and a finding where some of their lanes do not."""
+        lanes: Array = self.machine.lanes_of(mask).reshape(-1, 32)
+        some = lanes.any(axis=1)
+        absent: Array = (some[:, None] & ~lanes).ravel()
+        if absent.any():
+            instruction = self.machine.program.kernel.instructions[pc]
+            what = f"does not execute {instruction.op.split('.')[0]}, which needs all 32 threads of its warp"
+            self.machine.batch.tell("divergent-warp", instruction, absent, what)
+        return np.flatnonzero(some)
+
+    def _first(self, mask: Mask, count: int) -> Mask:
+        """The first `count` lanes of each warp of a mask."""
+        if count == 32 or mask is False:
+            return mask
+        return self.machine.lanes_of(mask) & (np.arange(self.machine.batch.lanes) % 32 < count)
+
+    def _wide(self, value: Array) -> Array:
+        return np.broadcast_to(value, (self.machine.batch.lanes,))
+
+    def words(self, registers: Words, warps: Array) -> Array:
+        """Registers as (count, warps, 8, 4), of some warps."""
+        words = np.stack([self._wide(each) for each in registers]).reshape(len(registers), -1, 8, 4)
+        return words if len(warps) == words.shape[1] else words[:, warps]
+
+    def spread(self, results: Array, warps: Array) -> tuple[Array, ...]:
+        """Results of some warps as registers of all lanes."""
+        whole = results
+        if len(warps) != self.machine.batch.lanes // 32:
+            whole = np.zeros((len(results), self.machine.batch.lanes // 32, 32), results.dtype)
+            whole[:, warps] = results
+        return tuple(whole.reshape(len(results), -1))
+
+
 class Wgmma:
     """What generated code calls, as `S.wgmma`."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, lanes = machine, machine.batch.lanes
+    def __init__(self, machine: Running, tensor: Tensor) -> None:
+        self.machine, self.tensor, lanes = machine, tensor, machine.batch.lanes
         self.group: Array = np.ones(lanes, np.int32)  # the number of each lane's open group
         self.fenced: Array = np.zeros(lanes, bool)
         # Of shared memory: site, and by line its first byte, a lane that reads it, and the lane's group.
@@ -69,7 +190,7 @@ class Wgmma:
     def wait(self, mask: Mask, count: int) -> None:
         """wgmma.wait_group: all groups but the `count` newest are complete."""
         done = np.where(self.machine.lanes_of(mask), self.group - 1 - count, 0)
-        self.machine.marks.complete(done)
+        self.machine.shared.marks.complete(done)
         order = self.machine.shared.order
         reading, self.reading = self.reading, []
         for site, lanes, lines, groups in reading:
@@ -83,10 +204,10 @@ class Wgmma:
         self, site: Site, form: Form, mask: Mask, a: Array, b: Array, scaled: Array, c: Sequence[Array]
     ) -> tuple[Array, ...]:
         """a: a tuple of registers, or a descriptor, as b; scaled: whether c is added."""
-        tensor, lanes = self.machine.tensor, self.machine.lanes_of(mask)
+        tensor, lanes = self.tensor, self.machine.lanes_of(mask)
         warps = tensor.whole(site.pc, mask)
         self._check(site, lanes, warps, [b] if isinstance(a, tuple) else [a, b])
-        self.machine.marks.fresh[site.pc] = site, np.where(lanes, self.group, 0)
+        self.machine.shared.marks.fresh[site.pc] = site, np.where(lanes, self.group, 0)
         if not self.machine.batch.values or not len(warps):
             return (np.zeros(1, np.uint32),) * len(c)
         if isinstance(a, tuple):

@@ -1,0 +1,257 @@
+"""Copies in flight between global and shared memory, and tensor maps, which say what a bulk copy moves.
+
+A cp.async reads its data when it is issued and writes them when its thread waits, the latest that a GPU may: a kernel
+that does not wait sees the old contents. Until then its target counts as being written.
+
+A driver's encoding of tensor maps (CUtensorMap) is not public: here they have the emulator's own, and it understands
+only those that tensor_map() describes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worklog.emulator.findings import BadLaunch
+from worklog.emulator.globalmem import Pointer
+from worklog.emulator.program import Site, Visit
+from worklog.emulator.ptx import Array, Mask
+from worklog.emulator.running import Running
+
+_MAGIC, _ENCODING = b"worklog ", struct.Struct("<8sQQ104x")
+SIZE = _ENCODING.size  # bytes of a CUtensorMap
+# Bits of a byte's address in shared memory that each swizzle xors with the bits three higher (as CUTLASS's Swizzle).
+SWIZZLES = {0: 0, 32: 1 << 4, 64: 3 << 4, 128: 7 << 4}
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves. See tensor_map()."""
+
+    pointer: Pointer
+    layout: Layout
+
+    def encoded(self, address: int) -> bytes:
+        """The parameter's bytes for a tensor at this address."""
+        if self.layout not in LAYOUTS:
+            LAYOUTS.append(self.layout)
+        return _ENCODING.pack(_MAGIC, address, LAYOUTS.index(self.layout))
+
+
+class Layout(NamedTuple):
+    """Of a tensor with up to five dimensions, the innermost first. strides: bytes, from dimension 1 on. item: bytes of
+    an element. fill: whether elements outside of the tensor are NaN, not zero.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    item: int
+    swizzle: int
+    fill: bool
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Elements of a box per dimension. CUDA Driver API, cuTensorMapEncodeTiled: ceil(box / step)."""
+        return tuple(-(-size // step) for size, step in zip(self.box, self.steps, strict=True))
+
+    @property
+    def bytes(self) -> int:
+        """Of a box in shared memory, elements outside of the tensor included."""
+        return int(np.prod(self.counts)) * self.item
+
+    def places(self, corner: Sequence[int]) -> tuple[Array, Array]:
+        """Of the box at a corner: each element's offset in bytes from the tensor's first one, and whether it is inside.
+        In the order of shared memory: dimension 0 fastest.
+        """
+        offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
+        pitches = (self.item, *self.strides)
+        for size, pitch, first, count, step in zip(self.shape, pitches, corner, self.counts, self.steps, strict=True):
+            index = first + step * np.arange(count)
+            offset = (offset + (index * pitch)[:, None]).ravel()
+            inside = (inside & ((index >= 0) & (index < size))[:, None]).ravel()
+        return offset, inside
+
+    def swizzled(self, start: int) -> Array:
+        """Where each byte of a box goes that is copied to byte `start` of shared memory, from there on."""
+        address = start + np.arange(self.bytes)
+        out: Array = (address ^ (address >> 3 & SWIZZLES[self.swizzle])) - start
+        return out
+
+
+LAYOUTS: list[Layout] = []  # of this process's tensor maps, whose bytes give the number of one of these
+
+
+def tensor_map(
+    data: Array | Pointer,
+    box: Sequence[int],
+    *,
+    shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+    item: int = 4,
+    swizzle: int = 0,
+    nan: bool = False,
+) -> TensorMap:
+    """An argument for a parameter `const __grid_constant__ CUtensorMap`, as cuTensorMapEncodeTiled would make it.
+
+    data: a contiguous array, or a Pointer to one, whose elements have `item` bytes. All sequences begin with the
+    innermost dimension. box: elements per copy, up to 256 per dimension. shape: elements of the tensor (default: the
+    array's); strides: bytes from one element to the next in dimensions 1 and up (default: of a contiguous tensor).
+    steps: element strides. swizzle: 0, 32, 64 or 128, which the innermost dimension of the box must have in bytes.
+    nan: elements outside of the tensor become NaN (of 2, 4 or 8 bytes), not zero. Interleaved layouts and im2col are
+    not emulated. Raises BadLaunch where cuTensorMapEncodeTiled gives an error.
+    """
+    pointer = data if isinstance(data, Pointer) else Pointer(data, data.nbytes)
+    if isinstance(data, np.ndarray):
+        item, shape = data.itemsize, shape or data.shape[::-1]
+    if shape is None:
+        raise BadLaunch("a tensor map of a Pointer needs a shape")
+    sizes = tuple(map(int, shape))
+    pitches = [item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(len(sizes) - 1)]
+    layout = Layout(sizes, tuple(strides or pitches), tuple(box), tuple(steps or (1,) * len(sizes)), item, swizzle, nan)
+    inner = layout.box[0] * item if layout.box else 0
+    rules = {
+        "a tensor has 1 to 5 dimensions": 1 <= len(sizes) <= 5,
+        "box, steps and strides must fit the shape": len(sizes) == len(layout.box) == len(layout.steps)
+        and len(layout.strides) == len(sizes) - 1,
+        "a box has 1 to 256 elements per dimension": all(1 <= size <= 256 for size in layout.box),
+        "a tensor has 1 to 2**32 elements per dimension": all(1 <= size <= 2**32 for size in sizes),
+        "steps are 1 to 8, and 1 in dimension 0": all(1 <= n <= 8 for n in layout.steps) and layout.steps[:1] == (1,),
+        "strides are multiples of 16 below 2**40": all(n % 16 == 0 and 0 < n < 2**40 for n in layout.strides),
+        "elements have 1, 2, 4 or 8 bytes, and 2, 4 or 8 with nan": item in (2, 4, 8) or (item == 1 and not nan),
+        "the innermost dimension of a box is a multiple of 16 bytes": inner % 16 == 0,
+        "swizzle is 0, or 32, 64 or 128 and as many bytes as a box's innermost dimension": swizzle == 0
+        or (swizzle in SWIZZLES and inner == swizzle),
+        "the tensor must start at a multiple of 16 bytes": pointer.skew % 16 == 0,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise BadLaunch(f"invalid tensor map: {rule}")
+    return TensorMap(pointer, layout)
+
+
+def decoded(data: bytes) -> tuple[int, Layout] | None:
+    """The tensor's address and layout; None if the bytes are not the emulator's."""
+    magic, address, number = _ENCODING.unpack(data.ljust(SIZE))
+    return (address, LAYOUTS[number]) if magic == _MAGIC else None
+
+
+LAST = 1 << 60  # a group newer than all others
+
+
+@dataclass
+class Copy:
+    """One cp.async. lanes: those whose part is still in flight; group: the number of each lane's group."""
+
+    visit: Visit
+    data: tuple[Array, ...]
+    lanes: Array
+    group: Array
+
+
+class Copies:
+    """All copies of the running batch."""
+
+    def __init__(self, machine: Running) -> None:
+        self.machine = machine
+        self.flying: list[Copy] = []
+        self.group: Array = np.zeros(machine.batch.lanes, np.int64)
+
+    def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
+        """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
+        if mask is False or site.source is None:
+            return
+        machine, shared = self.machine, self.machine.shared
+        data = self._read(site.source, source, size, mask)
+        visit = shared.visit(site, target, mask)
+        if not shared.values:
+            return
+        lanes = machine.lanes_of(visit.mask)
+        shared.fly(visit, lanes)
+        whole = tuple(np.broadcast_to(part, (machine.batch.lanes,)) for part in data)
+        self.flying.append(Copy(visit, whole, lanes, self.group))
+
+    def _read(self, site: Site, source: Array, size: Array | None, mask: Mask) -> tuple[Array, ...]:
+        """The words that are copied: zeros from `size` bytes on, which are not read."""
+        memory, active = self.machine.memory, self.machine.lanes_of(mask)
+        whole = active if size is None else active & (size >= site.width)
+        if size is None or (whole == active).all():
+            return memory.load(site, source, mask)
+        loaded = memory.load(site, source, whole if whole.any() else False)
+        data = tuple(np.where(whole, word, np.uint32(0)) for word in loaded)
+        for k, word in enumerate(data):
+            if (part := active & ~whole & (size > 4 * k)).any():
+                one = replace(site, count=1, offset=site.offset + 4 * k)
+                word[part] = memory.load(one, source, part)[0][part]
+        return data
+
+    def commit(self, mask: Mask) -> None:
+        """cp.async.commit_group: close the lanes' current group."""
+        self.group = self.group + self.machine.lanes_of(mask)
+
+    def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:
+        """Complete the lanes' part of copies whose groups are older than `newest`; the copies, with these lanes."""
+        done = [(copy, copy.lanes & lanes & (copy.group < newest)) for copy in copies]
+        done = [(copy, landing) for copy, landing in done if landing.any()]
+        for copy, landing in done:
+            self._land(copy, landing)
+        self.flying = [copy for copy in self.flying if copy.lanes.any()]
+        if not self.flying:
+            self.machine.shared.land()
+        return done
+
+    def _land(self, copy: Copy, landing: Array) -> None:
+        shared = self.machine.shared
+        whole = copy.visit.mask is None and bool(landing.all())
+        shared.put(copy.visit, copy.data, None if whole else landing)
+        if shared.pending is not None and shared.order is not None:
+            shared.order.add(copy.visit, landing)
+            for cell, _ in copy.visit.cells(landing):
+                shared.pending[cell] = 0
+        copy.lanes = copy.lanes & ~landing
+
+
+class Box(NamedTuple):
+    """Copies of lanes of a block, by lane. starts: their first bytes in shared memory; memory: the bytes from an
+    address in global memory on; offset: of each element in them; inside: which elements exist there.
+    """
+
+    site: Site
+    lanes: Array
+    starts: Array
+    layout: Layout
+    memory: Array
+    offset: Array
+    inside: Array
+
+    @property
+    def places(self) -> Array:
+        """The places in `memory` of the bytes of each element that exists there."""
+        return self.offset[self.inside][:, None] + np.arange(self.layout.item)
+
+    def of(self, which: Array) -> Box:
+        """The copies of some of the lanes."""
+        lanes, starts, offset, inside = (each[which] for each in (self.lanes, self.starts, self.offset, self.inside))
+        return self._replace(lanes=lanes, starts=starts, offset=offset, inside=inside)
+
+    def read(self) -> Array:
+        """From global memory, in the order of shared memory, by lane."""
+        data = np.zeros((*self.offset.shape, self.layout.item), np.uint8)
+        if self.layout.fill:
+            data[..., -2:] = 0xFF, 0x7F
+            data[..., :-2] = 0xFF
+        data[self.inside] = self.memory[self.places]
+        out = np.zeros((len(data), self.layout.bytes), np.uint8)
+        out[:, self.layout.swizzled(int(self.starts[0]))] = data.reshape(len(data), -1)
+        return out
+
+    def write(self, data: Array) -> None:
+        """To global memory, from the bytes of shared memory, by lane."""
+        ordered = data[:, self.layout.swizzled(int(self.starts[0]))].reshape(*self.offset.shape, -1)
+        self.memory[self.places] = ordered[self.inside]
