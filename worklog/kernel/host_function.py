@@ -79,12 +79,10 @@ class HostFunction:
     @classmethod
     def of(cls, function: str | Callable[..., object], arrays: str = "") -> HostFunction:
         """As worklog.kernel.Kernel.from_function."""
-        where, colon, name = (function if isinstance(function, str) else _reference(function)).rpartition(":")
-        if not colon or not where or not name.isidentifier():
-            raise BadSetting(
-                f"cannot read {function!r}: give module:function, file.py:function or lib{LIBRARY}:function, for a "
-                f"{CONTRACT}"
-            )
+        where, _, name = (function if isinstance(function, str) else _reference(function)).rpartition(":")
+        if not where or not name.isidentifier():
+            advice = f"give module:function, file.py:function or lib{LIBRARY}:function, for a {CONTRACT}"
+            raise BadSetting(f"cannot read {function!r}: {advice}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")
         if not (where.endswith((".py", LIBRARY)) or os.sep in where):
@@ -104,12 +102,28 @@ class HostFunction:
     def load(self, kernel: Any, device: Device, *, fresh: bool = False) -> Runnable:
         """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
         loan = loan_of(device, f"{kernel.name} is a host function")
-        call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
+        call, arrays = self.call(fresh)
         return HostSubject(kernel, loan(arrays), call, arrays)
 
-    def require_loadable(self) -> None:
-        """Load it here. Raises BadSetting for a function that isn't there or can't be called."""
-        _ = self._library(fresh=False) if self.where.endswith(LIBRARY) else self._python()
+    def call(self, fresh: bool = False) -> tuple[Call, str]:
+        """The function as HostSubject calls it, and its arrays. fresh: a shared library from a copy, which the loader
+        treats as new. Raises BadSetting for a function that isn't there or can't be called.
+        """
+        if not self.where.endswith(LIBRARY):
+            return self._python()
+        path = self._unchanged()
+        try:
+            with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
+                library: Any = getattr(ctypes.CDLL(str(shutil.copy(path, folder) if fresh else path)), self.function)
+        except (OSError, AttributeError) as error:
+            advice = 'it must be an extern "C" function'
+            raise BadSetting(f"cannot load {self.function} from {path}: {error}; {advice}") from error
+        library.argtypes, library.restype = C_SIGNATURE, None
+
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
+            return library(shape.m, shape.n, shape.k, alpha, a, b, beta, c, handle)
+
+        return call, "pointers"
 
     def describe(self) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
@@ -128,7 +142,6 @@ class HostFunction:
         return function, arrays
 
     def _python(self) -> tuple[Call, str]:
-        """The function as HostSubject calls it, and its arrays. Raises BadSetting, also for another signature."""
         function, arrays = self.loaded()
         signature = signature_of(function)
         stream = {"stream": 0} if signature is not None and "stream" in signature.parameters else {}
@@ -136,9 +149,8 @@ class HostFunction:
             if signature is not None:
                 signature.bind(1.0, None, None, 0.0, None, **stream)
         except TypeError as error:
-            raise BadSetting(
-                f"{self.where}:{self.function}{signature} cannot be called as {CONTRACT}: {error}"
-            ) from error
+            named = f"{self.where}:{self.function}{signature}"
+            raise BadSetting(f"{named} cannot be called as {CONTRACT}: {error}") from error
 
         def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
             return function(alpha, a, b, beta, c, **dict.fromkeys(stream, handle))
@@ -150,7 +162,7 @@ class HostFunction:
         Raises BadSetting with the module's error and line.
         """
         path = self._unchanged() if self.sha256 else None
-        for folder in (os.getcwd(),) if path is None else (str(path.parent), os.getcwd()):
+        for folder in [os.getcwd()] if path is None else [str(path.parent), os.getcwd()]:
             if folder not in sys.path:
                 sys.path.append(folder)  # at the end, so that no file there replaces a module of the harness
         try:
@@ -165,24 +177,6 @@ class HostFunction:
         except (Exception, SystemExit) as error:
             raise BadSetting(f"cannot load {self.where}: {words_of(error)}") from error
         return module
-
-    def _library(self, fresh: bool) -> tuple[Call, str]:
-        """A function of a shared library. fresh: from a copy, which the loader treats as new. Raises BadSetting."""
-        path = self._unchanged()
-        try:
-            with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
-                loaded = shutil.copy(path, folder) if fresh else path
-                function = getattr(ctypes.CDLL(str(loaded)), self.function)
-        except (OSError, AttributeError) as error:
-            raise BadSetting(
-                f'cannot load {self.function} from {path}: {error}; it must be an extern "C" function'
-            ) from error
-        function.argtypes, function.restype = C_SIGNATURE, None
-
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
-            return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, handle)
-
-        return call, "pointers"
 
     def _unchanged(self) -> Path:
         path = Path(self.where)
@@ -214,10 +208,8 @@ class HostSubject(Runnable):
         with calling(self.name, self.loan):
             returned = self.call(shape, alpha, of_a, of_b, beta, of_c, self.loan.handle)
         if returned is not None and returned is not of_c:
-            raise LaunchFailed(
-                f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
-                "None or C itself"
-            )
+            advice = "write the result into C, and return None or C itself"
+            raise LaunchFailed(f"{self.name} returned a value of type {type(returned).__name__}: {advice}")
 
 
 def loan_of(device: Device, what: str) -> Callable[[str], Loan]:
@@ -253,10 +245,8 @@ def _reference(function: Callable[..., object]) -> str:
     name, module = str(getattr(function, "__qualname__", "")), str(getattr(function, "__module__", ""))
     where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
     if not name.isidentifier() or not where:
-        raise BadSetting(
-            f"a child process cannot load {name or function!r}: define a function at the top level of a file, and give "
-            "file.py:function"
-        )
+        advice = "define a function at the top level of a file, and give file.py:function"
+        raise BadSetting(f"a child process cannot load {name or function!r}: {advice}")
     return f"{where}:{name}"
 
 
@@ -269,9 +259,7 @@ def _sha256(path: Path) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """The first line of an error, and where it was raised: the file and line of the innermost frame that isn't of this
-    package.
-    """
+    """The first line of an error, with the file and line of the innermost frame that isn't of this package."""
     frames = traceback.extract_tb(error.__traceback__)
     last = ([frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames)[-1]
     file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)

@@ -29,7 +29,6 @@ from worklog.kernel.source import (
     filled,
     kernel_names,
     needs_sm_90a,
-    only_kernel,
     parts,
     read_source,
 )
@@ -129,7 +128,12 @@ class Kernel:
         code = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
         tile, claims, own_launch = signature.header(source)
-        function, instantiated, instance = (entry or only_kernel(file, source)).partition("<")
+        names = [entry] if entry else kernel_names(source)
+        if not names:
+            raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
+        if len(names) > 1:
+            raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
+        function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
         defined = definition(source, function)
         if template is None:

@@ -8,7 +8,7 @@ wrong guess fails and never gives a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -17,7 +17,6 @@ from typing import Any
 
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel.device import Block
-from worklog.kernel.resources import MAX_THREADS
 from worklog.kernel.source import Definition, calls, code, constants, evaluate, filled, parts, plain, reduced, sizes
 from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 
@@ -203,44 +202,23 @@ def covered(grid: str) -> tuple[list[str], bool]:
 
 
 def launch(
-    source: str, function: str, defined: Definition | None, values: Sequence[str], template: str
+    source: str, function: str, defined: Definition | None, values: Sequence[str], instance: str
 ) -> tuple[Launch, str]:
-    """The launch that a source states: in a comment `grid: …, block: …`, in its host code, or by its indices; and where
-    it was read. An empty one where it states none, or several. template: its arguments, as in "32, 8".
+    """The launch that a source states, in a comment `grid: …, block: …`, else in its host code; and where it was read.
+    An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
     """
-    nothing = Launch(function), ""
     if defined is None:
-        return nothing
+        return Launch(function), ""
     known = constants(source)
-    known |= dict(zip(defined.template, parts(template), strict=False)) if template else {}
+    known |= dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
     free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
-    for origin, read in (
-        ("a comment", _in_comments(source, function, free, own)),
-        ("the host code", _in_host_code(source, function, values, known, template)),
-        ("its indices", _by_indices(function, defined, free, own)),
-    ):
-        if launches := set(read):
-            return (launches.pop(), origin) if len(launches) == 1 else nothing
-    return nothing
-
-
-def _size(value: str) -> str:
-    """M, N or K; "" for other values."""
-    size = value.removeprefix(WIDE)
-    return size if size in SIZES else ""
-
-
-def _in_comments(source: str, function: str, known: Mapping[str, str], own: Mapping[str, str]) -> Iterator[Launch]:
+    launches = set()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
-            yield _readable(function, parts(grid), parts(block), known, own)
-
-
-def _in_host_code(
-    source: str, function: str, values: Sequence[str], known: Mapping[str, str], instance: str
-) -> Iterator[Launch]:
-    for call in calls(code(source), re.escape(function)):
+            launches.add(_readable(function, parts(grid), parts(block), free, own))
+    origin = "a comment" if launches else "the host code"
+    for call in calls(code(source), re.escape(function)) if not launches else ():
         passed: dict[str, str] = {}
         for argument, value in zip(call.arguments, values, strict=False):
             variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", plain(argument))
@@ -251,32 +229,17 @@ def _in_host_code(
         template = ", ".join(reduced(part, names) for part in call.template)
         if (instance and template != ", ".join(parts(instance))) or len(call.configuration) < 2:
             continue
-        grid, block = (sizes(words, names) for words in call.configuration[:2])
+        grid_sizes, block_sizes = (sizes(words, names) for words in call.configuration[:2])
         with suppress(BadSetting):
-            yield _readable(f"{function}<{template}>" if template else function, grid, block, names, passed)
+            entry = f"{function}<{template}>" if template else function
+            launches.add(_readable(entry, grid_sizes, block_sizes, names, passed))
+    return (launches.pop(), origin) if len(launches) == 1 else (Launch(function), "")
 
 
-def _by_indices(
-    function: str, defined: Definition, known: Mapping[str, str], own: Mapping[str, str]
-) -> Iterator[Launch]:
-    """A thread per element, in blocks of 32 columns, where it is clear which index walks the columns of C."""
-    body, walked = defined.body, set()
-    if not {"threadIdx.y", "blockDim.y"} <= {*re.findall(r"\w+\.\w+", body)} or "__shared__" in body:
-        return
-    lengths = "|".join(name for name, size in own.items() if size != "M") or "-"  # of rows
-    for name, axis in re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body):
-        compared = {own.get(size) for size in re.findall(rf"\b{name}\s*[<>]=?\s*(\w+)", body)}
-        multiplied = re.search(rf"\b{name}\s*\*\s*(?:{lengths})\b|\b(?:{lengths})\s*\*\s*{name}\b", body)
-        row = "row" in name.lower() or "M" in compared or bool(multiplied)
-        column = "col" in name.lower() or (len(own) > 1 and "N" in compared)
-        if row != column:
-            walked.add("N" if (axis == "x") == column else "M")
-    if len(walked) != 1:
-        return
-    rows = reduced(f"({defined.bounds or MAX_THREADS}) / 32", known)
-    grid = ["(N + 32 - 1) / 32", f"(M + {rows} - 1) / {rows}"]
-    with suppress(BadSetting):
-        yield _readable(function, grid if walked == {"N"} else grid[::-1], ["32", rows], known, {})
+def _size(value: str) -> str:
+    """M, N or K; "" for other values."""
+    size = value.removeprefix(WIDE)
+    return size if size in SIZES else ""
 
 
 def _readable(

@@ -10,6 +10,7 @@ import ast
 import operator
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,14 +51,11 @@ DEPTH = 8  # of constants that name others
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
-    """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
-    it is missing.
-    """
+    """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError."""
     package = Path(__file__).resolve().parents[1]
     folders = package / packaged, package.parent / checkout
-    for folder in folders:
-        if folder.is_dir():
-            return folder
+    for folder in filter(Path.is_dir, folders):
+        return folder
     missing = f"neither {folders[0]} nor {folders[1]} exists"
     raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
 
@@ -77,10 +75,8 @@ def read_source(path: Path) -> str:
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:
-    """Value of an integer expression with + - * / %, min, max and the given names. "/" rounds down, and "//" means the
-    same.
-
-    Raises BadSetting for anything else.
+    """Value of an integer expression with + - * / // %, min, max and names; "/" rounds down. Raises BadSetting for
+    anything else.
     """
     advice = f"use {', '.join(['integers', *names])} and + - * / %"
 
@@ -159,26 +155,25 @@ def closing(text: str, start: int) -> int:
     return len(text)
 
 
+def blank(text: str) -> str:
+    """Spaces in place of a text, so that what is behind it keeps its line and column."""
+    return re.sub(r"[^\n]", " ", text)
+
+
 def code(source: str) -> str:
-    """The source with spaces in place of comments and literals, so that every place keeps its line and column."""
+    """The source with spaces in place of comments and literals."""
     return _NOT_CODE.sub(lambda match: blank(match[0]), source)
 
 
 def needs_sm_90a(source: str) -> bool:
     """Whether the source, and not a comment in it, names what ptxas takes for sm_90a only."""
-    # Most sources, which may have large headers, are searched once.
-    return bool(_OF_SM_90A.search(source)) and bool(_OF_SM_90A.search(code_lines(source)))
+    return bool(_OF_SM_90A.search(source) and _OF_SM_90A.search(code_lines(source)))  # most are searched once
 
 
 def code_lines(source: str) -> str:
     """The source without comments and empty lines."""
     bare = _NOT_CODE.sub(lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source)
     return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
-
-
-def blank(text: str) -> str:
-    """Spaces in place of a text, so that what is behind it keeps its line and column."""
-    return re.sub(r"[^\n]", " ", text)
 
 
 def constants(text: str) -> dict[str, str]:
@@ -196,26 +191,15 @@ def constants(text: str) -> dict[str, str]:
                 defined += [(f"{triple[1]}.{axis}", size) for axis, size in members]
             elif integer := re.fullmatch(r"(\w+)\s*=(.+)", declaration, re.DOTALL):
                 defined.append((integer[1], integer[2]))
-    defined_as: dict[str, set[str]] = {}
-    for name, expression in defined:
-        defined_as.setdefault(name, set()).add(" ".join(expression.split()))
-    return {name: expressions.pop() for name, expressions in defined_as.items() if len(expressions) == 1}
+    read = {(name, " ".join(expression.split())) for name, expression in defined}
+    count = Counter(name for name, _ in read)
+    return {name: expression for name, expression in read if count[name] == 1}
 
 
 def kernel_names(source: str) -> list[str]:
     """Names of the __global__ functions that a source defines, in order."""
     bare = re.sub(_BOUNDS, " ", code(source))
     return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
-
-
-def only_kernel(file: str, source: str) -> str:
-    """The name of the only __global__ function. Raises BadSetting."""
-    names = kernel_names(source)
-    if not names:
-        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
-    if len(names) > 1:
-        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
-    return names[0]
 
 
 def loop_line(source: str, first: int, last: int) -> int:
