@@ -18,29 +18,21 @@ BY_NAME = pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda g: g.setting)
 def test_every_pitfall_has_one_setting_that_is_unbiased_by_default_and_can_be_biased_alone(pitfall: Pitfall) -> None:
     assert getattr(Harness(), pitfall.setting) == pitfall.unbiased
     assert pitfall.biased and pitfall.unbiased not in pitfall.biased
-    assert len(set(pitfall.values)) == len(pitfall.values)
-    assert pitfall.title and pitfall.what.endswith(".")
     for value in pitfall.biased:
         assert Harness().but(**{pitfall.setting: value}).biased() == {pitfall.setting: value}
+    for value in pitfall.also:
+        l2 = {"l2": "rotate"} if value == "graph" else {}
+        assert Harness().but(**{pitfall.setting: value}, **l2).biased() == {}
 
 
 def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described() -> None:
     named = [pitfall.setting for pitfall in PITFALLS] + list(SAMPLING)
     assert named == [field.name for field in dataclasses.fields(Harness)]
-    assert all(SAMPLING.values())
-    assert named[:4] == ["clocks", "timer", "l2", "warmup"]
     assert [g.article for g in PITFALLS] == [1, 2, 3, 4, *[None] * (len(PITFALLS) - 4)]
     assert Harness().biased() == {} and set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
-
-
-def test_the_other_timers_rotation_and_every_named_rule_are_unbiased() -> None:
-    pitfall = next(pitfall for pitfall in PITFALLS if pitfall.setting == "warmup")
-    assert (pitfall.unbiased, *pitfall.also) == (*RULES["warmup"],)
-    also: list[dict[str, str]] = [{"timer": "graph", "l2": "rotate"}, {"l2": "rotate"}]
-    also += [{"warmup": word} for word in (*RULES["warmup"], "count:30")]
-    also += [{"stopping": word} for word in (*RULES["stopping"], "time:5")]
-    for changes in (*also, {"clocks": "locked:1395"}):
-        assert Harness().but(**changes).biased() == {}
+    for setting in ("warmup", "stopping"):
+        for word in RULES[setting]:
+            assert Harness().but(**{setting: word}).biased() == {}
 
 
 def test_a_changed_harness_is_another_one_and_survives_the_way_through_a_run_file() -> None:
@@ -71,30 +63,19 @@ def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> N
     [
         ({"cache": "warm"}, "no setting 'cache': choose from clocks, timer, l2"),
         ({"queue": 1}, "queue = 1 is not a setting"),
-        ({"queue": "true"}, "queue = 'true' is not a setting"),
         ({"l2": ["warm"]}, "is not a setting"),
-        ({"precision": 1.0}, "from 1e-06 to 0.999"),
         ({"precision": float("nan")}, "from 1e-06 to 0.999"),
         ({"precision": "0.01"}, "precision = '0.01' is of type str: give a number"),
         ({"least_samples": 0}, "at least 1"),
         ({"least_samples": 10, "most_samples": 9}, "most_samples = 9"),
-        ({"least_samples": 2.5}, "least_samples = 2.5 is of type float: give a whole number"),
         ({"least_samples": True}, "least_samples = True is of type bool: give a whole number"),
-        ({"budget_s": 0.0}, "from 1e-06 to"),
-        ({"budget_s": float("nan")}, "from 1e-06 to"),
         ({"budget_s": float("inf")}, "from 1e-06 to"),
         ({"stopping": None}, "stopping = None is of type NoneType: give a word"),
         ({"warmup": "count:2.5"}, r"a whole number above 0 \(launches\)"),
         ({"warmup": "time:nan"}, r"number above 0 \(ms\)"),
         ({"warmup": "count:many"}, "'many' is not a number"),
-        ({"warmup": "steady:3"}, "choose from steady, count"),
         ({"stopping": "sometime"}, "choose from interval, count"),
         ({"stopping": "nvbench:1:2:3:4"}, r"nvbench\[:noise %\[:ms\[:least\]\]\]"),
-        ({"stopping": "tensara:1:2.5"}, r"a whole number above 0 \(least\)"),
-        ({"hot_ms": -1.0}, "from 0 to 1000"),
-        ({"sleep_ms": float("nan")}, "from 0 to 60000"),
-        ({"graph_launches": 0}, "from 1 to"),
-        ({"stopping": "count:"}, "'' is not a number"),
         ({"clocks": "locked:0"}, r"a whole number above 0 \(MHz\)"),
         ({"timer": "graph"}, "set l2=rotate too"),
         ({"timer": "graph", "l2": "warm", "warmup": "none"}, "launched before"),
@@ -110,11 +91,8 @@ def test_words_of_the_command_line_become_settings() -> None:
     words = ["l2=warm", "queue=off", "gate=TRUE", "precision=0.01", "least_samples=5"]
     settings = {"l2": "warm", "queue": False, "gate": True, "precision": 0.01, "least_samples": 5}
     assert parse_settings(words) == settings
-
-
-@pytest.mark.parametrize("word", ["l2", "least_samples=2.5", "precision=small", "=", ""])
-def test_a_word_that_cannot_be_read_is_quoted(word: str) -> None:
-    with pytest.raises(BadSetting, match="cannot read --set"):
-        parse_settings([word])
+    for word in ("l2", "least_samples=2.5", "precision=small", "="):
+        with pytest.raises(BadSetting, match="cannot read --set"):
+            parse_settings([word])
     with pytest.raises(BadSetting, match="l2 is set twice"):
         parse_settings(["l2=warm", "queue=off", "l2=flush"])

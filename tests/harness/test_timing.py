@@ -101,16 +101,14 @@ def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(
         replace(result, samples=Samples()).quantiles()
 
 
-@pytest.mark.parametrize("us", [50.0, 10_000.0])
-def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu, us: float) -> None:
-    """The witnesses read one set of inputs, which stays cached."""
-    array, other = Array(16 * MIB), reads_its_argument(gpu, 1.6 * us)
+def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu) -> None:
+    """The wall clock reads one set of inputs, which stays cached."""
+    array, other = Array(16 * MIB), reads_its_argument(gpu, 80.0)
     harness = Harness().but(l2="rotate")
-    result = timed(gpu, reads_its_argument(gpu, us), array, against=other, harness=harness)
-    assert (result.us, result.ratio) == (approx(us, rel=1e-3), approx(1.6, rel=1e-3)), "both are cold"
-    assert array.copies == 11
-    assert "flush" not in gpu.log
-    assert result.witnesses == {"wall clock": approx(us / gpu.warm_speedup, rel=5e-3)}
+    result = timed(gpu, reads_its_argument(gpu, 50.0), array, against=other, harness=harness)
+    assert (result.us, result.ratio) == (approx(50.0, rel=1e-3), approx(1.6, rel=1e-3)), "both are cold"
+    assert array.copies == 11 and "flush" not in gpu.log
+    assert result.witnesses == {"wall clock": approx(50.0 / gpu.warm_speedup, rel=5e-3)}
     assert not any("cross-check" in said for said in result.degradations)
     for no_array in ([], {"x": [1, "y"]}):
         with pytest.raises(BadSetting, match="pass the arrays as arguments"):
@@ -120,7 +118,6 @@ def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu, us
 @dataclass(frozen=True)
 class Batch:
     x: Any
-    scale: float = 2.0
 
 
 class Pair(NamedTuple):
@@ -191,18 +188,6 @@ def test_a_cross_check_states_disagreements(gpu: VirtualGpu) -> None:
         assert not any("cross-check" in said for said in timed(gpu, slow_to_launch, **without).degradations)
 
 
-@pytest.mark.parametrize(("us", "most"), [(50.0, 1400), (10_000.0, 20), (1e6, 15)])
-def test_a_cross_check_costs_few_launches(gpu: VirtualGpu, us: float, most: int) -> None:
-    """About 0.1 s of work, or a dozen launches."""
-    harness = Harness().but(most_samples=10, warmup="none")
-    counts = []
-    for cross_check in ("none", "wall clock"):
-        before = gpu.launches
-        timed(gpu, gpu.kernel(us), harness=harness, cross_check=cross_check)
-        counts.append(gpu.launches - before)
-    assert counts[1] - counts[0] <= most
-
-
 def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu: VirtualGpu) -> None:
     launch, elsewhere = gpu.kernel(50.0), gpu.machine.stream()
 
@@ -265,7 +250,6 @@ def yields(value: int) -> Iterator[int]:
         ({"fn": print, "against": partial(yields, 1)}, "against is a coroutine or generator"),
         ({"fn": print, "grad_to_none": Array(8)}, "grad_to_none: give a list, not Array"),
         ({"fn": print, "harness": {"l2": "warm"}}, r"harness is dict: give one such as worklog\.Harness\(\)"),
-        ({"fn": print, "harness": Harness}, r"harness is type: give one such as worklog\.Harness\(\)"),
         ({"fn": print, "cross_check": "graph"}, "cross_check = 'graph': take wall clock, none"),
         ({"fn": print, "cross_check_limit": 0}, "cross_check_limit = 0: give a share above 0"),
         ({"fn": print, "timer": True, "harness": Harness(l2="rotate")}, "can't rotate inputs"),
@@ -277,7 +261,7 @@ def yields(value: int) -> Iterator[int]:
         *(
             ({"fn": print, work: amount}, f"{work} = .*give the work of one call, a positive number")
             for work in ("flops", "reads", "writes", "elements")
-            for amount in (-1, 0, float("nan"), float("inf"), "1e9", True, 1j)
+            for amount in (0, float("nan"), float("inf"), "1e9", True)
         ),
     ],
 )
@@ -349,44 +333,29 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
     assert "queue: False" in biased.degradations
 
 
-@pytest.mark.parametrize("changes", [{}, {"timer": "host"}, {"l2": "warm"}], ids=str)
-def test_the_time_of_a_call_that_waits_is_without_entering_the_stream(
-    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_again_after_its_first_call(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel, current = gpu.kernel(50.0), VirtualLoan.current
+    """The first call may load PyTorch, which has a current stream of its own."""
+    kernel, current, entered = gpu.kernel(50.0), VirtualLoan.current, list[str]()
 
     def call() -> None:
+        entered.append("called")
         kernel()
         gpu.synchronize()
 
-    def entered_in(us: float) -> Any:
-        @contextmanager
-        def entered(loan: VirtualLoan) -> Iterator[None]:
-            gpu.machine.pass_host(us)
-            with current(loan):
-                yield
-            gpu.machine.pass_host(us)
+    @contextmanager
+    def slowly(loan: VirtualLoan) -> Iterator[None]:
+        entered.append("entered")
+        gpu.machine.pass_host(20.0)
+        with current(loan):
+            yield
 
-        monkeypatch.setattr(VirtualLoan, "current", entered)
-        return timed(gpu, call, sync=True, harness=Harness().but(**changes))
-
-    at_once, slowly = entered_in(0.0), entered_in(20.0)
-    assert slowly.us == approx(at_once.us, rel=1e-3) and slowly.degradations == at_once.degradations
-
-
-def test_a_call_that_waits_and_loads_pytorch_is_on_its_stream(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream is entered again after the first call."""
-    entered, loaded = [], []
-    kernel, current = gpu.kernel(50.0), VirtualLoan.current
-    monkeypatch.setattr(VirtualLoan, "current", lambda loan: entered.append(bool(loaded)) or current(loan))
-
-    def call() -> None:
-        loaded.append(entered[-1])
-        kernel()
-        gpu.synchronize()
-
-    timed(gpu, call, sync=True)
-    assert not loaded[0] and all(loaded[1:])
+    at_once = timed(gpu, call, sync=True)
+    monkeypatch.setattr(VirtualLoan, "current", slowly)
+    entered.clear()
+    assert timed(gpu, call, sync=True).us == approx(at_once.us, rel=1e-3)
+    assert entered[:4] == ["entered", "called", "entered", "called"]
 
 
 def test_the_example_in_the_readme_runs(
@@ -431,7 +400,6 @@ def test_a_share_is_of_the_peak_of_the_datapath(
     ("work", "above"),
     [
         ({"flops": 10**9}, "20 TFLOP/s is above the highest peak, 16.38 (dense fp8)"),
-        ({"flops": 8 * 10**8}, ""),
         ({"reads": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds is above the memory's peak, 16:"),
         ({"reads": 64 * MIB, "writes": 64 * MIB + 7 * 10**5}, ""),
         ({"reads": 1, "writes": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds"),
