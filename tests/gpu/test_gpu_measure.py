@@ -4,10 +4,6 @@ promise, for the GPU that it was tuned on.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +29,6 @@ from worklog.runs import open_run
 ROOT = Path(__file__).parents[2]
 NAMES = [record.name for record in LADDER]
 SMALL = Shape.of(512)
-
-# ----------------------------------------------------------------------------------------------------------------- gate
-
 
 # A launch finds NaN in the memory that the gate fouled before it.
 FOUND = {
@@ -91,15 +84,6 @@ def test_resources_are_those_of_the_compiler(session: Session, record: Kernel) -
     assert abs(resources.registers - alone.registers) <= 16  # CuPy may use another NVRTC than the wheel's
 
 
-# ----------------------------------------------------------------------------------------------------------------- runs
-
-
-@pytest.mark.parametrize("l2", ["flush", "rotate", "warm"])
-def test_a_right_kernel_passes_with_every_state_of_the_cache(measured: Measured, l2: str) -> None:
-    found = measured("coalesced", SMALL, QUICK.but(l2=l2))
-    assert found.status == "measured", found.reason
-
-
 def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measured: Measured) -> None:
     kernel = session.device.compile(rung("naive").program)
     with pytest.raises(LaunchFailed, match="launching a kernel"):
@@ -111,24 +95,8 @@ def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measu
     assert measured("coalesced", Shape.of(256)).us is not None
 
 
-def test_a_kernel_with_host_code_and_another_order_of_parameters_is_measured(measured: Measured) -> None:
-    source = """#include <vector>
-__global__ void gemm(const float* A, const float* B, float* C, size_t n) {
-  const uint row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= n || col >= n) return;
-  float s = 0;
-  for (uint k = 0; k < n; ++k) s += A[row * n + k] * B[k * n + col];
-  C[row * n + col] = s;
-}
-int main() { std::vector<float> x(1); gemm<<<dim3((n + 31) / 32, (n + 7) / 8), dim3(32, 8)>>>(a, b, c, n); }
-"""
-    found = measured(Kernel.from_source(source), SMALL)
-    assert found.status == "measured", found.reason
-    assert "computes with alpha = 1 and beta = 0 only" in found.degradations
-
-
 @pytest.mark.parametrize("changed", [{}, {"l2": "warm"}, {"timer": "graph", "l2": "rotate"}], ids=str)
-def test_best_and_split_are_measured_as_any_rung(changed: dict[str, Any]) -> None:
+def test_best_and_split_are_measured_as_any_rung_with_every_state_of_the_cache(changed: dict[str, Any]) -> None:
     names = ["best", "split"] if gpu().compute_capability == (9, 0) else ["best"]
     run = measure(names, [(1021, 1021, 1021), (128, 128, 16384)], harness=QUICK.but(**changed))
     assert [m.status for m in run.measurements] == ["measured"] * 2 * len(names), run
@@ -138,6 +106,8 @@ def test_best_and_split_are_measured_as_any_rung(changed: dict[str, Any]) -> Non
 def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     run = measure(["naive", BASELINE], [256, (256, 128, 512)], harness=QUICK)
     assert run.complete and run.path is not None and run.path.parent == home / "runs"
+    with pytest.raises(OutOfMemory, match="take a smaller size"):
+        measure(["naive"], [400_000])
     loaded = open_run()
     assert loaded.path == run.path and loaded.measurements == run.measurements
     assert run.label.startswith(f"live · {gpu().name} · clocks as found")
@@ -151,20 +121,6 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
         assert m.n >= QUICK.least_samples
         assert len(m.samples.sides[0].us) == len(m.samples.sides[0].sm_mhz) == len(m.samples.counts)
         assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000
-
-
-def test_the_command_line_measures_a_size_that_fits_the_gpu(home: Path) -> None:
-    command = [sys.executable, "-m", "worklog", "run", "naive", "--size", "256", "--json"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["label"].startswith("live · ") and document["measurements"][0]["us"] > 0
-    assert Path(document["path"]).parent == home / "runs"
-    with pytest.raises(OutOfMemory, match="take a smaller size"):
-        measure(["naive"], [256, 400_000])
-
-
-# ----------------------------------------------------------------------------------------------------------- the ladder
 
 
 def test_at_4096_every_rung_is_faster_than_the_one_before(measured: Measured) -> None:

@@ -32,9 +32,8 @@ CASES = ["4096 x 1000"]
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    path = tmp_path / "own.py"
-    path.write_text(PYTHON)
-    return path
+    (tmp_path / "own.py").write_text(PYTHON)
+    return tmp_path / "own.py"
 
 
 def test_cuda_source_is_right_at_every_case() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from tests.helpers import PLAIN
 from worklog import open_run, try_kernel
-from worklog.cli.commands import main
 from worklog.gpu.device import gpu
 from worklog.kernel.ladder import rung
 from worklog.lab import magic
@@ -39,19 +36,3 @@ def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size
     second = try_kernel(PLAIN, "two", shapes=[512])
     assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
     assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]
-
-
-def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
-    found = try_kernel(PLAIN.replace("col >= N", "col >= N - 1"), shapes=[256], beside=[])
-    assert not found.passed and found.run is not None
-    assert "last column" in found.tile_map().headline
-    assert all(m.us is None for m in found.run.select("mine"))
-
-
-def test_from_a_file_beside_a_rung() -> None:
-    Path("plain.cu").write_text(PLAIN)
-    words = ["--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32", "--size", "256", "--json"]
-    result = CliRunner().invoke(main, ["run", "plain.cu", "naive", *words])
-    assert result.exit_code == 0, result.output
-    found = {m["kernel"]: m for m in json.loads(result.stdout)["measurements"]}
-    assert list(found) == ["plain", "naive", "cuBLAS"] and all(m["us"] > 0 for m in found.values())
