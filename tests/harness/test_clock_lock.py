@@ -8,16 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest import approx
 
 from tests.harness import fake_nvml
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
-from tests.virtual.session import timed
+from tests.virtual.session import launches_of_warm_up, timed
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
 from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_requested, locked_clocks
@@ -86,7 +84,6 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> Non
     [
         ("locked", {"refuses": REFUSED}, "watched", ("Insufficient Permissions", "run as root", WATCHED)),
         ("locked", {"refuses": ["lock memory", "reset memory"]}, "locked:1770", ("memory clock not locked",)),
-        ("locked", {"memories": []}, "watched", ("no supported clocks",)),
         ("locked", {"clocks": []}, "watched", ("no supported clocks",)),
         ("locked", {"reasons": 0x2, "sm": 1500}, "watched", ("clocks: held already, at 1500 MHz",)),
         ("watched", {"reasons": 0x2, "sm": 1500}, "watched", ("clocks: held already, at 1500 MHz",)),
@@ -95,7 +92,6 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> Non
         *(("locked", {"refuses": [call]}, "watched", (WATCHED,)) for call in ("init", "reasons")),
         *(("watched", {"refuses": [call], "reasons": 0x2}, "watched", ()) for call in ("init", "reasons")),
         ("watched", {}, "watched", ()),
-        ("ignored", {}, "ignored", ()),
     ],
 )
 def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
@@ -157,15 +153,12 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
         assert (hold("locked")[0], fake_nvml.state()["sm"]) == ("locked:1770", 1770), "locked again"
 
 
-@pytest.mark.parametrize("raised", [None, ZeroDivisionError])
-def test_what_a_killed_guard_held_is_given_back(raised: type[Exception] | None) -> None:
+def test_what_a_killed_guard_held_is_given_back() -> None:
     before = children("self")
-    with pytest.raises(raised) if raised else nullcontext(), locked_clocks():
+    with locked_clocks():
         (guard,) = children("self") - before
         os.kill(guard, signal.SIGKILL)
         os.waitid(os.P_PID, guard, os.WEXITED | os.WNOWAIT)
-        if raised:
-            raise raised
     assert clocks() == AS_FOUND
 
 
@@ -183,9 +176,8 @@ def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself(number: si
     assert clocks() == AS_FOUND if number == signal.SIGINT else eventually(AS_FOUND)
 
 
-@pytest.mark.parametrize("ends", ["os._exit(3)", "None"])
-def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock(ends: str) -> None:
-    process = child(f"(pid := os.fork()) and (print(pid, flush=True), {ends}) or time.sleep(60)")
+def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock() -> None:
+    process = child("(pid := os.fork()) and (print(pid, flush=True), None) or time.sleep(60)")
     assert process.stdout is not None
     grandchild = int(process.stdout.readline())
     process.wait()
@@ -195,10 +187,9 @@ def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock(ends: s
 
 
 def test_samples_under_a_lock_are_still_watched() -> None:
-    warmup = 2 * timed(VirtualGpu()).reading.warmup_launches + 2
-    gpu = VirtualGpu(slow_launches=range(warmup, warmup + 20), slow_mhz=REFERENCE_MHZ / 1.25)
-    result = timed(gpu, Harness().but(clocks="locked"))
-    assert result.time.value == approx(50.0, rel=1e-3)
-    assert not all(result.reading.samples.counts)
-    assert off_the_lock("locked:2000", result.reading.samples.sm_mhz) is None
-    assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", result.reading.samples.sm_mhz))
+    first = launches_of_warm_up()
+    gpu = VirtualGpu(slow_launches=range(first, first + 20), slow_mhz=REFERENCE_MHZ / 1.25)
+    reading = timed(gpu, Harness().but(clocks="locked")).reading
+    assert not all(reading.samples.counts)
+    assert off_the_lock("locked:2000", reading.samples.sm_mhz) is None
+    assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", reading.samples.sm_mhz))

@@ -5,6 +5,7 @@ leaves the queue as found; and the second clock beside the events.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -14,24 +15,22 @@ from pytest import approx
 
 from tests.harness.test_readings import AFTER_WARM_UP, SLOW, two_groups
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
-from tests.virtual.machine import Machine
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import take_batch, turn_orders
 from worklog.harness.crosscheck import cross_check
-from worklog.harness.launch import Stopwatch, Timed
+from worklog.harness.launch import Timed
 from worklog.harness.rules import Evidence, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
 from worklog.runs.measurement import Measurement
 from worklog.runs.samples import summarize
-from worklog.settings import WINDOW_US
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US
 
 
-@pytest.mark.parametrize("us", [2.0, 10.0, 50.0, 1000.0, 20_000.0])
+@pytest.mark.parametrize("us", [2.0, 50.0, 20_000.0])
 def test_all_fixes_on_recover_the_truth(us: float) -> None:
     gpu = VirtualGpu(
         warm_speedup=1.4,
@@ -105,22 +104,15 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
     assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
 
 
-# ------------------------------------------------------------------------------------------------ two kernels in turn
-
-
-def kernels_only(log: list[str]) -> list[str]:
-    return [name for name in log if name != "flush"]
-
-
 def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
     gpu = VirtualGpu()
-    timed(gpu, Harness().but(hot_ms=0.0))
-    pairs = [tuple(names) for names in zip(*[iter(kernels_only(gpu.log)[2:])] * 2, strict=True)]
+    timed(gpu, Harness().but(hot_ms=0.0, l2="warm"))
+    pairs = [tuple(names) for names in zip(*[iter(gpu.log[2:])] * 2, strict=True)]
     assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
     assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
 
 
-@pytest.mark.parametrize("launches", range(2, 8))
+@pytest.mark.parametrize("launches", [2, 3, 6])
 def test_in_balanced_turns_each_kernel_follows_each_other_one_equally_often(launches: int) -> None:
     orders = turn_orders(launches)
     assert all(sorted(order) == [*range(launches)] for order in orders)
@@ -145,7 +137,7 @@ def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_on
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=SLOW)
     reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading
-    timed_names = kernels_only(gpu.log)[first:]
+    timed_names = [name for name in gpu.log if name != "flush"][first:]
     assert timed_names == sorted(timed_names, reverse=True)
     ours, theirs = (len(side.us) for side in reading.samples.sides)
     assert ours != theirs or not all(reading.samples.counts)
@@ -153,11 +145,8 @@ def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_on
 
 
 def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn() -> None:
-    per_us = 1e-7  # 10 % per second: slow enough for the warm-up to call it steady
-
-    def drifting() -> VirtualGpu:
-        return VirtualGpu(clock=lambda now: REFERENCE_MHZ * (1 - per_us * now), noise=1e-4)
-
+    # 10 % per second: slow enough for the warm-up to call it steady.
+    drifting = partial(VirtualGpu, clock=lambda now: REFERENCE_MHZ * (1 - 1e-7 * now), noise=1e-4)
     longer = Harness().but(clocks="ignored", least_samples=700)
     assert timed(drifting(), longer).ratio.value == approx(TRUE_RATIO, rel=1e-3)
     sequential = timed(drifting(), longer.but(order="sequential"))
@@ -170,6 +159,7 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
 
 def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fairly() -> None:
     gpu = VirtualGpu()
+    gpu.remarks.append("l2: a driver that can't")
     fast, slow = gpu.kernel(50.0), gpu.kernel(53.0)
     for load in (fast, slow):
         load()
@@ -177,9 +167,10 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
     reading = time_in_turn(gpu, [lambda: next(ours)(), lambda: next(theirs)()], Harness().but(precision=0.1))
     found = paired_ratio(*reading.samples.comparisons())
     assert (found.low, found.high) == (approx(1.0), approx(1.0))
+    assert gpu.remarks[0] in reading.degradations
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed: int) -> None:
     """What repeated measurements scatter by is in the interval only if the buffers move within one measurement."""
     gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
@@ -196,7 +187,7 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     assert not fixed.time.low <= TRUE_US <= fixed.time.high
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed: int) -> None:
     """The first placements decide how many there are at least, each with one launch of a long kernel."""
     gpu = VirtualGpu(placement=lambda rng: float(rng.normal(0.0, 0.02)), noise=1e-4, seed=seed)
@@ -208,34 +199,12 @@ def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed: in
     assert reading.converged and places[-1] + 1 >= 0.9 * needed > PILOT
 
 
-def test_an_odd_number_of_samples_is_completed_to_turns_in_pairs_and_the_timelines_remarks_are_kept() -> None:
-    gpu = VirtualGpu()
-    gpu.remarks.append("l2: a driver that can't")
-    harness = Harness().but(least_samples=7, precision=0.5, placement="fixed")
-    reading = timed(gpu, harness, us=8000.0).reading
-    assert len(reading.samples.counts) == 8 and "l2: a driver that can't" in reading.degradations
-
-
-RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
-    gpu, harness = VirtualGpu(ring_us=RING, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
+    ring = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
+    gpu, harness = VirtualGpu(ring_us=ring, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
     found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons())
-    assert found.value == approx(1.0, abs=0.01)
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
-
-
-# ------------------------------------------------------------------------------------------------------- the warm-up
-
-
-@pytest.mark.parametrize("us", [350.0, 550.0, 620.0, 3000.0])
-def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
-    gpu = VirtualGpu(Machine(enqueue_us=0.0))
-    pair_us = us + gpu.flush_us
-    lasted = time_in_turn(gpu, [gpu.kernel(us)], Harness()).warmup_launches * pair_us
-    assert WINDOW_US < lasted < WINDOW_US + 3 * pair_us, "of three windows all but one are samples, in whole turns"
 
 
 def test_a_warm_up_lasts_as_long_as_its_words_say() -> None:
@@ -275,9 +244,6 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
     assert all(biased.reading.samples.counts)
 
 
-# ----------------------------------------------------------------------------------- launches in a row, and pauses
-
-
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
 def test_the_hot_time_stands_beside_the_cold_one(us: float) -> None:
     gpu = VirtualGpu(warm_speedup=1.4)
@@ -293,16 +259,6 @@ def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued() -> N
     for settings in ({"hot_ms": 0.0}, {"l2": "warm"}, {"queue": False}, {"timer": "host"}):
         assert timed(VirtualGpu(), Harness().but(**settings)).reading.samples.sides[0].hot_us == [], settings
     assert timed(VirtualGpu(), us=200_000.0).reading.samples.sides[0].hot_us == [], "it takes too long"
-    gpu = VirtualGpu()
-    part = gpu.kernel(50.0)
-
-    def call(watch: Stopwatch) -> None:
-        watch.start()
-        part()
-        watch.stop()
-
-    reading = time_in_turn(gpu, [Timed(call, partly=True)], Harness())
-    assert reading.samples.sides[0].hot_us == [], "it times a part of itself"
 
 
 @pytest.mark.parametrize("kernels", [20, 200])

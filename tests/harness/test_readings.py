@@ -81,9 +81,6 @@ CASES = {
         says=("MHz (not throttled); all were kept",),
     ),
     "throttling is named": Case({"mask": lambda now: 0x4}, says=("(software power cap); all were kept",)),
-    "and seen without a queue": Case(
-        {"mask": lambda now: 0x20}, {"queue": False}, reads=TRUE_US + 4.0, says=("thermal slowdown); all were kept",)
-    ),
     "idle and application clocks are not throttling": Case({"mask": lambda now: 0x1 | 0x2}),
     "what a warm-up saw while throttled doesn't count": Case(
         {"mask": lambda now: THROTTLING & 0x4 if now < 25_000.0 else 0}, says=("taken again",)
@@ -95,10 +92,10 @@ CASES = {
         says=("not steady", "placement: 5", "not converged"),
     ),
     # stopping
-    **{f"{samples} samples": few(samples) for samples in (1, 2, 5, 6)},
+    **{f"{samples} samples": few(samples) for samples in (1, 5, 6)},
     **{
         f"no fewer than {least} samples": Case({}, {"least_samples": least}, us=20_000.0, n=(least, least + 15))
-        for least in (1, 7, 60)
+        for least in (1, 60)
     },
     "a quiet kernel takes few samples": Case({"noise": 0.001}, us=2000.0, n=(10, 60)),
     "a noisy kernel takes more": Case({"noise": 0.03}, us=2000.0, n=(250, 1500), reads=float("nan")),
@@ -120,14 +117,12 @@ CASES = {
         device_s=2.5,
     ),
     "stopping=count:7": Case({}, {"stopping": "count:7"} | ONE_PLACE, us=1000.0, n=(7, 7), says=("not converged",)),
-    "stopping=count": Case({}, {"stopping": "count"}, us=1000.0, n=(10, 10)),
     "stopping=time:3": Case({}, {"stopping": "time:3"}, us=1000.0, n=(1, 40)),
     "stopping=salykova": Case({}, {"stopping": "salykova"}, us=1000.0, n=(185, 185)),
     "stopping=tensara": Case(
         {}, {"stopping": "tensara"}, us=1000.0, n=(5, 5), says=("placement: 5 instead of 9", "not converged")
     ),
     "stopping=nvbench": Case({}, {"stopping": "nvbench", "most_samples": 1000}, us=1000.0, n=(499, 520)),
-    "stopping=interval": Case({}, {"stopping": "interval"}, us=1000.0, n=(10, 40)),
     "a criterion that isn't met": Case(
         {"noise": 0.05},
         {"stopping": "nvbench", "most_samples": 100},
@@ -137,7 +132,6 @@ CASES = {
     ),
     # warm-up
     "warmup=count:13": warm_up_of("count:13", 13),
-    "warmup=count": warm_up_of("count", 10),
     "warmup=salykova": warm_up_of("salykova", 185),
     "warmup=tensara": warm_up_of("tensara", 0),
     "a warm-up that comes to no end": Case(
@@ -153,7 +147,7 @@ CASES = {
             placements=9,
             reads=float("nan"),
         )
-        for us in (5.0, 50.0, 500.0)
+        for us in (5.0, 500.0)
     },
     "few samples see few placements": Case(
         {},
@@ -188,9 +182,9 @@ def noisy(relative: float, n: int, us: float = 100.0) -> list[float]:
     return (us * (1 + relative * np.random.default_rng(n).standard_normal(n))).tolist()
 
 
-@pytest.mark.parametrize(("n", "replays"), [(1024, 1000), (4096, 371), (128, 1335), (8192, 99), (100_000, 2)])
-def test_the_salykova_schedule_replays_small_problems_more_often(n: int, replays: int) -> None:
-    assert salykova_replays("warmup", n) == replays
+def test_the_salykova_schedule_replays_small_problems_more_often() -> None:
+    replays = {1024: 1000, 4096: 371, 128: 1335, 8192: 99, 100_000: 2}
+    assert {n: salykova_replays("warmup", n) for n in replays} == replays
 
 
 @pytest.mark.parametrize(
@@ -222,15 +216,12 @@ def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(
     ("word", "times", "done"),
     [
         ("interval", noisy(0.002, 100), True),
-        ("interval", noisy(0.2, 100), None),
         ("interval", noisy(0.002, 15), None),  # fewer than the least
         ("nvbench", noisy(0.003, 100, us=4000.0), None),  # not half a second yet
         ("nvbench", noisy(0.003, 150, us=4000.0), True),
         ("nvbench", noisy(0.02, 5000, us=4000.0), None),  # more samples do not make the noise smaller
-        ("nvbench", [1e6] * 9, None),
         ("tensara", [100.0] * 4, None),
         ("tensara", [100.0] * 5, True),
-        ("tensara", noisy(0.2, 19), None),
         ("tensara", noisy(0.2, 20), False),
         ("tensara", [1.2e6] * 11, None),  # twelve of a kernel that lasts a second
         ("tensara", [1.2e6] * 12, True),

@@ -238,7 +238,6 @@ class _Loop:
             wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
             wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(seen.times))
             missing = harness.least_samples - len(seen.times)
-            missing += missing % 2
             if self.move:
                 if taken:
                     four_us = PLACEMENT_TURNS * float(np.median(turns_us(taken[-LONGEST_BATCH:], launches)))
