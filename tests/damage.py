@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import hypothesis.strategies as st
@@ -25,14 +24,11 @@ def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
     return whole
 
 
-def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
+def changed(document: Any, place: str, value: Any) -> Any:
     """The document with another value in one place, such as "rows 1 us", or without it (GONE)."""
-    document = deepcopy(document)
-    part: Any = document
-    *path, last = [int(name) if name.isdigit() else name for name in place.split()]
-    for name in path:
-        part = part[name]
-    part[last] = value
-    if value is GONE:
-        del part[last]
-    return document
+    name, _, rest = place.partition(" ")
+    at, whole = int(name) if name.isdigit() else name, document.copy()
+    whole[at] = changed(document[at], rest, value) if rest else value
+    if value is GONE and not rest:
+        del whole[at]
+    return whole

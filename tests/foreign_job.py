@@ -25,7 +25,6 @@ from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.run_file import head_lines, line
 
 FOR_EVER_S = 300.0
-SLEEPER = f"import time; time.sleep({FOR_EVER_S})"
 
 
 def noted(pid: int) -> None:
@@ -34,39 +33,24 @@ def noted(pid: int) -> None:
         file.write(f"{pid}\n")
 
 
-def hang() -> None:
+def hang(sleep: Callable[[float], object] = time.sleep) -> None:
     noted(os.getpid())
-    time.sleep(FOR_EVER_S)
+    sleep(FOR_EVER_S)
 
 
-def hang_with_the_lock() -> None:
+def with_the_lock(seconds: float) -> None:
     """Where no other thread of this process can do anything."""
-    noted(os.getpid())
-    ctypes.PyDLL(None).sleep(int(FOR_EVER_S))
+    ctypes.PyDLL(None).sleep(int(seconds))
 
 
-def start_another() -> None:
-    """And leave, so that it would have no parent."""
-    noted(subprocess.Popen([sys.executable, "-c", SLEEPER]).pid)
-    os._exit(0)
+def start_another(then: Callable[[], None]) -> None:
+    noted(subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOR_EVER_S})"]).pid)
+    then()
 
 
-def hang_with_another() -> None:
-    noted(subprocess.Popen([sys.executable, "-c", SLEEPER]).pid)
-    hang()
-
-
-def segfault() -> None:
-    ctypes.string_at(0)
-
-
-def leave() -> None:
-    os._exit(0)
-
-
-def leave_talking() -> None:
-    print("so long", flush=True)
-    os._exit(3)
+def leave(code: int = 0, words: str = "") -> None:
+    print(words, flush=True)
+    os._exit(code)
 
 
 def garbage() -> None:
@@ -78,50 +62,47 @@ def garbage() -> None:
             continue
 
 
-def raise_(error: BaseException) -> Callable[[], None]:
-    def act() -> None:
-        raise error
-
-    return act
-
-
-ACTS: dict[str, Callable[[], None]] = {
-    **dict.fromkeys(("fine", "first", "last"), lambda: None),
+ACTS: dict[str, Callable[[], object] | BaseException] = {
     "hangs": hang,
-    "hangs with the lock": hang_with_the_lock,
-    "hangs with another": hang_with_another,
-    "starts another": start_another,
-    "segfaults": segfault,
+    "hangs with the lock": lambda: hang(with_the_lock),
+    "hangs with another": lambda: start_another(hang),
+    "starts another": lambda: start_another(leave),  # which would have no parent
+    "segfaults": lambda: ctypes.string_at(0),
     "leaves": leave,
-    "leaves talking": leave_talking,
+    "leaves talking": lambda: leave(3, "so long"),
     "leaves a thread that leaves": lambda: threading.Timer(0.1, leave).start(),
     "garbage": garbage,
-    "fills the memory": raise_(MemoryError()),
-    "fills the GPU": raise_(OutOfMemory("allocating 64 MiB: out of memory; take a smaller size")),
-    "illegal address": raise_(LaunchFailed("running a kernel: cudaErrorIllegalAddress")),
-    "raises": raise_(ValueError("no such thing")),
-    "naive": raise_(ValueError("of a rung")),
-    "exits": raise_(SystemExit(0)),
-    "does not compile": raise_(CompileFailed("x.cu:3: expected a ';'")),
-    "no such entry": raise_(CompileFailed("x.cu: there is no kernel x")),
+    "fills the memory": MemoryError(),
+    "fills the GPU": OutOfMemory("allocating 64 MiB: out of memory; take a smaller size"),
+    "illegal address": LaunchFailed("running a kernel: cudaErrorIllegalAddress"),
+    "raises": ValueError("no such thing"),
+    "naive": ValueError("of a rung"),
+    "exits": SystemExit(0),
+    "does not compile": CompileFailed("x.cu:3: expected a ';'"),
+    "no such entry": CompileFailed("x.cu: there is no kernel x"),
 }
 
 
-def head(order: dict[str, Any]) -> list[str]:
-    """Of a run; the calibration is another one in each process."""
-    calibration = replace(CALIBRATION, offset_us=float(os.getpid()))
-    return head_lines(Run(order["harness"].as_dict(), GPU, calibration, tool={"name": "gemm-worklog"}))
+def act(name: str) -> None:
+    """What the name says; nothing for other names."""
+    what = ACTS.get(name)
+    if isinstance(what, BaseException):
+        raise what
+    if what is not None:
+        what()
 
 
 def measure(order: dict[str, Any], say: Say) -> None:
-    """As worklog.runner.worker.measure, but for the measuring."""
+    """As worklog.runner.worker.measure, but for the measuring. The calibration is another one in each process."""
     names = [job.kernel for job in order["jobs"]]
     if names[0] == "never ready":
         os._exit(4)
-    say("ready", head=head(order))
+    calibration = replace(CALIBRATION, offset_us=float(os.getpid()))
+    run = Run(order["harness"].as_dict(), GPU, calibration, tool={"name": "gemm-worklog"})
+    say("ready", head=head_lines(run))
     for done, name in enumerate(names):
         say("progress", done=done, doing=name)
-        ACTS.get(name, lambda: None)()
+        act(name)
         if name.endswith("loses the context"):
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
         m = Measurement(name, (512, 512, 512), time=Estimate(100.0, 99.0, 101.0))
@@ -141,7 +122,7 @@ def check(order: dict[str, Any], say: Say) -> None:
     begun = Checked(order["what"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)
     say("begun", checked=packed(begun))
     say("progress", done=0, doing="launch 1 at 64")
-    ACTS[order["what"].name]()
+    act(order["what"].name)
     say("checked", checked=packed(replace(begun, verdict=Verdict((passed("all", "fine"),), "fp32"))))
 
 

@@ -14,7 +14,6 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LIMIT_MB = 700  # of 10^6 bytes
@@ -30,42 +29,29 @@ def installed(folder: Path) -> Distribution:
     return Distribution.at(next((folder / "site").glob("*.dist-info")))
 
 
-def closure(top: Distribution) -> list[Distribution]:
-    """A distribution and all that it requires on this machine, extras of a requirement included.
-
-    Raises PackageNotFoundError for a requirement that is not installed.
+def sizes(top: Distribution) -> dict[str, int]:
+    """Bytes of the files that pip wrote for a distribution and for all that it requires on this machine, extras of a
+    requirement included. Raises PackageNotFoundError for a requirement that is not installed.
     """
-    found, waiting = {"": top}, [(top, "")]
-    while waiting:
-        parent, extra = waiting.pop()
+    known, waiting = {(top.name, "")}, [(top, "")]
+    for parent, extra in waiting:
         for requirement in map(Requirement, parent.requires or ()):
-            if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
-                continue
-            for wanted in ("", *requirement.extras):
-                key = f"{canonicalize_name(requirement.name)}[{wanted}]"
-                if key not in found:
-                    found[key] = distribution(requirement.name)
-                    waiting.append((found[key], wanted))
-    return list({each.name: each for each in found.values()}.values())
-
-
-def size(installed: Distribution) -> int:
-    """Bytes of the files that pip wrote for a distribution."""
-    paths = (Path(str(installed.locate_file(name))) for name in installed.files or ())
-    return sum(path.stat().st_size for path in paths if path.is_file())
-
-
-def main() -> None:
-    """Print the sum and the largest parts. Exits with 1 at the limit or above."""
-    with tempfile.TemporaryDirectory() as folder:
-        sizes = {f"{each.name} {each.version}": size(each) for each in closure(installed(Path(folder)))}
-    total = sum(sizes.values()) / 1e6
-    print(f"the wheel and its {len(sizes) - 1} requirements: {total:.1f} MB installed, of which")
-    for name in sorted(sizes, key=sizes.__getitem__, reverse=True)[:SHOWN]:
-        print(f"{sizes[name] / 1e6:8.1f} MB  {name}")
-    if any(name.startswith("torch ") for name in sizes) or total >= LIMIT_MB:
-        sys.exit(f"installed size: {total:.1f} MB; it must stay under {LIMIT_MB} MB without PyTorch")
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                wanted = distribution(requirement.name)
+                new = {(wanted.name, name) for name in ("", *requirement.extras)} - known
+                known |= new
+                waiting += [(wanted, name) for _, name in new]
+    parts = {part.name: part for part, _ in waiting}
+    paths = {name: [Path(str(part.locate_file(file))) for file in part.files or ()] for name, part in parts.items()}
+    return {name: sum(path.stat().st_size for path in paths[name] if path.is_file()) for name in parts}
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        megabytes = {name: size / 1e6 for name, size in sizes(installed(Path(folder))).items()}
+    total = sum(megabytes.values())
+    print(f"the wheel and its {len(megabytes) - 1} requirements: {total:.1f} MB installed, of which")
+    for name in sorted(megabytes, key=megabytes.__getitem__, reverse=True)[:SHOWN]:
+        print(f"{megabytes[name]:8.1f} MB  {name}")
+    if "torch" in megabytes or total >= LIMIT_MB:
+        sys.exit(f"installed size: {total:.1f} MB; it must stay under {LIMIT_MB} MB without PyTorch")

@@ -5,14 +5,14 @@ test holds it: `python -m tests.seeds` writes notebooks/seeds.md from tests/seed
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from worklog.runs.table import Table
 
 ROOT = Path(__file__).parents[1]
-TABLE, PAGE = ROOT / "tests" / "seeds.csv", ROOT / "notebooks" / "seeds.md"
+PAGE = ROOT / "notebooks" / "seeds.md"
 HEAD = """# The five documents, feature by feature
 
 This project implements what five documents describe: an article on benchmarking a GEMM, NVBench, FlashInfer's timing by
@@ -22,8 +22,7 @@ users of these and other tools ask for.
 """
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One feature. how: a command, or a Python name or call. test: "file::function", below tests/; "" for a feature
     that is not here, whose `how` is the reason.
     """
@@ -34,18 +33,16 @@ class Row:
     test: str
 
 
-def rows() -> list[Row]:
-    """All features, document by document."""
-    with TABLE.open(encoding="utf-8", newline="") as lines:
-        return [Row(*row) for row in list(csv.reader(lines))[1:]]
+with (ROOT / "tests" / "seeds.csv").open(encoding="utf-8", newline="") as lines:
+    ROWS = [Row(*row) for row in list(csv.reader(lines))[1:]]
 
 
 def page() -> str:
     """The page in Markdown."""
     parts = [HEAD]
-    for document, of_one in groupby(rows(), lambda row: row.document):
+    for document, rows in groupby(ROWS, lambda row: row.document):
         cells = []
-        for row in of_one:
+        for row in rows:
             file, _, name = row.test.partition("::")
             held = f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
             cells.append((row.feature, f"`{row.how}`", held) if row.test else (row.feature, row.how, "–"))

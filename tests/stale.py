@@ -12,10 +12,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from grimp import ImportGraph, build_graph
@@ -24,8 +23,7 @@ ROOT = Path(__file__).parents[1]
 MADE = Path(__file__).with_name("made.json")
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Files that one command makes. code: modules of worklog whose imports count. data, files: glob patterns; of
     README.md only the parts between markers count.
     """
@@ -68,38 +66,30 @@ def imports() -> ImportGraph:
     return build_graph("worklog", exclude_type_checking_imports=True, cache_dir=None)
 
 
-def sources(module: str) -> Iterator[Path]:
+def sources(module: str) -> list[Path]:
     """The files of a module and of all that it imports."""
-    graph = imports()
-    for name in sorted({module, *graph.find_upstream_modules(module)}):
-        path = ROOT / name.replace(".", "/")
-        yield path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    paths = [ROOT / name.replace(".", "/") for name in sorted({module, *imports().find_upstream_modules(module)})]
+    return [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
 
 
-@cache
-def code(path: Path) -> bytes:
-    """A Python file without empty lines and lines of comments."""
-    lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("#")).encode()
-
-
-def content(path: Path) -> bytes:
-    """What counts of another file."""
+def content(path: Path) -> str:
+    """What counts of a file: of code no empty lines and lines of comments."""
+    if path.suffix not in (".py", ".md"):
+        return path.read_bytes().hex()
+    text = path.read_text(encoding="utf-8")
     if path == ROOT / "README.md":
-        text = path.read_text(encoding="utf-8")
-        return "".join(re.findall(r"<!-- worklog \w+:.*?-->(.*?)<!--", text, re.DOTALL)).encode()
-    return path.read_bytes()
+        return "".join(re.findall(r"<!-- worklog \w+:.*?-->(.*?)<!--", text, re.DOTALL))
+    return re.sub(r"^\s*(#.*)?\n", "", text, flags=re.MULTILINE) if path.suffix == ".py" else text
 
 
 def fingerprint(target: Target) -> str:
     """Of everything that a target's files depend on, and of the files."""
-    digest = hashlib.sha256()
-    for module in target.code:
-        for path in sources(module):
-            digest.update(code(path))
+    paths = [path for module in target.code for path in sources(module)]
     for pattern in (*target.data, *target.files):
-        for path in sorted(path for path in ROOT.glob(pattern) if path.is_file()):
-            digest.update(path.name.encode() + content(path))
+        paths += sorted(path for path in ROOT.glob(pattern) if path.is_file())
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {content(path)}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -109,20 +99,15 @@ def stale() -> list[str]:
     return [name for name, target in TARGETS.items() if made.get(name) != fingerprint(target)]
 
 
-def make(name: str) -> None:
-    """Run a target's command and note what it was made from. Raises CalledProcessError."""
-    command = [sys.executable, *TARGETS[name].command.split()[1:]]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True)
-    made = json.loads(MADE.read_text(encoding="utf-8")) | {name: fingerprint(TARGETS[name])}
-    MADE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-
-
 @click.command()
 @click.option("--make", "names", multiple=True, type=click.Choice([*TARGETS, "all"]), help="Make these files again.")
 def main(names: tuple[str, ...]) -> None:
     """List the generated files that are out of date, or make files again."""
     for name in stale() if "all" in names else names:
-        make(name)
+        command = [sys.executable, *TARGETS[name].command.split()[1:]]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True)
+        made = json.loads(MADE.read_text(encoding="utf-8")) | {name: fingerprint(TARGETS[name])}
+        MADE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     if not names:
         for name in stale():
             print(f"{', '.join(TARGETS[name].files)}: python -m tests.stale --make {name}")

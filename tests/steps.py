@@ -15,8 +15,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from io import IOBase
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -90,40 +89,30 @@ def trace_child(report: Path) -> None:
         runpy.run_module("tests.virtual.job", run_name="__main__")
 
 
-@contextmanager
-def a_gpu() -> Iterator[None]:
-    """Our modules see a GPU."""
-    original = device.gpu_reason
-    with ExitStack() as patches:
-        for module in [module for name, module in sys.modules.items() if name.startswith("worklog")]:
-            if getattr(module, "gpu_reason", None) is original:
-                patches.enter_context(patch.object(module, "gpu_reason", lambda: None))
-        yield
-
-
 def way() -> tuple[list[str], list[str]]:
     """The steps, in their order, and the files."""
-    with tempfile.TemporaryDirectory() as folder:
-        kernel = Path(folder, "mine.py")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as patches:
+        kernel, report, start = Path(folder, "mine.py"), Path(folder, "child.json"), subprocess.Popen
         kernel.write_text(KERNEL)
-        children: list[Path] = []
         started: list[list[str]] = []
-        start = subprocess.Popen
 
         def start_traced(command: Any, *args: Any, **how: Any) -> Any:
             if any(str(word).startswith("worklog.runner.") for word in command):
                 started.append(chain(sys._getframe(1)))
-                children.append(Path(folder, f"child{len(children)}.json"))
-                command = (sys.executable, "-m", "tests.steps", str(children[-1]))
+                command = (sys.executable, "-m", "tests.steps", str(report))
             return start(command, *args, **how)
 
-        trace, words = Trace(), ["run", f"{kernel}:product", "--size", "256", "--out", f"{folder}/run"]
-        with patch.object(subprocess, "Popen", start_traced), a_gpu():
-            sys.setprofile(trace)
-            done = CliRunner().invoke(main, words)
-            sys.setprofile(None)
+        patches.enter_context(patch.object(subprocess, "Popen", start_traced))
+        reason = device.gpu_reason
+        for module in [module for name, module in sys.modules.items() if name.startswith("worklog")]:
+            if getattr(module, "gpu_reason", None) is reason:
+                patches.enter_context(patch.object(module, "gpu_reason", lambda: None))
+        trace = Trace()
+        sys.setprofile(trace)
+        done = CliRunner().invoke(main, ["run", f"{kernel}:product", "--size", "256", "--out", f"{folder}/run"])
+        sys.setprofile(None)
         assert done.exit_code == 0, done.output
-        child = json.loads(children[0].read_text())
+        child = json.loads(report.read_text())
     to_child, to_file = started[0], max(trace.to_write, key=len)
     begin = to_child.index("cli/run.py:run")
     steps = list(dict.fromkeys([*to_child[begin:], *child["timed"], *child["answer"], *to_file[begin:]]))

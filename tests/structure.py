@@ -1,8 +1,8 @@
 """Counts of lines, names, steps, imports and words, from the sources: `python -m tests.structure` (10 s, no GPU).
 
 Lines are those of all files of a kind, blank ones and comments too. `worklog/emulator/` counts only where its name is
-in the row. Imports are pairs of modules. A circle is a set of files of one room, each of which reaches the others by
-imports; what only a type checker imports counts there, and not in the other rows.
+in the row. Imports are pairs of modules. Files in a circle reach each other by imports in one room; what only a type
+checker imports counts there, and not in the other rows.
 """
 
 from __future__ import annotations
@@ -58,25 +58,11 @@ def imports(with_types: bool = False) -> set[tuple[str, str]]:
     return {(module, target) for module in graph.modules for target in graph.find_modules_directly_imported_by(module)}
 
 
-def circles(pairs: set[tuple[str, str]]) -> list[set[str]]:
-    """Sets of modules of one room that reach each other by imports."""
-    targets: dict[str, set[str]] = {}
-    for module, target in pairs:
-        if room(module) == room(target):
-            targets.setdefault(module, set()).add(target)
-
-    def reached(start: str) -> set[str]:
-        seen: set[str] = set()
-        todo = [start]
-        while todo:
-            for target in targets.get(todo.pop(), set()) - seen:
-                seen.add(target)
-                todo.append(target)
-        return seen
-
-    reach = {module: reached(module) for module in targets}
-    mutual = {frozenset(other for other in reach[module] if module in reach.get(other, ())) for module in reach}
-    return [set(modules) for modules in mutual if modules]
+def in_circles(pairs: set[tuple[str, str]]) -> set[str]:
+    """Modules that reach themselves by imports, or lie between two that do."""
+    importing, imported = ({pair[side] for pair in pairs} for side in (0, 1))
+    rest = {(module, target) for module, target in pairs if module in imported and target in importing}
+    return importing if rest == pairs else in_circles(rest)
 
 
 def imported_by_check() -> list[str]:
@@ -96,22 +82,22 @@ main(["check", sys.argv[1], "--emulate"], standalone_mode=False)
     return sorted({*imported})
 
 
-def bindings(name: tuple[str, ...]) -> int:
-    """How often a variable or a parameter of such a name is bound in `worklog/`."""
-    nodes = [
-        node for path in sources("worklog", "py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+def bindings() -> int:
+    """How often a variable or a parameter with an empty name is bound in `worklog/`."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources("worklog", "py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
     variables = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     parameters = [node.arg for node in nodes if isinstance(node, ast.arg)]
-    return sum(bound in name for bound in (*variables, *parameters))
+    return sum(name in EMPTY_NAMES for name in (*variables, *parameters))
 
 
 def table() -> list[tuple[str, int]]:
     """What is counted, in the order of the project's goals."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     pairs = imports()
+    of_types = imports(with_types=True)
+    in_rooms = {(m, target) for m, target in of_types if room(m) == room(target) != "emulator"}
     emulator = lines("worklog/emulator", *PRODUCT)
-    in_rooms = [modules for modules in circles(imports(with_types=True)) if room(min(modules)) != "emulator"]
     texts = [path.read_text(encoding="utf-8").splitlines() for path in sources("worklog", "py")]
     steps, files = way()
     return [
@@ -121,13 +107,12 @@ def table() -> list[tuple[str, int]]:
         ("steps of one live measurement", len(steps)),
         ("files of one live measurement", len(files)),
         ("modules that check --emulate takes", len(imported_by_check())),
-        ("files in import circles", sum(map(len, in_rooms))),
-        ("import circles", len(in_rooms)),
+        ("files in import circles", len(in_circles(in_rooms))),
         ("imports between rooms", sum(room(module) != room(target) for module, target in pairs)),
         ("imports between modules", len(pairs)),
         ("names in worklog/", len(names())),
         ("import layers", len(contracts["contracts"][0]["layers"])),
-        ("bound to one, its, each, found", bindings(EMPTY_NAMES)),
+        ("bound to one, its, each, found", bindings()),
         ("longest file (Python)", max(map(len, texts))),
         ("lines with avoided words", sum(AVOIDED.search(line) is not None for text in texts for line in text)),
     ]
