@@ -1,4 +1,6 @@
-"""Declared benchmarks and further baselines on a GPU: from a file, in a child process, by torch and CuPy."""
+"""Declared benchmarks, problems and short kernels on a GPU: from a file, in a child process, by torch and CuPy,
+beside baselines and rungs.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,21 @@ import pytest
 from pytest import approx
 
 import worklog
+from tests.helpers import PLAIN
+from worklog import open_run, try_kernel
+from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel
+from worklog.kernel.ladder import rung
 from worklog.kernel.pytorch import PRODUCT
+from worklog.kernel.solution import Solution, find_problem
+from worklog.lab import magic
+from worklog.runner.check import check
 from worklog.runner.declare import declared, measure
+from worklog.runner.measure import measure_solutions
 
 # Looked for and not imported: that would take each test process without a GPU 2 seconds, too.
-pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 QUICK = Harness().but(budget_s=0.5, least_samples=10, most_samples=100, precision=0.02)
 FILE = """
 import cupy
@@ -44,6 +54,7 @@ def too_large(state):
 """
 
 
+@NEEDS_TORCH
 def test_a_file_of_benchmarks(tmp_path: Path) -> None:
     path = tmp_path / "many.py"
     path.write_text(FILE)
@@ -101,6 +112,7 @@ def test_benchmarks_in_nvbenchs_interface(tmp_path: Path) -> None:
     assert us["sync"] == approx(us["stream"], rel=0.8)
 
 
+@NEEDS_TORCH
 def test_pytorch_is_a_baseline_beside_cublas(tmp_path: Path) -> None:
     run = worklog.measure(
         ["warptiled"], 1024, harness=QUICK, against=[Kernel.from_function(PRODUCT), "naive"], out=tmp_path / "run.json"
@@ -110,3 +122,87 @@ def test_pytorch_is_a_baseline_beside_cublas(tmp_path: Path) -> None:
     naive, torch = m.against["naive"], m.against["torch"]
     assert naive is not None and naive.value > 5, m.degradations
     assert torch is not None and torch.value == approx(m.ratio, rel=0.5), m.degradations
+
+
+SOFTMAX = Path(__file__).parents[1] / "problem" / "softmax.cu"
+PYTHON = """
+import cupy
+import torch
+
+def in_place(input, output, rows, columns):
+    powers = cupy.exp(input - input.max(axis=1, keepdims=True))
+    output[...] = powers / powers.sum(axis=1, keepdims=True)
+
+def returned(x):
+    return torch.softmax(x, 1)
+
+def late(input, output, rows, columns):
+    output[...] = 0.5
+"""
+CASES = ["4096 x 1000"]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text(PYTHON)
+    return tmp_path / "own.py"
+
+
+def test_cuda_source_is_right_at_every_case() -> None:
+    found = check(Solution.of(SOFTMAX, problem="softmax"))
+    assert found.verdict.accepted, found
+    samples, cases = find_problem("softmax").tests
+    assert len(found.verdict.stages) == len(samples) + len(cases) + 1 and found.label.startswith("live")
+
+
+@NEEDS_TORCH
+def test_python_functions_and_source_are_timed_beside_the_baseline(python: Path, tmp_path: Path) -> None:
+    chosen = [
+        Solution.of(SOFTMAX, problem="softmax"),
+        Solution.of(f"{python}:in_place", problem="softmax"),
+        Solution.of(f"{python}:returned", arrays="torch", problem="softmax"),
+        Solution.of(f"{python}:late", problem="softmax"),
+    ]
+    run = measure_solutions(chosen, cases=CASES, harness=QUICK, out=tmp_path / "run.json")
+    by_name = {m.kernel: m for m in run.measurements}
+    for name in ("softmax", "in_place", "returned"):
+        assert by_name[name].us and by_name[name].ratio, by_name[name].reason
+    assert by_name["late"].status == "failed"
+    assert by_name["returned"].us < by_name["in_place"].us
+
+
+@NEEDS_TORCH
+def test_tensaras_rules_and_float16(python: Path, tmp_path: Path) -> None:
+    harness = Harness().but(warmup="tensara:512:3:10", stopping="tensara:5:5:20", least_samples=5)
+    chosen = [Solution.of(f"{python}:returned", arrays="torch", problem="softmax", dtype="float16")]
+    run = measure_solutions(chosen, cases=CASES, harness=harness, out=tmp_path / "run.json")
+    (found,) = run.measurements
+    assert found.us and 5 <= found.n <= 20, found.reason
+    assert found.verdict is not None and found.verdict.precision == "float16"
+
+
+BESIDE = ["naive", "shared"]
+
+
+@pytest.fixture
+def nothing_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(magic, "_ladders", {})
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("nothing_measured")
+def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
+    first = try_kernel(PLAIN, "one", shapes=[512])
+    assert first.passed and first.checked.label == f"live · {gpu().name}"
+    assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]
+    rate = {m.kernel: m.tflops or 0.0 for m in first.shown.measurements}
+    assert list(rate) == ["naive", "shared", "one", "cuBLAS"]
+    assert rate["naive"] < rate["one"] < rate["cuBLAS"]
+    assert first.ladder().headline.startswith("one reaches ")
+    assert open_run().kernels["one"]["user"] == "kernel"
+    second = try_kernel(PLAIN, "two", shapes=[512])
+    assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
+    assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]

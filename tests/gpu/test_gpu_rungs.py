@@ -1,4 +1,6 @@
-"""Rungs on a GPU have the emulator's bits, and those whose warps hand over stages the same bits in each launch."""
+"""Rungs on a GPU have the emulator's bits, and those whose warps hand over stages the same bits in each launch. Kernels
+of several launches, cooperative launches and module variables.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,13 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import product
+from tests.kernel.test_passes import TWO, mistaken
 from worklog.emulator import EmulatedDevice
+from worklog.errors import LaunchFailed
+from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import Kernel
 from worklog.kernel.best import kernel_of
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, TENSOR
 from worklog.kernel.rungs import FP32, SPLIT_TILES, split
 from worklog.problem.gemm import Shape, random_inputs
@@ -31,16 +37,17 @@ EVERY = [
 ]
 
 
-def gpu() -> Any:
+@pytest.fixture
+def device() -> Any:
     from worklog.gpu.cuda import CudaDevice
 
     return CudaDevice()
 
 
 @pytest.mark.parametrize(("record", "least", "alpha", "beta"), EVERY, ids=lambda one: getattr(one, "entry", str(one)))
-def test_every_bit_is_the_gpus(record: Kernel, least: Shape, alpha: float, beta: float) -> None:
+def test_every_bit_is_the_gpus(record: Kernel, least: Shape, alpha: float, beta: float, device: Any) -> None:
     """Those with FP32's range also with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
-    rng, device = np.random.default_rng(0), gpu()
+    rng = np.random.default_rng(0)
     a, b = random_inputs(record.domain.padded(least), rng)
     c = rng.uniform(-1, 1, (len(a), b.shape[1])).astype(np.float32)
     if record.name in ("wgmma", "split"):
@@ -57,10 +64,10 @@ def test_every_bit_is_the_gpus(record: Kernel, least: Shape, alpha: float, beta:
 
 
 @pytest.mark.parametrize("record", HANDED_OVER, ids=lambda record: record.entry)
-def test_a_thousand_launches_give_the_same_bits(record: Kernel) -> None:
+def test_a_thousand_launches_give_the_same_bits(record: Kernel, device: Any) -> None:
     """A hand-over between warps that is wrong shows rarely. Every element of each C is compared."""
     shape = Shape.of(1536)
-    device, a, b = gpu(), *random_inputs(shape, np.random.default_rng(1))
+    a, b = random_inputs(shape, np.random.default_rng(1))
     subject = record.load(device)
     of_a, of_b, c = (device.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32)))
     subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
@@ -74,3 +81,54 @@ def test_a_thousand_launches_give_the_same_bits(record: Kernel) -> None:
             others += (c.view(np.int32) != bits).any()
     device.synchronize()
     assert int(others) == 0
+
+
+COUNTER = """
+__device__ unsigned times = 1;
+__global__ void counts(float* out) { out[0] = times++; }
+"""
+MEETING = """
+#include <cooperative_groups.h>
+__global__ void meets(float* out, int* arrived) {
+  if (threadIdx.x == 0) atomicAdd(arrived, 1);
+  cooperative_groups::this_grid().sync();
+  if (threadIdx.x == 0) out[blockIdx.x] = *(volatile int*)arrived;
+}
+"""
+
+
+def test_each_compilation_of_one_source_has_variables_of_its_own(device: Any) -> None:
+    program, out = Program("counts.cu", COUNTER, "counts"), device.upload(np.zeros(4, np.float32))
+
+    def launched(kernel: Any) -> float:
+        device.launch(kernel, (1, 1), 1, (out,))
+        return float(device.download(out)[0])
+
+    first = device.compile(program)
+    assert [launched(first), launched(first)] == [1, 2]
+    second = device.compile(program)
+    assert [launched(second), launched(first)] == [1, 3]
+
+
+def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device: Any) -> None:
+    kernel, blocks = device.compile(Program("meets.cu", MEETING, "meets")), 64
+    out, arrived = (device.upload(np.zeros(size, np.float32)) for size in (blocks, 4))
+    device.launch(kernel, (blocks, 1), 32, (out, arrived))
+    assert (device.download(out) == blocks).all()
+    for grid in ((100_000, 1), (50_000, 2)):
+        with pytest.raises(LaunchFailed, match=r"cooperative launch: 100,000, of which [\d,]+ run together"):
+            device.launch(kernel, grid, 32, (out, arrived))
+
+
+def test_passes_share_a_guarded_workspace_with_nothing_in_it(device: Any) -> None:
+    rng, shape = np.random.default_rng(0), Shape(65, 33, 40)
+    a, b = (np.round(8 * matrix) for matrix in random_inputs(shape, rng))
+    buffers = Buffers(Memory(device, rng), a, b)
+
+    def difference(kernel: Any) -> tuple[float, str | None]:
+        result = buffers.run(kernel.load(device), 2.0, 0.5, 3.0)
+        return float(abs(result.c - (2 * (a @ b) + 1.5)).max()), result.trespass
+
+    assert difference(TWO) == (0, None)
+    assert difference(mistaken(1))[1] == "it wrote outside its workspace"
+    assert not difference(mistaken(2))[0] <= 0

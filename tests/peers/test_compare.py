@@ -38,9 +38,6 @@ def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> peers.OurHarness:
     return peers.OurHarness(gpu, None, offset_us)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------ the tracer (CUPTI)
-
-
 class VirtualCupti:
     """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
 
@@ -87,13 +84,10 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
     assert cupti.timer()(work(gpu, 512.0, 50.0)) == approx(50.6)
     assert cupti.timer()(two) == approx(11.5 + 0.6), "the GPU doesn't wait for the second"
     assert gpu.traced is None, "switched off"
-
-
-def test_the_tracer_moves_the_buffers_and_leaves_them_where_they_were(cupti: VirtualCupti) -> None:
-    gpu, settled = VirtualGpu(placement=lambda rng: rng.random()), list[int]()
-    cupti.gpu, kernel = gpu, gpu.kernel(50.0, sensitivity=1.0)
+    gpu.placement, settled = lambda rng: rng.random(), list[int]()
+    kernel = gpu.kernel(50.0, sensitivity=1.0)
     moving = Work("cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves))
-    assert 60.0 < cupti.timer()(moving) < 90.0
+    assert 60.0 < cupti.timer()(moving) < 90.0, "the median of many placements"
     assert settled == [gpu.moves] and gpu.moves > 20
 
 
@@ -112,9 +106,6 @@ def test_a_tracer_that_fails_is_a_reason(cupti: VirtualCupti) -> None:
     assert beside == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS"}
 
 
-# ------------------------------------------------------------------------------------------------------- promises
-
-
 def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else() -> None:
     """To half a percent of the time, not of the time with the offset in it."""
     gpu = VirtualGpu(noise=2e-2, offset_us=1000.0)  # so noisy that the samples of the warm-up are not enough
@@ -125,13 +116,11 @@ def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_els
     assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for low, middle, high in intervals)
 
 
-@pytest.mark.parametrize(
-    ("second", "agree"), [((51.0, 52.0), 1), ((51.5, 52.0), 0), ((48.0, 49.0), 1), ((48.0, 48.9), 0)]
-)
-def test_two_readings_agree_if_their_intervals_overlap(second: tuple[float, float], agree: int) -> None:
-    reads = iter([Estimate(50.0, 49.0, 51.0), Estimate(sum(second) / 2, *second)])
-    harness: Any = SimpleNamespace(read=lambda work: SimpleNamespace(interval=next(reads)))
-    assert peers.same_twice(harness, work(VirtualGpu(), 1, 1.0), pairs=1)["agree"] == agree
+def test_two_readings_agree_if_their_intervals_overlap() -> None:
+    for second, agree in (((51.0, 52.0), 1), ((51.5, 52.0), 0), ((48.0, 49.0), 1), ((48.0, 48.9), 0)):
+        reads = iter([Estimate(50.0, 49.0, 51.0), Estimate(sum(second) / 2, *second)])
+        harness: Any = SimpleNamespace(read=lambda work, reads=reads: SimpleNamespace(interval=next(reads)))
+        assert peers.same_twice(harness, work(VirtualGpu(), 1, 1.0), pairs=1)["agree"] == agree
 
 
 @pytest.mark.parametrize(
@@ -157,9 +146,6 @@ def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_conv
     assert text.startswith("live · Virtual · ") and re.search(f"cuBLAS 512: {said}$", text, re.MULTILINE)
     assert re.search(rf"^ +cuBLAS 512 +17\.00 {' +20.00' * len(theirs)} +–$", text, re.MULTILINE)
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
-
-
-# --------------------------------------------------------------------------------------------- the other harnesses
 
 
 def test_kernels_of_known_length_are_functions_with_a_name() -> None:

@@ -24,43 +24,31 @@ FETCHED = 8
 
 @dataclass
 class VirtualGpu:
-    """Times in microseconds, clocks in MHz.
-
-    offset_us: what a pair of events reads on top. flush_us: the flush's own length. warm_speedup: how much faster a
-    kernel runs when nothing flushed L2 since the launch before. load_us: what a kernel's first launch costs the host.
-    clock: MHz at a simulated time. ramp_us, idle_mhz: after idling, the clock climbs from idle_mhz with this time
-    constant (0: at once). noise: relative standard deviation. outlier_every, outlier_factor: every n-th launch is so
-    much slower. mask: NVML's reasons at a simulated time. tick_us: resolution of events (0: exact). slow_launches:
-    numbers of launches that run at slow_mhz. event_slope: microseconds that events count for a true one. flush_evicts:
-    whether the flush does its work. node_us: gap before each node of a graph. tracer_us: what the tracer reads on top.
-    fetch_us: what a launch waits for its commands where more than FETCHED others are queued behind it. ring_us: what a
-    kernel waits in each place of the ring of launches, in turn; every kernel moves on by one. placement: draws the
-    share by which a kernel of sensitivity 1 is slower in the next placement of its buffers. cold_code_us: what a kernel
-    takes longer after one of another module, which has left its own code in the instruction caches.
-    """
+    """Times in microseconds, clocks in MHz, each gremlin as a number."""
 
     machine: Machine = field(default_factory=Machine)
-    offset_us: float = 3.45
-    flush_us: float = 30.0
-    warm_speedup: float = 1.0
-    load_us: float = 0.0
-    clock: Callable[[float], float] = lambda now: REFERENCE_MHZ
-    ramp_us: float = 0.0
+    offset_us: float = 3.45  # what a pair of events reads on top
+    flush_us: float = 30.0  # the flush's own length
+    warm_speedup: float = 1.0  # of a kernel, where nothing flushed L2 since the launch before
+    load_us: float = 0.0  # what a kernel's first launch costs the host
+    clock: Callable[[float], float] = lambda now: REFERENCE_MHZ  # at a simulated time
+    ramp_us: float = 0.0  # after idling, the clock climbs from idle_mhz with this time constant (0: at once)
     idle_mhz: float = REFERENCE_MHZ
-    noise: float = 0.0
-    outlier_every: int = 0
+    noise: float = 0.0  # relative standard deviation
+    outlier_every: int = 0  # every n-th launch is slower
     outlier_factor: float = 1.0
-    mask: Callable[[float], int] = lambda now: 0
-    tick_us: float = 0.0
-    slow_launches: range = range(0)
+    mask: Callable[[float], int] = lambda now: 0  # NVML's reasons at a simulated time
+    tick_us: float = 0.0  # resolution of events (0: exact)
+    slow_launches: range = range(0)  # numbers of launches that run at slow_mhz
     slow_mhz: float = REFERENCE_MHZ
-    node_us: float = 0.0
-    fetch_us: float = 0.0
-    ring_us: Sequence[float] = (0.0,)
-    tracer_us: float = 0.0
+    node_us: float = 0.0  # gap before each node of a graph
+    fetch_us: float = 0.0  # what a launch waits where more than FETCHED others are queued behind it
+    ring_us: Sequence[float] = (0.0,)  # what a kernel waits in each place of the ring of launches, in turn
+    tracer_us: float = 0.0  # what the tracer reads on top
+    # Draws the share by which a kernel of sensitivity 1 is slower in the next placement of its buffers.
     placement: Callable[[np.random.Generator], float] = lambda rng: 0.0
-    cold_code_us: float = 0.0
-    event_slope: float = 1.0
+    cold_code_us: float = 0.0  # what a kernel takes longer after one of another module
+    event_slope: float = 1.0  # microseconds that events count for a true one
     flush_evicts: bool = True
     seed: int = 0
 
@@ -87,8 +75,6 @@ class VirtualGpu:
         """All buffers go to a new placement."""
         self.slower = self.placement(self._rng)
         self.moves += 1
-
-    # ------------------------------------------------------------------------------------------------ what tests call
 
     def kernel(
         self,
@@ -124,7 +110,6 @@ class VirtualGpu:
 
     @property
     def held(self) -> bool:
-        """Whether the queue is blocked."""
         return self.machine.held is not None
 
     def mhz(self, now: float) -> float:
@@ -133,8 +118,6 @@ class VirtualGpu:
         if not self.ramp_us:
             return clock
         return float(clock - (clock - min(self.idle_mhz, clock)) * np.exp(-(now - self._woke) / self.ramp_us))
-
-    # --------------------------------------------------------------------------------------------------- the timeline
 
     @property
     def l2_bytes(self) -> int:
@@ -168,14 +151,11 @@ class VirtualGpu:
         self.log.append("flush")
 
         def evict() -> None:
+            self._place += 1
             if self.flush_evicts and not self.marked:
                 self.machine.l2.clear()
 
-        def first_half() -> float:
-            self._place += 1
-            return self._traced(self.flush_us / 2, "flush")
-
-        self.machine.enqueue(first_half, lambda: evict, self.stream)
+        self.machine.enqueue(lambda: self._traced(self.flush_us / 2, "flush"), lambda: evict, self.stream)
         self.machine.enqueue(self.flush_us / 2, lambda: None, self.stream)
 
     def make_room(self, slots: int) -> None:
@@ -246,8 +226,6 @@ class VirtualGpu:
     def pause(self, seconds: float) -> None:
         self.machine.pass_host(1e6 * seconds)
         self._woke = self.machine.host_now
-
-    # -------------------------------------------------------------------------------------------------------- the GPU
 
     def _enqueue(self, us: Callable[[], float], name: str) -> None:
         self.machine.enqueue(lambda: self._traced(us(), name, self.tracer_us), stream=self.stream)

@@ -111,9 +111,8 @@ class Machine:
 
     def stream(self, kind: str = "non-blocking") -> Stream:
         """A new one."""
-        made = Stream(kind)
-        self.streams.append(made)
-        return made
+        self.streams.append(Stream(kind))
+        return self.streams[-1]
 
     def touch(self, data: Any, size: int = 1) -> bool:
         """Whether the data were still in L2; then they are, and what was used longest ago makes room."""
@@ -189,9 +188,8 @@ class Machine:
 
     def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
         """A host thread that wakes in so many microseconds and does one thing, with the legacy stream current."""
-        made = Thread(self.host_now + in_us, function)
-        self.threads.append(made)
-        return made
+        self.threads.append(Thread(self.host_now + in_us, function))
+        return self.threads[-1]
 
     def join(self, thread: Thread) -> None:
         """Wait for a host thread."""

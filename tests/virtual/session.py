@@ -25,24 +25,11 @@ L2_BYTES = 2**22
 GPU = Gpu("a virtual GPU", (9, 0), 1, L2_BYTES, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
 QUICK = Harness().but(least_samples=6, most_samples=64, precision=0.05)
-CALIBRATION = Calibration(
-    offset_us=VirtualGpu.offset_us,
-    offset_spread_us=0.0,
-    offset_by_length_us={"10": VirtualGpu.offset_us},
-    tick_us=0.0,
-    fp32_tflops=PEAK_TFLOPS,
-    copy_gbs=16.0,
-    l2_gbs=32.0,
-    sm_mhz=MHZ,
-    slope=1.0,
-    aa_ratio=1.0,
-    aa_low=1.0,
-    aa_high=1.0,
-    launch_us=4.0,
-    warm_cycles=250.0,
-    cold_cycles=650.0,
-    still_cached=0.0,
-)
+OVERHEAD = {"offset_us": VirtualGpu.offset_us, "offset_spread_us": 0.0, "tick_us": 0.0, "slope": 1.0, "launch_us": 4.0}
+ROOFS = {"fp32_tflops": PEAK_TFLOPS, "copy_gbs": 16.0, "l2_gbs": 32.0, "sm_mhz": MHZ}
+SAME = {"aa_ratio": 1.0, "aa_low": 1.0, "aa_high": 1.0}
+FLUSH = {"warm_cycles": 250.0, "cold_cycles": 650.0, "still_cached": 0.0}
+CALIBRATION = Calibration(offset_by_length_us={"10": VirtualGpu.offset_us}, **OVERHEAD, **ROOFS, **SAME, **FLUSH)
 
 
 class VirtualSession(Session):
@@ -90,8 +77,6 @@ def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> floa
     read = estimate_of(reading.samples.counted(), harness.statistic).value
     return read - event_overhead_us(harness.as_dict(), CALIBRATION.offset_us)
 
-
-# ------------------------------------------------------------------------------------------------- the harness alone
 
 BASELINE_US = 80.0
 

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
 Timer = Callable[[Work], float]  # microseconds of one launch
+TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
+BLOCKING = "harness_hold"  # the blocking kernel's name
+TRACE_BYTES = 2**20
+FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
+COLD, BATCH = "nv/cold/", "nv/batch/"
+SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
 
 @dataclass(frozen=True)
@@ -108,36 +114,21 @@ def _cupy() -> Timer:
     return timed
 
 
-# ------------------------------------------------------------------------------------------------ the tracer (CUPTI)
-
-TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
-BLOCKING = "harness_hold"  # the blocking kernel's name
-TRACE_BYTES = 2**20
-FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
-
-
 def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
-    """The GPU's own tracer with a cold L2: from the start of a launch's first kernel to the end of its last, which
-    depends on neither events nor launch times. A process can have only one tracer.
+    """The GPU's own tracer (CUPTI) with a cold L2: from the start of a launch's first kernel to the end of its last,
+    which depends on neither events nor launch times. A process can have only one tracer.
     """
     from cupti import cupti
 
     records, kind = _traced_kernels(cupti), cupti.ActivityKind.CONCURRENT_KERNEL
 
-    def traced_us(work: Work) -> float:
-        timeline.draw_place()
+    def flushed() -> list[tuple[int, int]]:
+        """What was traced since the last call."""
         timeline.synchronize()
         cupti.activity_flush_all(FORCED)
+        kernels = sorted(records)
         records.clear()
-        with blocked(timeline):
-            timeline.flush_l2()
-            work.enqueue(stream)
-        timeline.synchronize()
-        cupti.activity_flush_all(FORCED)
-        launched = sorted(records)[1:]  # behind the flush
-        if not launched:
-            raise LaunchFailed("the tracer saw no kernel for this launch")
-        return (max(end for _, end in launched) - launched[0][0]) / 1e3
+        return kernels
 
     def timed(work: Work) -> float:
         work.enqueue(stream)  # a first launch may load a module, which can't be behind the blocking kernel
@@ -147,7 +138,15 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
             for number in range(TRACED_LAUNCHES):
                 if work.move is not None and number % TRACED_TURNS == 0:
                     work.move()
-                times.append(traced_us(work))
+                timeline.draw_place()
+                flushed()
+                with blocked(timeline):
+                    timeline.flush_l2()
+                    work.enqueue(stream)
+                launched = flushed()[1:]  # behind the flush
+                if not launched:
+                    raise LaunchFailed("the tracer saw no kernel for this launch")
+                times.append((max(end for _, end in launched) - launched[0][0]) / 1e3)
         finally:
             cupti.activity_disable(kind)
             if work.settle is not None:
@@ -169,40 +168,31 @@ def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
     return records
 
 
-# ----------------------------------------------------------------------------------------------------------- NVBench
-
-COLD, BATCH = "nv/cold/", "nv/batch/"
-SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
-
-
 def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     """All works in one call: NVBench runs once per process. The wall times are its own."""
     import cuda.bench as bench
 
-    def benchmark_of(work: Work) -> Callable[[Any], None]:
+    def register(name: str, work: Work) -> None:
         def benchmark(state: Any) -> None:
             state.exec(lambda launch: work.enqueue_on(launch.get_stream().addressof()))
 
-        return benchmark
-
-    names = {f"work{number}": work for number, work in enumerate(works)}
-    for name, work in names.items():
-        benchmark = benchmark_of(work)
         benchmark.__name__ = name
         registered = bench.register(benchmark)
         registered.set_name(name)
         if work.kind != CUBLAS:
             registered.set_timeout(SHORT_TIMEOUT_S)
+
+    names = {f"work{number}": work for number, work in enumerate(works)}
+    for name, work in names.items():
+        register(name, work)
     with tempfile.TemporaryDirectory() as folder, _stdout_to_stderr():
         path = Path(folder) / "nvbench.json"
         bench.run_all_benchmarks([sys.argv[0], "--devices", "0", "--json", str(path)])
         document = json.loads(path.read_text(encoding="utf-8"))
-    for name, summaries in nvbench_summaries(document).items():
+    for name, numbers in nvbench_summaries(document).items():
         for title, tag in (("NVBench cold", COLD), ("NVBench batch", BATCH)):
-            mean = summaries.get(f"{tag}time/gpu/mean")
-            if mean is not None:
-                work = names[name]
-                yield Row(title, work.kind, work.of, 1e6 * mean, summaries.get(f"{tag}walltime"))
+            if (mean := numbers.get(f"{tag}time/gpu/mean")) is not None:
+                yield Row(title, names[name].kind, names[name].of, 1e6 * mean, numbers.get(f"{tag}walltime"))
 
 
 def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -1,21 +1,30 @@
-"""Every timed launch is checked, on a real GPU: a kernel that is right only while the gate runs fails after the timed
-loop, and the checks add little to the time.
+"""The gate on a real GPU: every wrong kernel and host function fails, also one that is right only while the gate runs;
+every right one passes, and the checks of all timed launches add little to the time.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.gpu.conftest import QUICK, Measured
+from worklog.gate import SgemmChecker, after_timing
+from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
+from worklog.peers.checks import PEERS
+from worklog.peers.exploits import Exploit, ExploitGate, exploits, run_exploits
 from worklog.problem.gemm import Shape
+from worklog.runner.check import check
 from worklog.runner.job import BASELINE
+from worklog.runner.session import Session
 from worklog.runs.measurement import Measurement
 
 ENOUGH = Harness().but(least_samples=300, most_samples=300, budget_s=20.0)  # more launches than each cheat waits for
@@ -97,3 +106,88 @@ def test_the_checks_add_little_to_the_time_and_never_shorten_it(name: str, size:
     with_checks, without = (sorted(us[gate])[1] for gate in (True, False))
     print(f"{name} at {size}: {with_checks:.3f} µs with each launch checked, {without:.3f} µs without")
     assert -max(0.02 * without, 0.15) < with_checks - without < max(0.02 * without, ADDED_US[size])
+
+
+ALL = exploits()
+SMALL = [peer for peer in PEERS if peer.name in ("BackendBench", "netlib", "kernelbot")]
+
+
+@pytest.fixture(scope="module")
+def gate() -> ExploitGate:
+    return ExploitGate(emulate=False)
+
+
+@pytest.mark.parametrize("exploit", ALL, ids=str)
+def test_two_seeds_agree(exploit: Exploit, gate: ExploitGate) -> None:
+    """The recorded table holds ten: `worklog exploits`. A GPU's timing decides whether a race gives a wrong
+    result: one that doesn't on each seed must be reported by the emulator.
+    """
+    found = gate.row(exploit, range(2))
+    if exploit.name == "missing_second_barrier" and not found.as_it_should:
+        assert isinstance(exploit.kernel, Kernel)
+        race = check(exploit.kernel, on="emulated")
+        assert not race.verdict.accepted, f"{found.verdict}: {found.reason}"
+    else:
+        assert found.as_it_should, f"{found.verdict}: {found.reason}"
+
+
+def test_peers_are_run_on_the_gpu_too() -> None:
+    chosen = [exploit for exploit in ALL if exploit.name in ("guarded_tiles", "alpha_ignored", "too_many_threads")]
+    table = run_exploits(chosen, peers=SMALL)
+    assert table.source == "live" and table.label.startswith(f"live · {gpu().name}")
+    rows = {found.name: found for found in table.rows}
+    assert rows["alpha_ignored"].passed_by == ["BackendBench"]
+    assert "netlib" in rows["guarded_tiles"].passed_by
+    assert all("the launch failed" in why for why in rows["too_many_threads"].refused_by.values())
+
+
+SHAPE = Shape(264, 384, 176)
+TIMED = Shape(1024, 1024, 1024)
+SHORT = QUICK.but(least_samples=8, most_samples=64)
+ALL_RIGHT = RIGHT | RIGHT_ON_A_GPU
+# Each of its threads makes a cuBLAS handle, which waits for the GPU.
+WAITS = "thread_joined"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_host_function_fails(name: str, measured: Measured, request: pytest.FixtureRequest) -> None:
+    if name == "the_host_computes":
+        request.getfixturevalue("gives_up_soon")
+    found = measured(WRONG[name], TIMED, SHORT)
+    assert found.status == "failed", f"it passed with {found.us} µs"
+    if name in WRONG_WHEN_TIMED:
+        assert after_timing.EVERY_LAUNCH in str(found.reason)
+    if name == "clears_afterwards":
+        assert after_timing.IDLE in str(found.reason)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL_RIGHT if name != WAITS])
+def test_a_right_host_function_is_checked_and_timed(name: str, measured: Measured) -> None:
+    for shape in (SHAPE, TIMED):
+        found = measured(ALL_RIGHT[name], shape, SHORT)
+        assert found.status == "measured" and found.us is not None and found.us > 0, found.reason
+    if name in NO_GAIN:  # its own kernel is naive: cuBLAS, measured beside it, is faster
+        assert found.ratio is not None and found.ratio < 1
+
+
+@pytest.mark.usefixtures("gives_up_soon")
+def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_timed(
+    session: Session, measured: Measured
+) -> None:
+    verdict = SgemmChecker(session.device, SHAPE, seed=1).check(RIGHT[WAITS].load(session.device))
+    assert verdict.accepted, verdict.reason
+    found = measured(RIGHT[WAITS], SHAPE, SHORT)
+    assert found.status == "failed" and "synchronises" in str(found.reason)
+
+
+def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path: Path, measured: Measured) -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    library = tmp_path / "libgemm.so"
+    subprocess.run(["nvcc", "-shared", "-Xcompiler", "-fPIC", "-o", library, HERE / "library.cu"], check=True)
+    for name, status in (
+        ("on_the_stream", "measured"),
+        ("on_the_legacy_stream", "failed"),
+        ("on_its_own_stream", "failed"),
+    ):
+        assert measured(Kernel.from_function(f"{library}:{name}"), TIMED, SHORT).status == status, name
