@@ -65,8 +65,7 @@ for length in (1, 10, 100, 1000):
 # %%
 from functools import partial
 
-from worklog.harness.batches import take_batch
-from worklog.harness.launch import Timed
+from worklog.harness.batches import Timed, take_batch
 
 
 class Logbook:

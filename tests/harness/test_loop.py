@@ -18,9 +18,7 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
-from worklog.harness.batches import take_batch, turn_orders
-from worklog.harness.crosscheck import cross_check
-from worklog.harness.launch import Timed
+from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
 from worklog.harness.rules import Evidence, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
 from worklog.runs.measurement import Measurement

@@ -12,8 +12,7 @@ from tests.virtual.machine import Machine
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness import rotating as in_rotation
-from worklog.harness.crosscheck import cross_check
-from worklog.harness.launch import Timed, as_graph, input_sets
+from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
 from worklog.runs.estimates import median
 
 MIB = 2**20

@@ -4,12 +4,22 @@
 `time_in_turn` times a subject and its baselines.
 """
 
-from worklog.harness.batches import SPIN_US, bubble_us
-from worklog.harness.launch import Launch, Timed, input_sets, rotating
+from worklog.harness.batches import (
+    SPIN_US,
+    WALL_CLOCK,
+    Launch,
+    Timed,
+    blocked,
+    bubble_us,
+    cross_check,
+    input_sets,
+    nothing,
+    rotating,
+)
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import Harness
 
 __all__ = [
-    "ONE_PLACEMENT", "SPIN_US", "Harness", "Launch", "Reading", "Timed", "bubble_us", "input_sets", "off_the_lock",
-    "rotating", "time_in_turn",
+    "ONE_PLACEMENT", "SPIN_US", "WALL_CLOCK", "Harness", "Launch", "Reading", "Timed", "blocked", "bubble_us",
+    "cross_check", "input_sets", "nothing", "off_the_lock", "rotating", "time_in_turn",
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Samples in batches, taken by the timer that the harness names; and launches in a row, beside the samples.
+"""What is timed, samples of it in batches by the timer that the harness names, and beside them launches in a row and
+a cross-check by the wall clock.
 
 An unbiased sample is: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
 kernel so that the GPU doesn't wait for the host between the events, and nothing queued behind it. A GPU fetches its
@@ -11,24 +12,38 @@ before each sample.
 
 Launches in a row give the hot time, as NVBench's batch measurement. They follow each other without a flush, so they
 find in L2 what the one before left, and the end of one overlaps with the start of the next.
+
+A CUDA graph replays recorded launches as one, so that no launch waits for the host. The gaps between the graph's nodes
+are in the number (`worklog peers` shows them in do_bench_cudagraph's), its launches share the event overhead, and
+nothing can flush L2 between nodes, so the inputs must rotate to be cold.
+
+Events measure only the stream that they are recorded on. They miss work that a launch puts on another stream, waits for
+on the host, or does on the host; the wall clock doesn't.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import cycle
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.harness.launch import Launch, Timed, blocked
+from worklog.errors import BadSetting
 from worklog.runs import Sample
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
+Launch = Callable[[], None]
+Turns = list[list[Sample]]  # turn by turn, a sample of each launch
+ROTATION = 3.0  # x L2: bytes that go through the cache before a set is used again
+GRAPH_US = 20_000.0  # fewer launches of slow kernels: a graph of about this length
 BATCH_US = 60_000.0  # GPU time between two reads of the events: long enough to be cheap, short enough to stop in time
 LONGEST_BATCH = 16  # turns
 SPIN_US = 10  # length of the kernel that shows the launch bubble
@@ -38,8 +53,132 @@ MOST_IN_A_BATCH = 64
 # takes the host 2 µs or more; a launch of a library or of PyTorch may be hundreds, and a full queue would never drain.
 QUEUED_US = 1000.0
 LONGEST_US = 1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
+WALL_CLOCK = "wall clock"
+ALLOWED_US, ALLOWED = 2.0, 0.02  # microseconds and share by which it may differ: launches in a row overlap
+BATCHES, WARM_US = 3, 10_000.0  # by events, and work of one
+WALL_ROUNDS, WALL_US = 3, 5_000.0  # by the wall clock, and work between two readings
+HOST_BOUND = 3.0  # x the host's launch cost: the wall clock can't see shorter kernels
 
-Turns = list[list[Sample]]  # turn by turn, a sample of each launch
+
+def nothing() -> None:
+    """Enqueue nothing."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One launch of a kernel, with untimed work around it: before (before the flush, e.g. new inputs), behind (behind
+    the end event, e.g. reading the output), and after everything else (e.g. checking what was read).
+
+    launch: takes nothing, or, if it is `partly` timed, a Stopwatch. name: of the kernel; kernels: gives their number
+    per launch, after the loop, if that is known. at_once: whether not even the clock stamp may come between the end
+    event and `behind`, for a launch that may still work on a stream of its own. sets, set_bytes: that it rotates over,
+    one each time, so that no set is still in L2 when its turn comes again. count: launches of the kernel in one call,
+    of a graph. moved: called after the buffers have moved.
+
+    A flush leaves the GPU idle for a moment and L2 full of dirty lines; rotation keeps the GPU as busy as a real
+    program does. Both are cold, and their times may differ.
+    """
+
+    launch: Callable[..., Any]
+    name: str = ""
+    kernels: Callable[[], int | None] = lambda: None
+    before: Launch = nothing
+    behind: Launch = nothing
+    after: Launch = nothing
+    moved: Launch = nothing
+    at_once: bool = False
+    partly: bool = False
+    sets: int = 1
+    set_bytes: int = 0
+    count: int = 1
+
+    def enqueue(self, start: Launch = nothing, stop: Launch = nothing) -> None:
+        """Launch once. start, stop: enqueue the events around it, or around the part that it times. Raises BadSetting
+        where the launch presses its stopwatch otherwise than start, stop.
+        """
+        if not self.partly:
+            start()
+            self.launch()
+            stop()
+            return
+        watch = Stopwatch(start, stop)
+        self.launch(watch)
+        if watch.left:
+            raise BadSetting(f"the launch returned without stopwatch.{watch.left[0][0]}(): it has no time")
+
+    def __call__(self) -> None:
+        """Launch without timing, for a warm-up; this output is checked too."""
+        self.before()
+        self.enqueue()
+        self.behind()
+        self.after()
+
+
+class Stopwatch:
+    """Passed to a launch that times a part of itself: call start(), then stop(), once each, in stream order. Raises
+    BadSetting for any other order.
+    """
+
+    def __init__(self, start: Launch, stop: Launch) -> None:
+        self.left = [("start", start), ("stop", stop)]
+
+    def start(self) -> None:
+        """The timed part begins here."""
+        self._press("start")
+
+    def stop(self) -> None:
+        """The timed part ends here."""
+        self._press("stop")
+
+    def _press(self, button: str) -> None:
+        if not self.left or self.left[0][0] != button:
+            raise BadSetting(f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch")
+        self.left.pop(0)[1]()
+
+
+def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
+    """The launches on several sets of inputs as one that takes the next set each time."""
+    following = cycle(launches)
+    return Timed(lambda: next(following)(), sets=len(launches), set_bytes=set_bytes)
+
+
+def input_sets(set_bytes: int, l2_bytes: int) -> int:
+    """Sets of inputs (and outputs) of `set_bytes` to rotate over: three times the L2 in total, and at least two."""
+    if set_bytes <= 0:
+        raise BadSetting("l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush")
+    return max(2, ceil(ROTATION * l2_bytes / set_bytes))
+
+
+@contextmanager
+def blocked(timeline: CudaTimeline) -> Iterator[None]:
+    """What is enqueued while the context is open waits behind a blocking kernel."""
+    timeline.hold()
+    try:
+        yield
+    finally:
+        timeline.release()
+
+
+def as_graph(timeline: CudaTimeline, launch: Timed, l2: str, most: int) -> Timed:
+    """A launch as a graph of up to `most` launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so
+    that each replay finds each set as cold as the one before. It is recorded again after the buffers have moved, since
+    it holds their addresses. Raises LaunchFailed where it can't be recorded.
+    """
+    launch()  # loads the kernel
+    timeline.synchronize()
+    launch.enqueue(partial(timeline.record_event, 0), partial(timeline.record_event, 1))
+    timeline.synchronize()
+    wanted = min(most, ceil(GRAPH_US / max(timeline.elapsed_us(0, 1), 1.0)))
+    sets = launch.sets if l2 == "rotate" else 1
+    count = sets * ceil(wanted / sets)
+    replay = nothing
+
+    def record() -> None:
+        nonlocal replay
+        replay = timeline.capture([launch.launch] * count)
+
+    record()
+    return replace(launch, launch=lambda: replay(), count=count, moved=record)
 
 
 def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
@@ -170,3 +309,52 @@ def hot(
 def _repeat(launch: Launch, count: int) -> None:
     for _ in range(count):
         launch()
+
+
+def cross_check(
+    timeline: CudaTimeline,
+    launch: Launch,
+    offset_us: float,
+    launch_us: float,
+    queue: bool = True,
+    limit: float | None = None,
+) -> tuple[float | str, list[str]]:
+    """What the wall clock reads of one launch with a warm L2 in microseconds, or why it can't; and what the result must
+    state: a disagreement with the events.
+
+    offset_us, launch_us: the event overhead and the host time per launch, from the calibration. The launch must have
+    run before, and take the same inputs each time, so that they are in L2. queue: whether it may be queued; a launch
+    that waits for the GPU may not, and events then read a launch bubble too, which is known from a kernel of known
+    length. limit: share of the time that is allowed (default: 2 %, and at least 2 µs).
+    """
+    warm, times = Harness().but(l2="warm", queue=queue), list[float]()
+    turns, _ = take_batch(timeline, [Timed(launch)], 1, warm)
+    size = batch_size(turns, [Timed(launch)], WARM_US)
+    for _ in range(BATCHES):
+        turns, _ = take_batch(timeline, [Timed(launch)], size, warm)
+        times += [sample.us for (sample,) in turns]
+    events_us = float(np.median(times)) - offset_us
+    bubble = 0.0 if queue else max(0.0, bubble_us(timeline, warm))
+    if events_us - bubble < HOST_BOUND * launch_us:
+        return f"a kernel of {events_us - bubble:.1f} µs is hidden by its launch of {launch_us:.1f} µs", []
+    count = int(np.clip(WALL_US / events_us, 1, 512))
+
+    def duration_us(launches: int) -> float:
+        timeline.synchronize()
+        started = timeline.host_us()
+        for _ in range(launches):
+            launch()
+        timeline.synchronize()
+        return timeline.host_us() - started
+
+    rounds = range(WALL_ROUNDS if count > 1 else 1)  # in each, what occurs once cancels
+    wall_us = float(np.median([(duration_us(2 * count) - duration_us(count)) / count for _ in rounds]))
+    allowed_us = max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us
+    if -allowed_us - bubble <= wall_us - events_us <= allowed_us:
+        return wall_us, []
+    readings = f"the {WALL_CLOCK} reads {wall_us:.2f} µs, events read {events_us:.2f} µs (both with a warm L2"
+    if bubble:
+        readings += f", and events with a launch bubble of some {bubble:.1f} µs"
+    if queue and (host_us := host_us_of(timeline, launch)) > events_us:
+        readings += f"; the host takes {host_us:.1f} µs to launch it"
+    return wall_us, [f"cross-check: {readings})"]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.harness.batches import LONGEST_BATCH, Turns, take_batch
-from worklog.harness.launch import Timed
+from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
 from worklog.runs import Calibration, Gpu, KnownLengths, Samples, median, paired_ratio
 from worklog.settings import TOLERANCE, TOLERANCE_US, Harness
 

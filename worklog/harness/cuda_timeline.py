@@ -18,7 +18,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gpu import ClockWatch, gpu
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
-from worklog.harness.launch import Launch
+from worklog.harness.batches import Launch
 from worklog.kernel.nvrtc import nvidia_library
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix

@@ -18,8 +18,18 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.gpu import THROTTLING, reason_names
-from worklog.harness.batches import LONGEST_BATCH, Turns, batch_size, hot, take_batch, turns_us
-from worklog.harness.launch import Launch, Timed, as_graph, input_sets
+from worklog.harness.batches import (
+    LONGEST_BATCH,
+    Launch,
+    Timed,
+    Turns,
+    as_graph,
+    batch_size,
+    hot,
+    input_sets,
+    take_batch,
+    turns_us,
+)
 from worklog.harness.rules import (
     Evidence,
     Window,

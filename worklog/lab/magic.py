@@ -26,7 +26,7 @@ from IPython.display import clear_output, display
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
 from worklog.gpu import device, require_gpu
-from worklog.harness.crosscheck import WALL_CLOCK
+from worklog.harness import WALL_CLOCK
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.signature import launch_text
 from worklog.plots import Chart, ladder, tile_map

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, install_command
-from worklog.harness.launch import blocked
+from worklog.harness import blocked
 from worklog.peers.works import Work
 from worklog.runs import CUBLAS, median
 from worklog.runs.comparison import Row

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worklog.errors import BadRunFile, BadSetting, listed, meant
-from worklog.harness.crosscheck import WALL_CLOCK
+from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space, axis_name
 from worklog.runner.job import Job, Progress, Skipped, silent

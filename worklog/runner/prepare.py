@@ -18,8 +18,7 @@ import numpy as np
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import SEED_BITS, Checker, after_timing, timed
 from worklog.gpu.peaks import Peaks
-from worklog.harness import ONE_PLACEMENT, Harness, Reading, input_sets
-from worklog.harness.crosscheck import cross_check
+from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution, Solver
 from worklog.problem import each, random_inputs, raw, rebuilt

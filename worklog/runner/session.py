@@ -14,8 +14,7 @@ from worklog.gate import SEED_BITS, SgemmChecker
 from worklog.gpu import gpu, require_gpu, software, tool
 from worklog.gpu.clock_lock import clocks_as_requested
 from worklog.gpu.peaks import Peaks
-from worklog.harness import Harness, Reading, Timed, off_the_lock, time_in_turn
-from worklog.harness.launch import nothing
+from worklog.harness import Harness, Reading, Timed, nothing, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape

@@ -22,9 +22,19 @@ from worklog.gate import after_timing
 from worklog.gpu import bus_id, require_gpu
 from worklog.gpu.clock_lock import clocks_as_requested
 from worklog.gpu.peaks import DATAPATHS, Peaks
-from worklog.harness import ONE_PLACEMENT, SPIN_US, Harness, Launch, Reading, Timed, bubble_us, rotating
-from worklog.harness.crosscheck import WALL_CLOCK, cross_check
-from worklog.harness.launch import blocked
+from worklog.harness import (
+    ONE_PLACEMENT,
+    SPIN_US,
+    WALL_CLOCK,
+    Harness,
+    Launch,
+    Reading,
+    Timed,
+    blocked,
+    bubble_us,
+    cross_check,
+    rotating,
+)
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.job import Job
 from worklog.runner.session import Prepared, Session, time_prepared
