@@ -33,8 +33,8 @@ MOST_WORKSPACE = 2**30  # bytes
 @dataclass(frozen=True)
 class Tile:
     """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
-    has one block; shared_us: per block while it has as many as it holds. block_us: of blocks that a multiprocessor has
-    at a time, whatever K is. kernel: best, or bulk_copies.
+    has one block; shared_us: per block while it is full. block_us: of blocks that it has at a time, whatever K is.
+    kernel: best, or bulk_copies.
     """
 
     template: Mapping[str, int]
@@ -48,9 +48,8 @@ class Tile:
 @dataclass(frozen=True)
 class Work:
     """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, on average, and the tiles of
-    K of each; waves: of blocks, one after the other. moved: bytes of parts that are written and read once more, and of
-    their sums.
-    sums: rounds of loads in the launch that adds them; 0 for whole tiles.
+    K of each; waves: of blocks, one after the other. moved: bytes of parts and of their sums. sums: rounds of loads in
+    the launch that adds them; 0 for whole tiles.
     """
 
     rounds: tuple[tuple[float, int], ...]
@@ -88,10 +87,9 @@ class Table:
         """What to say where it was made for another GPU or driver; "" where it wasn't."""
         if (gpu, driver) == (self.gpu, self.driver):
             return ""
-        return (
-            f"best chooses by a table for an {self.gpu} with driver {self.driver}, and this is an {gpu} with driver "
-            f"{driver}: the result is right, and may be slower; worklog sweep best measures the table anew"
-        )
+        made = f"best chooses by a table for an {self.gpu} with driver {self.driver}"
+        advice = "the result is right, and may be slower; worklog sweep best measures the table anew"
+        return f"{made}, and this is an {gpu} with driver {driver}: {advice}"
 
     def split_pays(self, shape: Shape) -> bool:
         """Whether the rung split is expected to be faster than best."""
@@ -133,24 +131,18 @@ def kernel_of(
     """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
     if a_by_columns or b_by_columns:
         template = {**template, "A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
-    grid = RUNG.grid.removesuffix("1") + str(parts)
-    launches = [replace(RUNG.launches[0], function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
+    grid, workspace = RUNG.grid.removesuffix("1") + str(parts), ""
+    launches = [replace(RUNG.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
     if parts > 1:
-        grid = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)"
+        grid, workspace = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", f"{FLOAT_BYTES * parts} * M * N"
         launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
-    return replace(
-        RUNG,
-        template=template,
-        launches=tuple(launches),
-        rules=", ".join(f"{size} % WIDTH == 0" for size in _contiguous(a_by_columns)),
-        workspace=f"{FLOAT_BYTES * parts} * M * N" if parts > 1 else "",
-    )
+    rules = ", ".join(f"{size} % WIDTH == 0" for size in _contiguous(a_by_columns))
+    return replace(RUNG, template=template, launches=tuple(launches), rules=rules, workspace=workspace)
 
 
 def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int, int]:
-    """Of the rung split: stages of tiles with 128 columns on the busiest multiprocessor, and bytes: those that the
-    first pass moves, those that are stored float by float, since rows begin anywhere, and those that the last pass
-    moves.
+    """Of the rung split: stages of tiles with 128 columns on the busiest multiprocessor, and bytes that the first pass
+    moves, that are stored float by float, since rows begin anywhere, and that the last pass moves.
     """
     bn, parts = split_tile(shape, multiprocessors)
     stages = split_tiles(shape, bn, parts, multiprocessors)[1] / 128
@@ -161,15 +153,16 @@ def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int, int
 @cache
 def table() -> Table:
     """The table in the package. Raises WorklogError if it is missing or can't be read."""
+    return read(FILE)
+
+
+def read(file: Path) -> Table:
+    """A table from its file. Raises WorklogError."""
     try:
-        return read(json.loads(FILE.read_text(encoding="utf-8")))
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return Table(**{**document, "tiles": tuple(Tile(**tile) for tile in document["tiles"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorklogError(f"the table {FILE} cannot be read ({error}); install gemm-worklog again") from error
-
-
-def read(document: Mapping[str, Any]) -> Table:
-    """A table from JSON. Raises KeyError or TypeError."""
-    return Table(**{**document, "tiles": tuple(Tile(**tile) for tile in document["tiles"])})
+        raise WorklogError(f"the table {file} cannot be read ({error}); install gemm-worklog again") from error
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,21 @@ from worklog.problem import Axis, Space
 from worklog.settings import OPTIONS
 
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
+NAMED = {kernel.name: kernel for kernel in RUNGS}
 
 
 def rung(name: str) -> Kernel:
     """The rung of that name. Raises BadSetting with the names that exist."""
-    known = {kernel.name: kernel for kernel in RUNGS}
-    if name in known:
-        return known[name]
-    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, known)
-    raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(known)}")
+    if name in NAMED:
+        return NAMED[name]
+    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, NAMED)
+    raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(NAMED)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether this rung's code isn't what was measured. kernels: of the run; without a hash, no."""
     about = kernels.get(name, {})
-    known = {kernel.name: kernel for kernel in RUNGS}
-    return "sha256" in about and name in known and not known[name].program.measured_as(about)
+    return "sha256" in about and name in NAMED and not NAMED[name].program.measured_as(about)
 
 
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
@@ -47,18 +46,22 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     lib.so:function. launched: a file needs a grid and a block. Raises BadSetting, and WorklogError for a file that
     can't be read.
     """
-    given: dict[str, Any] = {
-        name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]
-    }
-    is_file = what.endswith(".cu") or (Path(what).exists() and all(what != record.name for record in RUNGS))
+    given = {name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]}
+
+    def require_no(options: Iterable[str], whose: str) -> None:
+        for name in options:
+            if name in given:
+                raise BadSetting(f"{OPTIONS[name].flags[-1]} is for {whose}")
+
+    is_file = what.endswith(".cu") or (Path(what).exists() and what not in NAMED)
     if ":" in what and not is_file:
-        _require_no(given, OF_A_FILE, "a .cu file: a host function launches itself")
+        require_no(OF_A_FILE, "a .cu file: a host function launches itself")
         return Kernel.from_function(what, **given)
-    _require_no(given, ("arrays",), "a host function, such as file.py:function: a kernel takes pointers")
+    require_no(["arrays"], "a host function, such as file.py:function: a kernel takes pointers")
     if Path(what).suffix in (".py", ".so"):
         raise BadSetting(f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}")
     if not is_file:
-        _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
+        require_no(DEFAULTS, "a .cu file: a rung has its own")
         return rung(what)
     kernel = Kernel.from_file(what, **given)
     defined = definition(kernel.source, kernel.function)
@@ -70,24 +73,14 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     return kernel
 
 
-def _require_no(given: Mapping[str, object], options: Sequence[str], whose: str) -> None:
-    for name in options:
-        if name in given:
-            raise BadSetting(f"{OPTIONS[name].flags[-1]} is for {whose}")
-
-
 def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
-    """A file's kernel with every combination of the axes' values in its entry, grid, block and domain. Each is named
-    after the file and its values.
-
-    Raises BadSetting for an axis that no option names, and what `kernel_of` raises.
+    """A file's kernel with every combination of the axes' values in its entry, grid, block and domain, named after the
+    file and its values. Raises BadSetting for an axis that no option names, and what `kernel_of` raises.
     """
     for axis in axes:
         if not any(re.search(rf"\b{axis.name}\b", words.get(option) or "") for option in AXES_IN):
-            raise BadSetting(
-                f"--axis {axis.name}: the launch of {what} does not use {axis.name}: write it where the value belongs, "
-                f"as in --entry 'gemm<{axis.name}>'"
-            )
+            advice = f"write it where the value belongs, as in --entry 'gemm<{axis.name}>'"
+            raise BadSetting(f"--axis {axis.name}: the launch of {what} does not use {axis.name}: {advice}")
     kernels = []
     for point in Space(what, tuple(axes)).points():
         # In the options, each axis's value is in place of its name.

@@ -58,7 +58,7 @@ def equal_shares(blocks: int = BLOCKS) -> Kernel:
     """Rung 18: blocks that take equal shares of all steps along K, and a pass that adds the parts of tiles. blocks: as
     many as the GPU has multiprocessors; any number is right.
     """
-    main = replace(EQUAL_SHARES.launches[0], grid=str(blocks))
+    main = replace(EQUAL_SHARES.launch, grid=str(blocks))
     adding = Launch(f"add_parts<BM, BN, BK, {blocks}, GROUP>", "M / BM * (N / BN)", "256")
     return replace(EQUAL_SHARES, launches=(main, adding), workspace=f"{2 * blocks} * BM * BN * 4")
 
@@ -73,7 +73,7 @@ def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS,
     so that no tile has parts.
     """
     sizes = [("M", "K")] * a_copied + [("K", "N")] * b_copied
-    launches = [replace(RAGGED.launches[0], grid=str(blocks))]
+    launches = [replace(RAGGED.launch, grid=str(blocks))]
     workspace = [f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes]
     if sizes:
         copied = " + ".join(f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes)
@@ -129,7 +129,7 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
     splitting = f"split_lines<BM, BN, PARTS, {held}, {threads}>"
     launches = [
         Launch(splitting, f"{lines} / {SPLITTERS // threads}, PARTS", str(SPLITTERS)),
-        replace(SPLIT.launches[0], shared=stages * ((LINES + bn) * LINE_BYTES + 16)),
+        replace(SPLIT.launch, shared=stages * ((LINES + bn) * LINE_BYTES + 16)),
     ]
     workspace = f"{lines} * ((K + {STAGE_K - 1}) / {STAGE_K} * {LINE_BYTES} + 16 * {parts})"
     if parts > 1:

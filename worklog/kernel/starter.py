@@ -40,12 +40,12 @@ def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
     return files
 
 
-RUNG = Path(__file__).with_name("rung.cu")  # a copy of coalesced
 RECORD = '    numbered({number}, "{name}", "the idea in a few words"),\n'
 ENTRY = """\
 #elif RUNG == {number}
 #include "{number}_{name}.cu"
 const Rung rung = {{sgemm_{name}<32, 32>, 32, 32, 1, 1024}};
+#else
 """
 
 
@@ -53,7 +53,7 @@ def new_rung(number: int, name: str) -> list[Path]:
     """Add a rung to a checkout, as a copy of coalesced with another name: its source, its record and its entry for
     main.cu. Returns these files. Raises BadSetting in an installed package, and for a number or a name that is taken.
     """
-    kernels, records = kernels_dir(), Path(__file__).with_name("rungs.py")
+    kernels = kernels_dir()
     if kernels.name != "kernels":
         raise BadSetting("--rung needs a checkout of worklog, and this is an installed package: clone the repository")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
@@ -61,13 +61,17 @@ def new_rung(number: int, name: str) -> list[Path]:
     for known in RUNGS:
         if known.number == number or known.name == name:
             raise BadSetting(f"rung {known.number} is {known.name} already: take another number and name")
-    source, entries, code = kernels / f"{number}_{name}.cu", kernels / "rungs.cuh", RUNG.read_text(encoding="utf-8")
+    code = Path(__file__).with_name("rung.cu").read_text(encoding="utf-8")
     for word, meant in (("NUMBER", str(number)), ("TITLE", name.replace("_", " ").capitalize()), ("NAME", name)):
         code = code.replace(word, meant)
+    source, entries, records = (
+        kernels / f"{number}_{name}.cu",
+        kernels / "rungs.cuh",
+        Path(__file__).with_name("rungs.py"),
+    )
     record, entry = (text.format(number=number, name=name) for text in (RECORD, ENTRY))
-    ladder = "FP32" if number <= 20 else "TENSOR"
-    changed = re.sub(rf"(?ms)^({ladder} = \(.*?)^\)$", rf"\g<1>{record})", records.read_text(encoding="utf-8"))
+    ladder = rf"(?ms)^({'FP32' if number <= 20 else 'TENSOR'} = \(.*?)^\)$"
     source.write_text(code, encoding="utf-8")
-    records.write_text(changed, encoding="utf-8")
-    entries.write_text(entries.read_text(encoding="utf-8").replace("#else\n", f"{entry}#else\n"), encoding="utf-8")
+    records.write_text(re.sub(ladder, rf"\g<1>{record})", records.read_text(encoding="utf-8")), encoding="utf-8")
+    entries.write_text(entries.read_text(encoding="utf-8").replace("#else\n", entry), encoding="utf-8")
     return [source, records, entries]
