@@ -43,6 +43,7 @@ __global__ void gemm(int M, int N, int K, float alpha, const float* A, const flo
 """
 LAUNCH = {"grid": "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE", "block": "TILE, TILE", "domain": "K % TILE == 0"}
 WORDS = {**DEFAULTS, **LAUNCH, "entry": "gemm<Sum, TILE>"}
+LAUNCHED = {"grid": "1", "block": "1", "domain": ""}
 SUM, TILE = Axis.parse("Sum[type]=float,double"), Axis.parse("TILE=8,16")
 HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
 
@@ -121,15 +122,12 @@ def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_
         (TEMPLATE, {"domain": "M % BM == 0"}, "cannot read the domain"),
         (TEMPLATE, {"grid": "N, M, K, 1"}, "cannot read the grid"),
         (TEMPLATE, {"block": "0"}, "cannot read the block"),
-        (TEMPLATE, {"block": "8,8,8"}, "cannot read the block"),
         (TEMPLATE, {"block": "N"}, "cannot read 'N'"),
         (TEMPLATE, {"define": ["1=2"]}, "write NAME or NAME=VALUE"),
-        (TEMPLATE, {"define": [("BM", 64)]}, "write NAME or NAME=VALUE"),
         (TEMPLATE, {"define": {"BM": 64}}, r"define: give a list such as \['BM=64'\]"),
         (TEMPLATE, {"grid": lambda M, N, K: (N, M)}, "grid: give integers or text"),
         (TEMPLATE, {"block": (8.5, 8)}, "block: give integers or text"),
         (TEMPLATE, {"args": ["A", "B", "C", "N"]}, "args: give text, not"),
-        (TEMPLATE, {"domain": 64}, "domain: give text, not 64"),
         (Path("mine.cu"), {}, "source: give text, not"),
         ("mine.cu", {}, "is the name of a file: .*Kernel.from_file"),
         (TEMPLATE, {"shared": -1}, "give 0 or more"),
@@ -165,10 +163,7 @@ def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_
 @pytest.mark.parametrize(
     ("shape", "advice"),
     [
-        ((127, 128, 16), "pad to 128x128x16"),
-        ((128, 129, 16), "pad to 128x256x16"),
-        ((128, 128, 17), "pad to 128x128x32"),
-        ((100, 100, 100), "pad to 128"),
+        ((127, 129, 17), "it takes 128x256x32, for example"),
         ((4100, 4100, 4100), "pad to 4224"),
         ((1, 1, 1), "it takes 128, for example"),
     ],
@@ -192,19 +187,16 @@ def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_wr
     assert Domain.of(str(domain)) == domain == Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names)
 
 
-@given(bm=st.integers(1, 512), bn=st.integers(1, 512), tm=st.integers(1, 16))
-def test_a_slash_rounds_down_and_the_rest_is_pythons(bm: int, bn: int, tm: int) -> None:
-    names = {"BM": bm, "BN": bn, "TM": tm}
-    for expression in ("BM * BN / TM", "BM + BN - TM * 2", "(BM + 7) // 8 * 8", "BM % TM + BN"):
-        python = expression.replace("//", "/").replace("/", "//")
-        assert evaluate(expression, names) == eval(python, {"__builtins__": {}}, names)
-
-
 @settings(max_examples=30)
 @given(st.text(max_size=30))
 def test_any_other_text_is_a_number_or_an_error(text: str) -> None:
     with contextlib.suppress(BadSetting):
         assert isinstance(evaluate(text, {"BM": 4}), int)
+    assert [evaluate(words, {"BM": 37}) for words in ("BM * 5 / 2", "(BM + 7) // 8 * 8 % 15 - 1", "min(BM, 9)")] == [
+        92,
+        9,
+        9,
+    ]
     for wrong in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
         with pytest.raises(BadSetting, match="cannot read"):
             evaluate(wrong, {"BM": 4})
@@ -231,12 +223,11 @@ def test_each_point_of_the_axes_is_a_kernel(file: Path, few_shapes: None) -> Non
     assert last.blocks(Shape(17, 40, 16)) == (3, 2) and str(last.domain) == "K % 16 == 0"
     verdict = check(last, Shape(32, 24, 16), on="emulated").verdict
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason
-    words = {**DEFAULTS, "entry": "gemm<TILE, WT, T>", "grid": "1", "block": "1"}
-    (whole,) = instances(str(file), [Axis.parse("T=4")], words)
+    (whole,) = instances(str(file), [Axis.parse("T=4")], {**WORDS, **LAUNCHED, "entry": "gemm<TILE, WT, T>"})
     assert whole.entry == "gemm<TILE, WT, 4>", "an axis stands for whole words only"
     with pytest.raises(BadSetting, match="does not use STAGES"):
         instances(str(file), [TILE, Axis.parse("STAGES=2,3")], WORDS)
-    (file.parent / "host.py").write_text("def mine(alpha, A, B, beta, C): ...\n")
+    file.with_name("host.py").write_text("def mine(alpha, A, B, beta, C): ...\n")
     with pytest.raises(BadSetting, match="host function, which has no template"):
         instances(f"{file.parent}/host.py:mine", [TILE], {**DEFAULTS, "domain": "K % TILE == 0"})
 
@@ -245,25 +236,18 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
     file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
     launch = [f"--{option}={WORDS[option]}" for option in ("entry", "grid", "block")]
 
-    def preview(*axes: str, as_json: bool = False) -> Any:
-        words = (word for axis in axes for word in ("--axis", axis))
-        return typed("run", "--preview", *["--json"] * as_json, str(file), *launch, *words)
+    def preview(*words: str) -> Any:
+        return typed("run", "--preview", str(file), *launch, *words)
 
-    done = preview("TILE[pow2]=3:4", "Sum[type]=float,double", "N=256,512", as_json=True)
-    assert done.exit_code == 0, done.output
+    done = preview("--json", "--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512")
     assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
     assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
-    some = "Sum[type]=float,char,double", "TILE=8"
-    shown = preview(*some)
-    assert shown.exit_code == 0, shown.output
-    assert (
-        "mine Sum=char TILE=8 skipped: " in shown.output
-        and "too short" in shown.output
-        and "4 measurements (1 of them skipped)" in shown.output
-    )
-    rows = json.loads(preview(*some, as_json=True).output)["measurements"]
+    some = "--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"
+    shown = preview(*some).output
+    assert "mine Sum=char TILE=8 skipped: " in shown and "4 measurements (1 of them skipped)" in shown
+    rows = json.loads(preview("--json", *some).output)["measurements"]
     assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
-    none = preview("Sum[type]=char", "TILE=8,16")
+    none = preview("--axis", "Sum[type]=char", "--axis", "TILE=8,16")
     assert none.exit_code == 2 and "too short" in none.stderr
 
 
