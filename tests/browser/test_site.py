@@ -13,12 +13,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.browser.conftest import OTHERS, PAGES, axe_findings, box, reading, rgb, tab_to
 from tests.helpers import small_run
 from worklog.errors import WorklogError
-from worklog.lab.choice import grid_run, ladder_runs
-from worklog.lab.ladder_page import Climb, diff
-from worklog.lab.panel_answer import Answer, PanelChoice, numbers
+from worklog.lab.ladder_page import Climb, diff, ladder_runs
+from worklog.lab.panel_answer import Answer, Answers, numbers
 from worklog.lab.panel_page import places
-from worklog.lab.site import panel_data, site
+from worklog.lab.readings import Settings, grid_runs
+from worklog.lab.site import site
 from worklog.plots.figure import DARK, LIGHT
+from worklog.problem import Shape
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Value
 
@@ -32,8 +33,8 @@ OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 @pytest.fixture(scope="session")
 def grid() -> Run:
     """A part of the panel's recording: one rung at every size, another one at the largest."""
-    whole = grid_run()
-    largest, names = max(m.problem for m in whole.measurements), PanelChoice([whole]).kernels
+    [whole] = grid_runs()
+    largest, names = max(m.problem for m in whole.measurements), Answers([whole]).kernels
     kept = [m for m in whole.measurements if m.kernel == names[-1] or (m.kernel, m.problem) == (names[0], largest)]
     return replace(whole, measurements=sorted(kept, key=lambda m: names.index(m.kernel)))
 
@@ -71,12 +72,12 @@ def page(opened: tuple[Page, list[str]]) -> Iterator[Page]:
     assert noted == []
 
 
-def choose(page: Page, choice: PanelChoice) -> None:
-    """Set the panel's controls to what is chosen."""
-    page.get_by_role("combobox", name="rung").select_option(choice.kernel)
-    page.locator("#panel").get_by_role("combobox", name="size").select_option(str(choice.shape))
+def choose(page: Page, kernel: str, shape: Shape, settings: Settings) -> None:
+    """Set the panel's controls."""
+    page.get_by_role("combobox", name="rung").select_option(kernel)
+    page.locator("#panel").get_by_role("combobox", name="size").select_option(str(shape))
     chosen = page.locator(".pitfall select").evaluate_all("all => all.map(select => select.selectedIndex)")
-    for g, now, place in zip(PITFALLS, chosen, places(choice.settings), strict=True):
+    for g, now, place in zip(PITFALLS, chosen, places(settings), strict=True):
         if place != now:
             page.get_by_label(f"value of {g.setting}").select_option(index=place)
 
@@ -111,50 +112,46 @@ def test_the_page_is_one_small_file_that_fetches_nothing(html: str) -> None:
 
 def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
     with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog ablate --grid`"):
-        panel_data(replace(small_run(), measurements=[]))
+        site(grid=replace(small_run(), measurements=[]))
 
 
 def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
     page.reload()
-    choice = PanelChoice([grid])
-    choice.shape = choice.shapes[-1]
-    choice.settings |= FOUR
-    shows(page, choice.answer())
+    answers = Answers([grid])
+    first, last = answers.kernels[0], answers.kernels[-1]
+    shows(page, answers.answer(last, answers.shapes[-1], **FOUR))
     expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
     expect(reading(page.locator("#panel"))).to_be_in_viewport()
     page.get_by_text(OTHERS).click()
-    for shape, biased in (
-        (choice.shapes[0], {"offset": "kept", "statistic": "min"}),
-        (choice.shapes[1], {"l2": "warm", "queue": False, "gate": "article"}),
-        (choice.shapes[2], {"timer": "host", "queue": False, "roof": "bf16_datasheet", "statistic": "first"}),
-    ):
-        choice.shape, choice.settings = shape, choice.unbiased | biased
+    biased: list[dict[str, Value]] = [
+        {"offset": "kept", "statistic": "min"},
+        {"l2": "warm", "queue": False, "gate": "article"},
+        {"timer": "host", "queue": False, "roof": "bf16_datasheet", "statistic": "first"},
+    ]
+    for shape, changed in zip(answers.shapes, biased, strict=True):
         page.get_by_role("button", name="all unbiased").click()
-        choose(page, choice)
-        shows(page, choice.answer())
+        choose(page, last, shape, answers.unbiased | changed)
+        shows(page, answers.answer(last, shape, **changed))
     page.get_by_role("button", name="all naive").click()
-    choice.settings = choice.naive
-    shows(page, choice.answer())
-    page.get_by_role("combobox", name="rung").select_option(choice.kernels[0])
-    choice.kernel = choice.kernels[0]
-    shows(page, choice.answer())
+    shows(page, answers.answer(last, answers.shapes[-1], **answers.naive))
+    page.get_by_role("combobox", name="rung").select_option(first)
+    shows(page, answers.answer(first, answers.shapes[-1], **answers.naive))
 
 
 def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page: Page, grid: Run) -> None:
     page.get_by_text(OTHERS).click()
-    choice = PanelChoice([grid], size=grid.measurements[-1].problem, order="sequential", baseline="tf32")
-    choose(page, choice)
-    shows(page, choice.answer())
+    answers, changed = Answers([grid]), {"order": "sequential", "baseline": "tf32"}
+    where, settings = (answers.kernels[-1], answers.shapes[-1]), answers.unbiased | changed
+    choose(page, *where, settings)
+    shows(page, answers.answer(*where, **changed))
     for g in PITFALLS:
         options = page.get_by_label(f"value of {g.setting}").locator("option")
         disabled = options.evaluate_all("all => all.map(option => option.disabled)")
-        assert disabled == [not choice.available({g.setting: value}) for value in g.values], g.setting
+        assert disabled == [not answers.has(*where, settings | {g.setting: value}) for value in g.values], g.setting
     expect(box(page, "inputs")).to_be_disabled()
-    page.get_by_role("combobox", name="rung").select_option(choice.kernels[0])
-    absent = (
-        page.locator("#panel").get_by_role("combobox", name="size").get_by_role("option", name=str(choice.shapes[0]))
-    )
-    expect(absent).to_be_disabled()  # this rung has no reading there
+    page.get_by_role("combobox", name="rung").select_option(answers.kernels[0])
+    size = page.locator("#panel").get_by_role("combobox", name="size")
+    expect(size.get_by_role("option", name=str(answers.shapes[0]))).to_be_disabled()  # this rung has no reading there
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -176,24 +173,22 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page: Page, width: i
 
 
 def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
-    choice = PanelChoice([grid], size=grid.measurements[-1].problem, **FOUR)
+    answers = Answers([grid])
+    kernel, shape, settings = answers.kernels[-1], answers.shapes[-2], answers.unbiased | FOUR
     page.get_by_text(OTHERS).click()
-    choose(page, choice)
+    choose(page, kernel, answers.shapes[-1], settings)
     page.get_by_text(OTHERS).click()
     page.get_by_role("combobox", name="rung").focus()
     tab_to(page, page.locator("#panel").get_by_role("combobox", name="size"))
     page.keyboard.press("ArrowUp")
-    choice.shape = choice.shapes[-2]
-    shows(page, choice.answer())
+    shows(page, answers.answer(kernel, shape, **settings))
     tab_to(page, box(page, "timer"))
     assert page.evaluate("() => getComputedStyle(document.activeElement).outlineWidth") == "3px"
     page.keyboard.press("Space")
-    choice.choose("timer", "events")
-    shows(page, choice.answer())
+    shows(page, answers.answer(kernel, shape, **settings | {"timer": "events"}))
     tab_to(page, page.get_by_label("value of l2"))
     page.keyboard.press("f")
-    choice.choose("l2", "flush")
-    shows(page, choice.answer())
+    shows(page, answers.answer(kernel, shape, **settings | {"timer": "events", "l2": "flush"}))
     page.locator("#ladder").get_by_role("combobox", name="size").focus()
     tab_to(page, bars(page).get_by_role("button", name=re.compile("^naive")), most=40)
     page.keyboard.press("Enter")
@@ -202,7 +197,7 @@ def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
-    climb = Climb(ladder_runs(), "vectorized", 1024)
+    climb = Climb(ladder_runs(), "vectorized", Shape.of(1024))
     page.locator("#ladder").get_by_role("combobox", name="size").select_option("1024")
     bars(page).get_by_role("button", name=re.compile("^vectorized")).click()
     expect(page.locator("#ladder .step p")).to_have_text(climb.sentences)
@@ -212,8 +207,6 @@ def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
     expect(bars(page).locator(".row")).to_have_text([name + words for name, _, words in climb.bars])
     changed = page.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu")
     assert changed.inner_text().splitlines() == list(diff("tiles_2d", "vectorized", around=2).lines)
-    page.get_by_label("whole file, with comments").check()
-    assert changed.inner_text().splitlines() == list(diff("tiles_2d", "vectorized", comments=True, around=2).lines)
     expect(page.get_by_text(climb.run.full_label).first).to_be_visible()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,8 @@ def recorded(**changed: Measurement) -> Run:
     return run
 
 
-def climbed(name: str | None = "tiles_2d", size: int | None = 4096, run: Run | None = None) -> Climb:
-    return Climb([run or recorded()], name, size)
+def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Climb:
+    return Climb([run or recorded()], name, Shape.of(size))
 
 
 def facts(of: Climb) -> dict[str, tuple[str, ...]]:
@@ -39,9 +39,9 @@ def facts(of: Climb) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
-    climb = climbed(None, None)
-    assert (climb.kernel, climb.shape) == (LADDER[-1].name, Shape.of(4096))
-    assert [str(shape) for shape in climb.shapes] == ["1024", "4096"]
+    page = lab.ladder(run=recorded())
+    assert (page.climb.kernel, page.climb.shape) == (LADDER[-1].name, Shape.of(4096))
+    assert page.table["sizes"] == ["1024", "4096"]
     past = climbed("lane_map")
     assert [record.name for record in past.rungs] == ["lane_map", "warptiled"] and "not in this" in past.sentences[0]
     for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadSetting)):
@@ -111,7 +111,8 @@ def test_a_gain_is_larger_than_the_noise(us: float, gain: str) -> None:
 
 def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() -> None:
     changed = diff("naive", "coalesced")
-    assert [line[0] for line in repr(changed).splitlines()] == ["-", "-", "+", "+"] and changed.counts == "+2 −2 lines"
+    assert [line[0] for line in repr(changed).splitlines()] == ["-", "-", "+", "+"]
+    assert "+2 −2 lines against naive" in climbed("coalesced").sentences
     assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"
     with pytest.raises(BadSetting, match="nave"):
         diff("nave", "coalesced")
@@ -119,13 +120,13 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() 
         text = repr(source(record.name))
         assert "//" not in text and "__global__" not in text and f"sgemm_{record.name}" not in text and "acc" in text
         assert text.count("{") == text.count("}")
-    for (before, after), comments in product(pairwise(record.name for record in LADDER), (False, True)):
-        earlier, later = (list(source(name, comments=comments).lines) for name in (before, after))
-        lines = diff(before, after, comments=comments, around=2).lines
+    for before, after in pairwise(record.name for record in LADDER):
+        earlier, later = (list(source(name).lines) for name in (before, after))
+        lines = diff(before, after, around=2).lines
         removed, added = ([line[1:] for line in lines if line.startswith(mark)] for mark in "-+")
         assert set(earlier) - set(later) <= set(removed) and set(later) - set(earlier) <= set(added)
         assert len(earlier) - len(removed) == len(later) - len(added)
-        assert comments or len(diff(before, after).lines) <= 70, "short enough to read"
+        assert len(diff(before, after).lines) <= 70, "short enough to read"
 
 
 def test_the_page_steps_through_rungs_and_sizes_and_can_be_read_without_a_kernel() -> None:
@@ -137,8 +138,6 @@ def test_the_page_steps_through_rungs_and_sizes_and_can_be_read_without_a_kernel
     html = page.answer["code"]
     assert html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html and "//" not in html
     assert 'tabindex="0"' in html and 'aria-label="06_vectorized.cu against 05_tiles_2d.cu"' in html
-    page.chosen = page.chosen | {"comments": True}
-    assert "//" in page.answer["code"]
     text = page._repr_mimebundle_()[0]["text/plain"]
     assert (
         text.startswith("vectorized at 4096: 3.890 ms") and recorded().label in text and memory_counts().label in text

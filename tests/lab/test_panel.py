@@ -19,11 +19,11 @@ from tests.conftest import WHY
 from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from tests.lab.waiting import until
 from worklog import lab
-from worklog.errors import BadRunFile, BadSetting, WorklogError
+from worklog.errors import BadRunFile, BadSetting
 from worklog.gpu import device
-from worklog.lab import choice
-from worklog.lab.panel_answer import Answer, PanelChoice, amount, axis, numbers
-from worklog.lab.panel_page import Panel, places
+from worklog.lab import readings
+from worklog.lab.panel_answer import Answer, Answers, amount, axis, numbers
+from worklog.lab.panel_page import Panel, places, why_not_live
 from worklog.lab.readings import LAUNCHES, Held, NotRecorded, Reading, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import grid_jobs
@@ -34,7 +34,7 @@ from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
 
 GRID = small_grid()
-SHIPPED = choice.grid_run()
+[SHIPPED] = readings.grid_runs()
 SIZE = Shape.of(1024)
 
 
@@ -43,7 +43,7 @@ def reading(run: Run = GRID, kernel: str = "warptiled", **biased: Any) -> Readin
 
 
 def answer(run: Run = GRID, **biased: Any) -> Answer:
-    return PanelChoice([run], "warptiled", 1024, **biased).answer()
+    return Answers([run]).answer("warptiled", 1024, **biased)
 
 
 # ------------------------------------------------------------------------------------------------- what a run holds
@@ -88,10 +88,6 @@ def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_s
         assert reading(unknown).of_roof("fp32") is None, changed
     assert reading(timer="host", queue=False).measurement is reading(timer="host").measurement
     assert reading(gate=False).measurement is unbiased.measurement
-    unchecked = replace(unbiased.measurement, changed={"gate": False})
-    run = replace(GRID, measurements=[*GRID.measurements, unchecked])
-    assert reading(run, gate=False).measurement is unchecked, "preferred where there is one"
-    assert reading(run).measurement is not unchecked
 
 
 def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
@@ -103,7 +99,7 @@ def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
     assert reading(locked).time.value == reading(locked, clocks="locked").time.value == approx(140.0)
     panel = lab.panel("warptiled", 1024, run=locked)
     choose(panel, l2="warm")
-    assert panel.choice.settings["clocks"] == "locked:1395", "the page knows only locked"
+    assert panel.where()[2]["clocks"] == "locked:1395", "the page knows only locked"
     failed = replace(reading().measurement, status="failed", reason="precision: wrong")
     for run, chosen, words in (
         (warm, {}, "not recorded: warptiled at 1024"),
@@ -124,9 +120,6 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
     assert panel.answer["reading"][0] == "140 µs" and panel.answer["absent"]["values"][turns] == [1]
     panel.chosen = panel.chosen | {"values": panel.table["naive"]}
     assert "reading" in panel.answer and panel.chosen["values"][turns] == 0
-    assert {g.setting for g in PITFALLS if g.is_biased(panel.choice.settings[g.setting])} == {
-        g.setting for g in PITFALLS if g.setting != "turns"
-    }
 
 
 def test_the_shipped_grid_answers_every_combination_that_it_promises_as_its_harness_read_it() -> None:
@@ -151,16 +144,14 @@ def test_the_shipped_grid_answers_every_combination_that_it_promises_as_its_harn
 
 def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(iter(recordings())) == "h200", "the default recording is the ladder's"
-    path = choice.new_file()
-    assert path.parent.name == "panel" and path.suffix == ".jsonl", "in a folder that no command opens by default"
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert choice.grid_runs() == [] and choice.grid_runs(SHIPPED) == [SHIPPED]
+    assert readings.grid_runs() == [] and readings.grid_runs(SHIPPED) == [SHIPPED]
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     monkeypatch.setattr(device, "gpu_reason", lambda: None)
-    assert choice.why_not_live() == "WORKLOG_SOURCE=recorded"
+    assert why_not_live() == "WORKLOG_SOURCE=recorded"
     monkeypatch.delenv("WORKLOG_SOURCE")
-    assert choice.why_not_live() is None
-    monkeypatch.setattr(choice, "recordings", lambda part: {})
+    assert why_not_live() is None
+    monkeypatch.setattr(readings, "recordings", lambda part: {})
     with pytest.raises(BadRunFile, match="worklog ablate --grid --out"):
         lab.panel()
 
@@ -169,40 +160,38 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> None:
-    first = PanelChoice([GRID])
-    assert (first.kernel, first.shape, first.settings) == ("warptiled", SIZE, unbiased_settings())
-    assert first.kernels == ["naive", "warptiled"] and [str(s) for s in first.shapes] == ["256", "1024"]
+    first = lab.panel(run=GRID)
+    assert first.where() == ("warptiled", SIZE, unbiased_settings())
+    assert first.table["kernels"] == ["naive", "warptiled"] and first.table["sizes"] == ["256", "1024"]
 
 
 @pytest.mark.parametrize(
-    ("kernel", "size", "biased", "error", "words"),
+    ("kernel", "size", "biased", "words"),
     [
-        ("wraptiled", 1024, {}, BadSetting, "wraptiled"),
-        ("naive", 0, {}, BadSetting, "0"),
-        ("naive", 1024, {"l2": "lukewarm"}, BadSetting, "l2"),
-        ("naive", 1024, {"budget_s": 1.0}, BadSetting, "budget_s"),
-        ("naive", 1024, {"timer": "graph"}, BadSetting, "graph"),
+        ("wraptiled", 1024, {}, "wraptiled"),
+        ("naive", 0, {}, "0"),
+        ("naive", 1024, {"l2": "lukewarm"}, "l2"),
+        ("naive", 1024, {"budget_s": 1.0}, "budget_s"),
     ],
 )
-def test_what_cannot_be_answered_is_an_error(
-    kernel: str, size: int, biased: dict[str, Any], error: type[WorklogError], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        PanelChoice([GRID], kernel, size, **biased).answer()
+def test_what_does_not_exist_is_an_error(kernel: str, size: int, biased: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadSetting, match=words):
+        lab.panel(kernel, size, run=GRID, **biased)
 
 
-def test_the_tasks_are_the_unbiased_reading_and_the_chosen_launches() -> None:
+def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches() -> None:
     def asked(**biased: Any) -> list[dict[str, Any]]:
-        tasks = PanelChoice([GRID], "warptiled", 1024, **biased).tasks()
-        assert all(Harness().but(**dict(task.changed)) for task in tasks)
-        return [task.pitfalls for task in tasks]
+        jobs = lab.panel("warptiled", 1024, run=GRID, **biased).jobs()
+        assert all(Harness().but(**dict(job.changed)) for job in jobs)
+        return [job.pitfalls for job in jobs]
 
-    assert asked(l2="warm", gate=False, statistic="min") == [{}, {"l2": "warm", "gate": False}]
+    assert asked(l2="warm", gate=False, statistic="min") == [{}, {"l2": "warm"}]
     assert asked(statistic="min") == [{}]
-    empty = PanelChoice([])
+    assert "timer = graph" in lab.panel(run=GRID, timer="graph").answer["missing"]
+    empty = Answers([])
     assert len(empty.kernels) == len(empty.shapes) == 3, "there is something to measure"
     with pytest.raises(NotRecorded, match="nothing has been measured"):
-        empty.answer()
+        empty.answer("naive", 1024)
 
 
 def test_a_reading_is_compared_with_the_unbiased_one() -> None:
@@ -213,10 +202,9 @@ def test_a_reading_is_compared_with_the_unbiased_one() -> None:
     assert warm.whole.difference.off == approx(-0.2, abs=1e-3)
     assert re.fullmatch(r"this reading is 20.0 % lower · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
     assert "share of cuBLAS: 44.6 % here, 35.7 % unbiased" in warm.text and GRID.label in warm.text
-    impossible = replace(unbiased.reading, time=Estimate(1.0, 1.0, 1.0))
-    assert numbers(impossible)[1] == "2147 TFLOP/s"
-    amounts = {-0.083: "8.3 % lower", 0.5: "50.0 % higher", 9.0: "10 times too long", -0.99: "100 times too short"}
-    assert {off: amount(off) for off in amounts} == amounts
+    timed = replace(unbiased.reading.timed, time=Estimate(1.0, 1.0, 1.0))
+    assert numbers(replace(unbiased.reading, timed=timed))[1] == "2147 TFLOP/s"
+    assert [amount(off) for off in (0.5, 9.0, -0.99)] == ["50.0 % higher", "10 times too long", "100 times too short"]
 
 
 @pytest.mark.parametrize(
@@ -272,10 +260,10 @@ def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much() ->
 def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:
     live = small_grid()
     live.origin, live.measurements = "live", [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})]
-    chosen = PanelChoice([live, GRID], "warptiled", 1024, l2="warm")
-    assert chosen.answer().reading.run is chosen.answer().unbiased.run is live
-    chosen.choose("queue", False)
-    assert chosen.answer().reading.run is GRID
+    answers = Answers([live, GRID])
+    warm = answers.answer("warptiled", 1024, l2="warm")
+    assert warm.reading.run is warm.unbiased.run is live
+    assert answers.answer("warptiled", 1024, l2="warm", queue=False).reading.run is GRID
 
 
 # -------------------------------------------------------------------------------------------------------- the page
@@ -288,7 +276,7 @@ def panel() -> Panel:
 
 def choose(panel: Panel, **settings: Any) -> None:
     """As the page does it."""
-    panel.chosen = panel.chosen | {"values": places(panel.choice.settings | settings)}
+    panel.chosen = panel.chosen | {"values": places(panel.where()[2] | settings)}
 
 
 def absent(panel: Panel) -> dict[str, list[Any]]:
@@ -298,11 +286,13 @@ def absent(panel: Panel) -> dict[str, list[Any]]:
 
 
 def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel: Panel) -> None:
-    [[role, samples, us]] = panel.answer["samples"]
-    assert (role, us) == ("accent", approx(140.0)) and samples[4] == approx(140.0) and len(samples) == 9
+    [samples] = panel.answer["samples"]
+    assert (
+        panel.answer["estimates"] == [["accent", approx(140.0)]] and samples[4] == approx(140.0) and len(samples) == 9
+    )
     choose(panel, l2="warm")
-    grey, mine = panel.answer["samples"]
-    assert grey == ["grey", samples, us] and mine[0] == "alert" and mine[2] == approx(112.0)
+    assert panel.answer["samples"][0] == samples and panel.answer["samples"][1][4] == approx(112.0)
+    assert panel.answer["estimates"] == [["grey", approx(140.0)], ["alert", approx(112.0)]]
     assert panel.answer["reading"][0] == "112 µs" and panel.answer["unbiased"][0] == "140 µs"
     panel.chosen = panel.chosen | {"kernel": 0, "size": 0}
     assert panel.answer["reading"][0] == "80 µs"
@@ -366,7 +356,7 @@ JOB = str(Path(__file__).with_name("stand_in_job.py"))
 def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
     monkeypatch.setattr(device, "gpu_reason", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    return Panel(PanelChoice([GRID], "warptiled", 1024, l2="warm"), (sys.executable, *job))
+    return Panel(Answers([GRID]), "warptiled", 1024, {"l2": "warm"}, (sys.executable, *job))
 
 
 def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(panel: Panel) -> None:
@@ -394,9 +384,9 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     assert len(list(tmp_path.glob("runs/panel/*.jsonl"))) == 1
     panel._handle_custom_msg("cancel", [])
     until(lambda: "cancelled; finished measurements are in" in panel.progress["words"])
-    assert panel.choice.held[0].run.origin == "live" and not panel.choice.held[0].run.complete
+    assert panel.answers.held[0].run.origin == "live" and not panel.answers.held[0].run.complete
     assert panel.answer["label"].startswith("recorded"), "the biased reading was not finished"
-    panel._job = (sys.executable, JOB, "0")
+    panel.job = (sys.executable, JOB, "0")
     shown: dict[str, str] = {}
     panel.observe(lambda change: shown.update({change["new"]["words"]: panel.answer["label"]}), "progress")
     panel.measure()

@@ -12,7 +12,7 @@ import pytest
 import worklog
 from worklog.analysis.memory_counts import memory_counts
 from worklog.kernel import occupancy
-from worklog.lab.choice import grid_runs
+from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.runs import Measurement, recorded_run, recordings
 from worklog.runs.comparison import CUBLAS, open_comparison

@@ -16,8 +16,8 @@ import worklog
 from tests.record.notebooks import notebook_of, sources
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.lab.choice import grid_runs
-from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.panel_answer import Answers
+from worklog.lab.readings import grid_runs
 from worklog.plots import levels_of
 from worklog.runner.check import check
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
@@ -73,7 +73,7 @@ def test_each_gremlin_shows_where_01_says() -> None:
 
 def test_the_panel_gives_the_answers_of_01() -> None:
     def off(kernel: str, size: int, **settings: Any) -> float:
-        return PanelChoice(grid_runs(), kernel, size, **settings).answer().whole.difference.off
+        return Answers(grid_runs()).answer(kernel, size, **settings).whole.difference.off
 
     assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
     first = off("vectorized", 1024, warmup="none", statistic="first")

@@ -15,7 +15,7 @@ from pytest import approx
 from tests.helpers import measured, small_run
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import timed
-from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.panel_answer import Answers
 from worklog.plots import headline
 from worklog.problem import Shape
 from worklog.runs import Estimate, Measurement, Run, Samples, Side, about, duration, recordings
@@ -192,9 +192,8 @@ def test_what_a_host_clock_reads_scatters_between_measurements_as_recorded() -> 
 @pytest.mark.parametrize("kernel", ["naive", "vectorized", "warptiled"])
 @pytest.mark.parametrize("size", [256, 1024, 4096])
 def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: int) -> None:
-    choice = PanelChoice([recorded("grid/h100")], kernel, size)
-    choice.settings = choice.naive
-    steps = {step.row[0]: step for step in choice.answer().steps}
+    answers = Answers([recorded("grid/h100")])
+    steps = {step.row[0]: step for step in answers.answer(kernel, size, **answers.naive).steps}
     after = [name for name in steps if name not in ("1 clocks", "2 timer")]
     assert {(steps[name].role, steps[name].row[-1]) for name in after} == {("grey", "within noise")}
     assert steps["2 timer"].difference.visible and not steps["1 clocks"].difference.visible
@@ -202,8 +201,8 @@ def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: in
 
 def test_alone_a_warm_l2_shortens_the_time_and_no_warm_up_does_not_change_it() -> None:
     """`vectorized` at 1024: the waterfall of all settings showed +10.8 and -14 µs in an earlier recording."""
-    answer = partial(PanelChoice, [recorded("grid/h100")], "vectorized", 1024)
-    warm, cold = answer(l2="warm").answer().whole, answer(warmup="none").answer().whole
+    answer = partial(Answers([recorded("grid/h100")]).answer, "vectorized", 1024)
+    warm, cold = answer(l2="warm").whole, answer(warmup="none").whole
     assert warm.us == approx(-34, abs=1) and warm.difference.visible
     assert abs(cold.us) < 8 and not cold.difference.visible
 

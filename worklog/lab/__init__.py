@@ -8,32 +8,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worklog.lab.choice import Size, grid_runs, ladder_runs
 from worklog.lab.exercises import check_answer
-from worklog.lab.ladder_page import Climb, Ladder
-from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.ladder_page import Ladder, ladder_runs
+from worklog.lab.panel_answer import Answers
 from worklog.lab.panel_page import Panel
+from worklog.lab.readings import Size, grid_runs
 from worklog.runs import Run
 from worklog.settings import Value
 
 __all__ = ["check_answer", "ladder", "panel"]
 
 
-def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:
+def panel(kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:
     """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
 
-    kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
+    kernel, shape and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
     (default: the recorded grid). With a GPU, a button measures what is chosen in a child process.
     Raises BadRunFile without a recording, and BadSetting.
     """
-    return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
+    return Panel(Answers(grid_runs(run)), kernel, shape, biased)
 
 
-def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ladder:
+def ladder(rung: str | None = None, shape: Size = None, *, run: Run | Path | None = None) -> Ladder:
     """The ladder rung by rung, as the last line of a cell: idea, changed source lines, memory counts, registers,
     occupancy and time of a rung, and its place on the ladder.
 
-    rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
+    rung and shape are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
     recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
     """
-    return Ladder(Climb(ladder_runs(run), rung, size))
+    return Ladder(ladder_runs(run), rung, shape)

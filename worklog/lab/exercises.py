@@ -23,9 +23,8 @@ from worklog.errors import BadSetting, WorklogError
 from worklog.gate import SgemmChecker
 from worklog.kernel import LADDER, Kernel, Program, block_traffic_bytes, rung
 from worklog.kernel.solution import Solution
-from worklog.lab.choice import grid_runs
-from worklog.lab.panel_answer import PanelChoice
-from worklog.lab.readings import in_words
+from worklog.lab.panel_answer import Answers
+from worklog.lab.readings import grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
@@ -120,10 +119,9 @@ def _fastest_at_256(name: str) -> Graded:
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
         return _not_yet("with the warm-up there is no cold start to see", "begin with warmup = none")
-    choice = PanelChoice(grid_runs(), "vectorized", 1024, **settings)
-    cold = choice.answer()
-    choice.settings["warmup"] = choice.unbiased["warmup"]
-    added = round(cold.whole.difference.off - choice.answer().whole.difference.off, 3) + 0.0
+    answers = Answers(grid_runs())
+    cold, warm = (answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"}))
+    added = round(cold.whole.difference.off - warm.whole.difference.off, 3) + 0.0
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
     facts, label = f"with {chosen}, the cold start changes the time by {added:+.1%}", cold.reading.measurement.label
     if abs(added) > 0.05:

@@ -7,22 +7,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from worklog.analysis.memory_counts import memory_counts
 from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
-from worklog.lab.choice import Size
 from worklog.lab.page import Page
+from worklog.lab.readings import Size
 from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
 from worklog.runner.job import ARTICLE_SIZES
-from worklog.runs import Measurement, Run, Table, percent
+from worklog.runs import Measurement, Run, Table, forced_source, open_run, percent, recordings
 from worklog.runs.measurement import cells
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
 LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
+NONE = "–"
+TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of cells()
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,68 +42,55 @@ class Code:
 
     def html(self) -> str:
         """The lines without a box around them; <ins> and <del> tell a screen reader what changed."""
-        looks = [(*LOOKS.get(line[:1], ("span", "transparent")), escape(line)) for line in self.lines]
-        return "".join(
-            f'<{tag} style="display:block;text-decoration:none;background:{tint}">{line}</{tag}>'
-            for tag, tint, line in looks
-        )
-
-    @property
-    def counts(self) -> str:
-        """ "+19 −9 lines" of a diff."""
-        marks = [line[:1] for line in self.lines]
-        return f"+{marks.count('+')} −{marks.count('-')} lines"
+        html = ""
+        for line in self.lines:
+            tag, tint = LOOKS.get(line[:1], ("span", "transparent"))
+            html += f'<{tag} style="display:block;text-decoration:none;background:{tint}">{escape(line)}</{tag}>'
+        return html
 
 
-def source(name: str, *, comments: bool = False) -> Code:
-    """A rung's body without comments, signature, assertions and final brace; with comments, the whole file. Raises
-    BadSetting.
-    """
-    text = rung(name).source
-    if comments:
-        return Code(tuple(text.splitlines()))
-    bare = HIDDEN.sub("", re.sub(r"//.*", "", text))
+def source(name: str) -> Code:
+    """A rung's body without comments, signature, assertions and final brace. Raises BadSetting."""
+    bare = HIDDEN.sub("", re.sub(r"//.*", "", rung(name).source))
     kept = [line for line in bare.splitlines() if line.strip()]
     return Code(tuple(line.removeprefix("  ").rstrip() for line in kept[:-1]))
 
 
-def diff(before: str | None, after: str, *, comments: bool = False, around: int = 0) -> Code:
+def diff(before: str | None, after: str, *, around: int = 0) -> Code:
     """The lines in which two rungs differ, with `around` unchanged lines above and below each change; "..." stands for
     the lines in between. before: None compares with an empty file. Raises BadSetting.
     """
-    earlier = () if before is None else source(before, comments=comments).lines
-    later = source(after, comments=comments).lines
-    changes = list(difflib.unified_diff(earlier, later, n=around, lineterm=""))[3:]
+    earlier = () if before is None else source(before).lines
+    changes = list(difflib.unified_diff(earlier, source(after).lines, n=around, lineterm=""))[3:]
     return Code(tuple("  ..." if line.startswith("@@") else line for line in changes))
 
 
-NONE = "–"
-TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of cells()
-
-
-class Climb:
-    """The chosen rung and shape on the ladder, compared with the rung before. comments: whether the changed lines are
-    those of the whole file, with comments. runs: the most trusted one first. Raises BadSetting.
+def ladder_runs(given: Run | Path | None = None) -> list[Run]:
+    """The ladder's runs, the most trusted one first: the given one, else the default run and, if that was measured
+    here, the recording after it (not with WORKLOG_SOURCE=live). Raises BadRunFile where there is no run.
     """
+    run = given if isinstance(given, Run) else open_run(given)
+    if given is not None or run.origin == "recorded" or forced_source() == "live":
+        return [run]
+    return [run, *(open_run(path) for path in list(recordings().values())[:1])]
 
-    def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None) -> None:
-        self.runs, self.counted, self.comments = runs, memory_counts(), False
-        self.names = [record.name for record in LADDER]
-        self.kernel = self.names[-1] if kernel is None else rung(kernel).name
-        held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
-        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
-        article = Shape.of(4096) if Shape.of(4096) in known else known[-1]
-        self.shape = article if size is None else Shape.of(size)
-        self.shapes = sorted({*known, self.shape}, key=lambda shape: shape.flops)
+
+@dataclass(frozen=True)
+class Climb:
+    """A rung at a shape, compared with the rung before. runs: the most trusted one first."""
+
+    runs: Sequence[Run]
+    kernel: str
+    shape: Shape
 
     @property
     def rungs(self) -> Sequence[Kernel]:
-        """The chosen rung and, if it isn't the first, the one before."""
+        """The rung and, if it isn't the first, the one before."""
         return RUNGS[RUNGS.index(rung(self.kernel)) :: -1][:2]
 
     @property
     def run(self) -> Run:
-        """The first run that holds the chosen rung at the chosen shape, else the last one."""
+        """The first run that holds the rung at the shape, else the last one."""
         return next((run for run in self.runs if run.select(self.kernel, self.shape)), self.runs[-1])
 
     @property
@@ -108,59 +98,62 @@ class Climb:
         """The rung's number or why there is none, its idea, how many lines of code differ from the rung before, how
         much faster it is, and what belongs to other code than the source that is shown.
         """
-        chosen, *before = self.rungs
-        changed, gain = f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"
-        for earlier in before:
-            changed = f"{diff(earlier.name, chosen.name).counts} against {earlier.name}"
-            gain = self._gain(chosen, earlier)
-        notes = []
-        for record in self.rungs:
-            counts = self.counted.rungs.get(record.name)
-            if source_changed(record.name, self.run.kernels):
-                notes.append(f"{record.name} was timed with different code than the source shown here")
-            if counts is not None and counts.sha256 != record.program.sha256:
-                notes.append(f"the memory counts of {record.name} belong to different code than the source shown here")
-        return [text for text in (self._headline(), chosen.idea, changed, gain, *notes) if text]
-
-    def _headline(self) -> str:
-        run, place, m = self.run, f"{self.kernel} at {self.shape}", self._measurement(self.rungs[0])
+        run, place, (chosen, *before) = self.run, f"{self.kernel} at {self.shape}", self.rungs
+        m = self._measurement(chosen)
         if m is None:
             held = ", ".join(str(m.problem) for m in run.select(self.kernel)) or "no size"
-            return f"{place} is not in this {run.origin} run, which holds it at {held}"
-        if m.status != "measured":
-            return f"{place}: {m.status}: {m.reason}"
-        row = cells(m)
-        return f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
+            headline = f"{place} is not in this {run.origin} run, which holds it at {held}"
+        elif m.status != "measured":
+            headline = f"{place}: {m.status}: {m.reason}"
+        else:
+            row = cells(m)
+            headline = f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
+        lines = [headline, chosen.idea]
+        if before:
+            marks = [line[:1] for line in diff(before[0].name, chosen.name).lines]
+            lines.append(f"+{marks.count('+')} −{marks.count('-')} lines against {before[0].name}")
+            lines += self._gain(m, before[0])
+        else:
+            lines += [f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"]
+        for record in self.rungs:
+            counts = memory_counts().rungs.get(record.name)
+            if source_changed(record.name, run.kernels):
+                lines.append(f"{record.name} was timed with different code than the source shown here")
+            if counts is not None and counts.sha256 != record.program.sha256:
+                lines.append(f"the memory counts of {record.name} belong to different code than the source shown here")
+        return lines
 
-    def _gain(self, chosen: Kernel, earlier: Kernel) -> str:
-        """The rung's time against the time of the one before, at one clock; "" without a time."""
-        name, now, before = earlier.name, self._measurement(chosen), self._measurement(earlier)
+    def _gain(self, now: Measurement | None, earlier: Kernel) -> list[str]:
+        """The rung's time against the time of the one before, at one clock; nothing without a time."""
+        name, before = earlier.name, self._measurement(earlier)
         if now is None or not now.us:
-            return ""
+            return []
         if before is None or not before.us:
-            return f"{name} has no time at {self.shape} to compare with"
+            return [f"{name} has no time at {self.shape} to compare with"]
         difference = self.run.difference(now, before)
         factor = 1 + difference.off
         if not difference.visible:
-            return f"as fast as {name}, within the noise of both"
-        return f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"
+            return [f"as fast as {name}, within the noise of both"]
+        return [f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"]
 
     @property
     def tables(self) -> list[Table]:
         """What this rung and the one before cost: from the run, then from the emulator."""
-        label, tables = f"{self.counted.label} · {self.counted.shape}, per warp", []
+        counted, tables = memory_counts(), []
+        label = f"{counted.label} · {counted.shape}, per warp"
         for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
             columns = [facts(record) for record in self.rungs]
             lines = [(name, *(column[name] for column in columns)) for name in columns[0]]
             tables.append(Table(title, ("", *(record.name for record in self.rungs)), lines))
         return tables
 
+    @property
     def changed_lines(self) -> str:
         """The diff against the rung before in a box that the keyboard can scroll."""
         files = escape(" against ".join(record.file for record in self.rungs))
         earlier = self.rungs[1].name if self.rungs[1:] else None
-        code = diff(earlier, self.kernel, comments=self.comments, around=2)
-        lines = f'<span style="display:inline-block;min-width:100%">{code.html()}</span>'  # as wide as its longest line
+        code = diff(earlier, self.kernel, around=2).html()
+        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'  # as wide as its longest line
         return f'<p>{files}</p><pre tabindex="0" role="region" aria-label="{files}">{lines}</pre>'
 
     @property
@@ -176,39 +169,28 @@ class Climb:
             bars.append((m.kernel, round(100 * (m.tflops or 0.0) / fastest, 2), words))
         return bars
 
-    def as_json(self) -> dict[str, Any]:
-        """For panel.js, which shows sentences, bars, and costs and code as HTML."""
-        costs = "".join(table.html() for table in self.tables)
-        return {"sentences": self.sentences, "costs": costs, "code": self.changed_lines(), "bars": self.bars,
-                "source": self.run.full_label}  # fmt: skip
-
     def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
 
     def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
-        m, record = self._measurement(of), self.run.kernels.get(of.name, {})
+        m, record, arch = self._measurement(of), self.run.kernels.get(of.name, {}), self.run.gpu.arch
         row = {} if m is None else cells(m)
-        facts = {
-            name.replace("of ceiling", "of the measured FP32 ceiling"): str(row.get(name) or NONE) for name in TIMES
-        }
+        facts = {name: str(row.get(name) or NONE) for name in TIMES}
+        facts["of the measured FP32 ceiling"] = facts.pop("of ceiling")
         registers, shared = record.get("registers"), record.get("shared_bytes")
-        resident = limited = NONE
-        arch = self.run.gpu.arch
+        facts["registers per thread"] = NONE if registers is None else str(registers)
+        facts["shared memory per block"] = NONE if shared is None else f"{shared / 1024:g} KiB"
+        facts |= {"resident on an SM": NONE, "resident blocks limited by": NONE}
         if arch in LIMITS and registers is not None and shared is not None:
             fits = occupancy(arch, record.get("block", of.thread_count), registers, shared)
-            resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
-            limited = " and ".join(fits.limited_by)
-        return facts | {
-            "registers per thread": NONE if registers is None else str(registers),
-            "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
-            "resident on an SM": resident,
-            "resident blocks limited by": limited,
-        }
+            facts["resident on an SM"] = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
+            facts["resident blocks limited by"] = " and ".join(fits.limited_by)
+        return facts
 
     def _counted(self, of: Kernel) -> dict[str, str]:
         """Memory counts; dashes where the rung was not counted."""
-        counts = self.counted.rungs.get(of.name)
+        counts = memory_counts().rungs.get(of.name)
         return {
             "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
             "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
@@ -218,21 +200,32 @@ class Climb:
 
 
 class Ladder(Page):
-    """The page as a notebook shows it."""
+    """The page as a notebook shows it. At first: the last rung at 4096, or what is given. Raises BadSetting."""
 
-    def __init__(self, climb: Climb) -> None:
-        self.climb = climb
-        if climb.kernel not in climb.names:  # a rung beside the ladder
-            climb.names.append(climb.kernel)
-        chosen = {"rung": climb.names.index(climb.kernel), "size": climb.shapes.index(climb.shape), "comments": False}
-        super().__init__("ladder", {"rungs": climb.names, "sizes": list(map(str, climb.shapes))}, chosen)
+    def __init__(self, runs: Sequence[Run], kernel: str | None = None, shape: Size = None) -> None:
+        self.runs, self.names = runs, [record.name for record in LADDER]
+        if kernel is not None and rung(kernel).name not in self.names:  # a rung beside the ladder
+            self.names.append(kernel)
+        held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
+        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
+        first = Shape.of(4096) if Shape.of(4096) in known else known[-1]
+        first = first if shape is None else Shape.of(shape)
+        self.shapes = sorted({*known, first}, key=lambda shape: shape.flops)
+        chosen = {"rung": self.names.index(kernel or self.names[-1]), "size": self.shapes.index(first)}
+        table = {"rungs": self.names, "sizes": list(map(str, self.shapes))}
+        super().__init__(page="ladder", table=table, chosen=chosen)
+
+    @property
+    def climb(self) -> Climb:
+        """The chosen rung at the chosen shape."""
+        return Climb(self.runs, self.names[self.chosen["rung"]], self.shapes[self.chosen["size"]])
 
     def answered(self) -> dict[str, Any]:
-        """The rung at the size."""
-        climb, chosen = self.climb, self.chosen
-        climb.kernel, climb.shape = climb.names[chosen["rung"]], climb.shapes[chosen["size"]]
-        climb.comments = chosen["comments"]
-        return climb.as_json()
+        """Sentences, bars, and costs and code as HTML."""
+        climb, label = self.climb, self.climb.run.full_label
+        costs = "".join(table.html() for table in climb.tables)
+        shown = {"sentences": climb.sentences, "costs": costs, "code": climb.changed_lines, "bars": climb.bars}
+        return {**shown, "source": label}
 
     def text(self) -> list[str]:
         """The sentences and the tables."""

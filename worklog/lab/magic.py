@@ -6,7 +6,6 @@ Everything of a cell with a kernel that launches it runs in a child process.
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 import time
@@ -15,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
@@ -24,9 +23,8 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed
 from worklog.gpu import device, require_gpu
-from worklog.harness import WALL_CLOCK
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.signature import launch_text
 from worklog.plots import Chart, ladder, tile_map
@@ -41,13 +39,10 @@ from worklog.runs.verdict import Stage, Verdict
 from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
-BLOCK = "32,32"
 NAMES = [*(record.name for record in RUNGS), BASELINE]
 FILE = "cell"
 PAUSE_S = 0.2
 MOST_ERRORS = 5
-WORK = ("flops", "reads", "writes", "elements")
-TEXTS = (*WORK, "against", "l2", "name", "cross-check", "datapath")
 TITLE = 40  # characters of the code that name a measurement
 
 # The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
@@ -56,13 +51,13 @@ _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """What try_kernel() found. size: the first to time. run: what was measured, or None; why: the reason for None.
+    """What try_kernel() found. shape: the first to time. run: what was measured, or None; why: the reason for None.
     shown: the run that table and chart are made from, with this kernel's row among the rungs.
     """
 
     kernel: Kernel
     checked: check.Checked
-    size: Shape
+    shape: Shape
     run: Run | None
     shown: Run
     why: str = ""
@@ -74,15 +69,15 @@ class Trial:
 
     @cached_property
     def prediction(self) -> Prediction:
-        """A lower bound of the time at the first size, on the GPU that measured it, else as for bound()."""
+        """A lower bound of the time at the first shape, on the GPU that measured it, else as for bound()."""
         if self.run is None:
-            return predicted(self.kernel, self.size)
-        us = next((m.us for m in self.run.select(self.kernel.name, self.size)), None)
-        return predicted(self.kernel, self.size, self.run.gpu, us)
+            return predicted(self.kernel, self.shape)
+        us = next((m.us for m in self.run.select(self.kernel.name, self.shape)), None)
+        return predicted(self.kernel, self.shape, self.run.gpu, us)
 
-    def ladder(self, size: Shape | int | None = None) -> Chart:
+    def ladder(self, shape: Shape | int | None = None) -> Chart:
         """The ladder with this kernel on it. Raises NothingToDraw, BadSetting."""
-        return cast("Chart", ladder(self.shown, size if size is not None else self.shown.shapes()[0]))
+        return cast("Chart", ladder(self.shown, self.shown.shapes()[0] if shape is None else shape))
 
     def tile_map(self) -> Chart:
         """Where C is wrong. Raises NothingToDraw where the gate has no error map."""
@@ -137,18 +132,18 @@ def try_kernel(
     check is a result, not an error.
     Raises CompileFailed, BadSetting, NoGpu.
     """
-    arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
-    if wrong := next((word for word in words if word not in arguments), None):
-        raise BadSetting(f"try_kernel has no argument {wrong!r}{meant(wrong, arguments)}")
     if on not in (None, "gpu", "emulated"):
         raise BadSetting(f"on: give gpu or emulated, not {on!r}")
-    if grid is not None or block is not None:
-        words["grid"], words["block"] = launch(grid, block)
+    if grid is not None and block is None:
+        raise BadSetting("a grid needs a block: give the threads along x and y too, such as 32,32")
+    if block is not None:
+        words |= {"block": launch_text("block", block)}
+        words["grid"] = per_element(words["block"]) if grid is None else launch_text("grid", grid)
     kernel = Kernel.from_source(source, file=file, name=name, **words)
     if kernel.arguments and not kernel.grid:
-        grid, block = launch(None, None)
-        said = f"launch: grid {grid}; block {block}; the default, as the source states none"
-        kernel = replace(kernel.with_launch(grid=grid, block=block), adapted=(*kernel.adapted, said))
+        grid = per_element("32,32")
+        said = f"launch: grid {grid}; block 32,32; the default, as the source states none"
+        kernel = replace(kernel.with_launch(grid=grid, block="32,32"), adapted=(*kernel.adapted, said))
     kernel.require_launch()
     if kernel.name in NAMES:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
@@ -171,10 +166,8 @@ def try_kernel(
     run = bench.measure([kernel, *rungs, BASELINE], timed, harness=harness, progress=progress)
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "failed"), mine[0])
-    verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
-    if first.verdict is not None:
-        verdict = first.verdict
-    checked = check.Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
+    unlaunched = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
+    checked = check.Checked(kernel, first.verdict or unlaunched, first.problem, label, replace(compiled, cubin=b""))
     shown = _in_order(run, run.measurements)
     if known:
         rows = [m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels] + run.measurements
@@ -185,18 +178,13 @@ def try_kernel(
     return Trial(kernel, checked, timed[0], run, shown)
 
 
-def launch(grid: Any, block: Any) -> tuple[str, str]:
-    """Grid and block as expressions; by default one thread per element of C. Raises BadSetting."""
-    if grid is not None and block is None:
-        raise BadSetting(f"a grid needs a block: give the threads along x and y too, such as {BLOCK}")
-    words = launch_text("block", BLOCK if block is None else block)
-    if grid is not None:
-        return launch_text("grid", grid), words
-    sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", words)
+def per_element(block: str) -> str:
+    """The grid with one thread per element of C. Raises BadSetting for a block that isn't two numbers."""
+    sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", block)
     if sides is None:
-        raise BadSetting(f"a block of {words} threads needs a grid: give the blocks along x and y, from M, N and K")
+        raise BadSetting(f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N and K")
     x, y = int(sides[1]), int(sides[2])
-    return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}", words
+    return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}"
 
 
 def _in_order(run: Run, rows: Sequence[Measurement], **changed: Any) -> Run:
@@ -215,15 +203,14 @@ def _in_recording(
     run = newest_run(lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes))
     verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function
-    status: Literal["failed", "skipped"] = "skipped" if verdict.accepted else "failed"
     reason = f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
         reason = f"failed at {verdict.stages[-1].name} ({checked.label})"
     rows, elsewhere = list[Measurement](), replace(run.context, label=checked.label)
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
-        sides = (shape.m, shape.n, shape.k)
-        rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict, context=elsewhere))
+        mine = Measurement(kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=elsewhere)
+        rows.append(replace(mine, verdict=verdict, status="skipped" if verdict.accepted else "failed"))
     record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
     record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
     return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})
@@ -242,22 +229,25 @@ def _unquoted(words: str) -> str:
     return words.strip("'\"")
 
 
-def _listed(words: str) -> list[str]:
-    return [word.strip() for word in _unquoted(words).split(",")]
+def _option(*flags: str, help: str, **how: Any) -> Any:
+    """An option whose quotes are off. help: argparse would take its % for a place to fill in."""
+    return argument(*flags, help=help.replace("%", "%%"), **{"type": _unquoted} | how)
 
 
 def _kernel_options(magic: Any) -> Any:
-    """A user kernel's options, as of `worklog check`."""
-    for name, declared in reversed(OPTIONS.items()):
-        if name == "arrays":  # of a host function
-            continue
-        how: dict[str, Any] = {"type": int if isinstance(declared.default, int) else _unquoted}
-        how["default"] = declared.default
-        if isinstance(declared.default, tuple):
-            how |= {"default": [], "action": "append"}
-        text = declared.help.replace("%", "%%")
-        magic = argument(*declared.flags, dest=name, metavar=declared.metavar, help=text, **how)(magic)
+    """A user kernel's options, as of `worklog check`, but for a host function's."""
+    for name, (flags, default, metavar, about) in reversed(OPTIONS.items()):
+        how = {"action": "append", "default": []} if isinstance(default, tuple) else {"default": default}
+        how |= {"type": int} if isinstance(default, int) else {}
+        if name != "arrays":
+            magic = _option(*flags, dest=name, metavar=metavar, help=about, **how)(magic)
     return magic
+
+
+SET = _option(
+    "--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
+    help="Change one harness setting, e.g. clocks=locked or l2=warm (see `worklog doctor --settings`).",
+)  # fmt: skip
 
 
 @magics_class
@@ -267,19 +257,21 @@ class RungMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", default="", help="Name in tables and charts (default: the kernel's).")
     @_kernel_options
-    @argument("--size", dest="shapes", type=_listed, metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
-    @argument("--beside", type=_listed, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
+    @_option("--size", dest="shapes", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
+    @_option("--beside", metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
     @argument("--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds on the emulator, at most.")
-    @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
-              help="Change one harness setting, e.g. clocks=locked (see `worklog doctor --settings`).")  # fmt: skip
+    @SET
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
         source = "\n" * self._above(cell) + cell
         options = vars(parse_argstring(self.rung, line))  # all others are parameters of try_kernel
         settings = options.pop("settings")
+        for several in ("shapes", "beside"):
+            if options[several] is not None:
+                options[several] = [word.strip() for word in options[several].split(",")]
         try:
             harness = Harness().but(**parse_settings(settings))
             return try_kernel(source, file=FILE, harness=harness, progress=one_line(), **options)
@@ -299,49 +291,32 @@ class RungMagics(Magics):
         return first if whole.split()[-len(cell.split()) :] == cell.split() else 1  # IPython changes white space
 
     @no_var_expand
+    @magic_arguments()
+    @_option("--flops", metavar="N", help="Operations of one call, an expression without blanks: 2*n**3.")
+    @_option("--against", metavar="CODE", help="To alternate with; quote it if it has blanks: 'a @ b'.")
+    @argument("--sync", action="store_true", help="The code waits for the GPU.")
+    @SET
+    @argument("code", nargs="...", help="An expression, such as torch.mm(a, b); or the lines of a cell.")
     @line_cell_magic
     def time_gpu(self, line: str, cell: str | None = None) -> Measurement:
-        """Time what an expression, or a cell, enqueues on the GPU, by worklog.time.
-
-        Usage: %time_gpu [options] expression, or %%time_gpu [options] above the lines of a cell.
-
-          --flops N, --reads N, --writes N, --elements N
-                            work of one call, numbers or expressions without blanks: 2*n**3 (reads, writes: bytes)
-          --against CODE    an expression to alternate with; quote it if it has blanks: 'a @ b'
-          --l2 flush|warm   L2 before each launch (default: flush)
-          --set SETTING=VALUE
-                            another harness setting, repeatable (see `worklog doctor --settings`)
-          --sync            the code waits for the GPU
-          --cross-check wall\u00a0clock|none
-          --datapath NAME   the TFLOP/s are shown as a share of its peak: fp32, tf32, bf16, … (default: none)
-          --name NAME       in the result
-
-        Example: %time_gpu --flops 2*4096**3 torch.mm(a, b)
-        """
-        texts = [f"{name}=" for name in (*TEXTS, "set")]
-        options, code = self.parse_options(
-            line, "", *texts, "sync", posix=False, strict=False, list_all=True, preserve_non_opts=True
-        )
-        given = {name: _unquoted(values[-1]) for name, values in options.items() if name in TEXTS}
-        if cell is not None and code.strip():
-            raise UsageError(f"%%time_gpu takes options only on its line, and the code below: {code.strip()!r}")
-        source = (code if cell is None else cell).strip()
+        """Time what an expression, or a cell, enqueues on the GPU. worklog.time has more options."""
+        given = parse_argstring(self.time_gpu, line)
+        code = re.search(r"\s*".join(map(re.escape, given.code)) + r"\s*$", line)  # with its own white space
+        assert code is not None
+        if cell is not None and code[0].strip():
+            raise UsageError(f"%%time_gpu takes options only on its line, and the code below: {code[0].strip()!r}")
+        source = (code[0] if cell is None else cell).strip()
         if not source:
             raise UsageError("%time_gpu needs an expression, such as %time_gpu torch.mm(a, b)")
         title = source.splitlines()[0][:TITLE]
         try:
-            settings = parse_settings(map(_unquoted, options.get("set", [])))
-            if "l2" in given:
-                settings["l2"] = given["l2"]
             return timing.time(
                 self._function(source),
-                against=self._function(given["against"]) if "against" in given else None,
-                harness=Harness().but(**settings),
-                sync="sync" in options,
-                cross_check=given.get("cross-check", WALL_CLOCK),
-                datapath=given.get("datapath"),
-                name=given.get("name") or (title if title == source else f"{title} …"),
-                **{name: self._number(name, given[name]) for name in WORK if name in given},
+                against=self._function(given.against) if given.against else None,
+                harness=Harness().but(**parse_settings(given.settings)),
+                flops=self._number("flops", given.flops),
+                sync=given.sync,
+                name=title if title == source else f"{title} …",
             )
         except WorklogError as error:
             raise MagicFailed(f"%time_gpu: {error}") from None
@@ -357,10 +332,10 @@ class RungMagics(Magics):
         run.__name__ = source.splitlines()[0][:TITLE]
         return run
 
-    def _number(self, name: str, expression: str) -> Any:
+    def _number(self, name: str, expression: str | None) -> Any:
         assert self.shell is not None
         try:
-            return eval(expression, self.shell.user_ns)
+            return eval(expression, self.shell.user_ns) if expression else None
         except Exception as error:
             raise BadSetting(f"--{name} {expression}: {type(error).__name__}: {error}") from None
 

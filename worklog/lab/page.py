@@ -27,7 +27,7 @@ def palette(where: str, roles: Mapping[str, str], scheme: str) -> str:
 
 class Page(anywidget.AnyWidget):
     """page: which one to draw. table: what can be chosen. chosen: places in the table's lists, which the page sets.
-    answer: what is shown for it, see answered().
+    answer: what is shown for it. A page defines answered(), and text(), the same in lines without a running kernel.
     """
 
     _esm = HERE / "panel.js"
@@ -41,23 +41,15 @@ class Page(anywidget.AnyWidget):
     chosen = traitlets.Dict().tag(sync=True)
     answer = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, page: str, table: dict[str, Any], chosen: dict[str, Any]) -> None:
-        super().__init__(page=page, table=table, chosen=chosen)
-        self.answer = self.answered()
-        self.observe(lambda _: self.show(), "chosen")
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)
+        self.show()
+        self.observe(self.show, "chosen")
 
-    def show(self) -> None:
+    def show(self, _: object = None) -> None:
         """Answer what is chosen."""
         with ONE_AT_A_TIME:
             self.answer = self.answered()
-
-    def answered(self) -> dict[str, Any]:
-        """What to show for what is chosen."""
-        raise NotImplementedError
-
-    def text(self) -> list[str]:
-        """The answer as lines of text, for a page without a running kernel."""
-        raise NotImplementedError
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take what the user chose, one message at a time."""

@@ -105,7 +105,7 @@ function panel(model, page) {
         body.replaceChildren(
             make("ul", {}, ...notes.map((note) => make("li", {}, unbroken(note)))),
             small("samples in launch order" + (answer.samples[1] ? ", unbiased ones in grey" : "")),
-            samples(answer.samples, answer.axis),
+            strip(answer),
         );
         if (answer.steps.length) {
             body.append(
@@ -147,22 +147,22 @@ function along({ low, high, log }, us) {
     return 100 * (scale(us) - scale(low)) / (scale(high) - scale(low));
 }
 
-// Each sample is a dot and their estimate a line. series: colour, samples and estimate.
-function samples(series, axis) {
+// Each sample is a dot and their estimate a line.
+function strip({ estimates, samples, axis }) {
     const y = (us) => 1000 - 10 * along(axis, us);
     const level = (us) => `<line x1="0" x2="1000" y1="${y(us)}" y2="${y(us)}"/>`;
-    const wide = 1000 / (Math.max(...series.map(([, times]) => times.length)) + 1);
-    const drawn = series.map(([role, times, estimate]) => {
-        const dots = times.map((us, i) => `M${(i + 1) * wide} ${y(us)}h0`).join("");
+    const wide = 1000 / (Math.max(...samples.map((times) => times.length)) + 1);
+    const drawn = estimates.map(([role, estimate], series) => {
+        const dots = samples[series].map((us, i) => `M${(i + 1) * wide} ${y(us)}h0`).join("");
         return `<g class="${role}"><path d="${dots}"/>${level(estimate)}</g>`;
     });
-    const strip = make("div", { class: "strip" });
-    strip.innerHTML = `<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">
+    const box = make("div", { class: "strip" });
+    box.innerHTML = `<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">
         ${axis.ticks.map(([us]) => level(us)).join("")}${drawn.join("")}</svg>`;
     for (const [us, words] of axis.ticks) {
-        strip.append(make("span", { class: "tick", style: `top:${y(us) / 10}%` }, words));
+        box.append(make("span", { class: "tick", style: `top:${y(us) / 10}%` }, words));
     }
-    return strip;
+    return box;
 }
 
 // A bar from the time before a step to the time after it; a dot for the two ends.
@@ -180,8 +180,6 @@ function ladder(model, page) {
     const [size, showSize] = dropDown("size", table.sizes, (place) => take({ size: place }));
     const climb = (by) => take({ rung: model.get("chosen").rung + by });
     const down = button("← rung before", () => climb(-1)), up = button("next rung →", () => climb(1));
-    const comments = make("input", { type: "checkbox" });
-    comments.addEventListener("change", () => take({ comments: comments.checked }));
     const bars = make("div", { class: "bars" }), source = small("");
     const step = make("div", { class: "step", role: "status" });
     const costs = make("div", { class: "costs" }), code = make("div", { class: "code" });
@@ -189,7 +187,6 @@ function ladder(model, page) {
         make("div", { class: "columns even" },
             make("div", {}, line("size", size), small("TFLOP/s · share of cuBLAS"), bars, source),
             make("div", {}, make("p", { class: "buttons" }, down, up), step, costs)),
-        make("label", { class: "line" }, comments, "whole file, with comments"),
         code,
     );
     model.on("change:answer", show);
@@ -200,7 +197,6 @@ function ladder(model, page) {
         showSize(chosen.size);
         down.disabled = chosen.rung === 0;
         up.disabled = chosen.rung === table.rungs.length - 1;
-        comments.checked = chosen.comments;
         step.replaceChildren(...answer.sentences.map((sentence) => make("p", {}, unbroken(sentence))));
         costs.innerHTML = answer.costs;
         code.innerHTML = answer.code;

@@ -10,11 +10,9 @@ from typing import Any
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
 from worklog.errors import BadSetting
-from worklog.kernel import rung
-from worklog.lab.choice import Size
 from worklog.lab.readings import Held, NotRecorded, Reading, Settings, changes, in_words, unbiased_settings
 from worklog.problem import Shape, tflops
-from worklog.runner.job import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Job
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import CLOCK_OFF, Difference, Run, about, duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
@@ -67,19 +65,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """The reading for some settings beside the unbiased one; steps: from that one to this, a biased setting after the
-    other, or several where only all of them together were measured.
+    """The reading for some settings beside the unbiased one. whole: from that one to this at once; steps: a biased
+    setting after the other, or several where only all of them together were measured.
     """
 
     settings: dict[str, Value]
-    reading: Reading
-    unbiased: Reading
+    whole: Step
     steps: tuple[Step, ...]
 
-    @cached_property
-    def whole(self) -> Step:
-        """From the unbiased reading to this one at once."""
-        return Step(tuple(changes(self.settings, self.reading.run)), self.unbiased, self.reading)
+    @property
+    def reading(self) -> Reading:
+        """For the settings."""
+        return self.whole.after
+
+    @property
+    def unbiased(self) -> Reading:
+        """Of the same run."""
+        return self.whole.before
 
     @property
     def same(self) -> bool:
@@ -96,9 +98,10 @@ class Answer:
             noise = f"{statistic} of {count} samples"
         if self.same:
             return f"this is the unbiased time · {noise}"
-        if not self.whole.difference.visible:
+        difference = self.whole.difference
+        if not difference.visible:
             return f"the difference is within the noise · {noise}"
-        return f"this reading is {amount(self.whole.difference.off, self.whole.difference.noise)} · {noise}"
+        return f"this reading is {amount(difference.off, difference.noise)} · {noise}"
 
     @property
     def notes(self) -> list[str]:
@@ -115,10 +118,11 @@ class Answer:
     @property
     def spoken(self) -> dict[str, list[str]]:
         """What each value of gate and roof adds to the notes, by setting. They change nothing else."""
-        roofs = [
-            _share("the roof", self.reading.of_roof(v), self.unbiased.of_roof("fp32")) for v in SPOKEN["roof"].values
-        ]
-        return {"gate": [GATES.get(value, "") for value in SPOKEN["gate"].values], "roof": roofs}
+        shares = [(self.reading.of_roof(roof), self.unbiased.of_roof("fp32")) for roof in SPOKEN["roof"].values]
+        return {
+            "gate": [GATES.get(value, "") for value in SPOKEN["gate"].values],
+            "roof": [_share("the roof", *pair) for pair in shares],
+        }
 
     @property
     def text(self) -> list[str]:
@@ -134,11 +138,16 @@ class Answer:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """For panel.js."""
+        """For panel.js. steps: from the unbiased time over each step to this one; none where nothing changes it."""
         role = "alert" if self.whole.role == "alert" else "accent"
         shown = {role: self.reading} if self.same else {"grey": self.unbiased, role: self.reading}
         times = [us for reading in shown.values() for us in (*reading.samples, reading.time.value)]
-        rows = self._rows()
+        rows: list[Row] = [step.row for step in self.steps]
+        if rows:
+            ends = []
+            for name, reading in (("unbiased", self.unbiased), ("this reading", self.reading)):
+                ends.append((name, "dot", reading.time.value, reading.time.value, numbers(reading)[0]))
+            rows = [ends[0], *rows, ends[1]]
         return {
             "unbiased": numbers(self.unbiased),
             "reading": numbers(self.reading),
@@ -147,20 +156,12 @@ class Answer:
             "spoken": self.spoken,
             "label": self.reading.measurement.label,
             "role": self.whole.role,
-            "samples": [[role, reading.samples, reading.time.value] for role, reading in shown.items()],
+            "estimates": [[role, reading.time.value] for role, reading in shown.items()],
+            "samples": [[round(us, 3) for us in reading.samples] for reading in shown.values()],
             "axis": axis(times, 1.25),
             "steps": rows,
             "steps_axis": axis([after for _, _, _, after, _ in rows], 1.15) if rows else None,
         }
-
-    def _rows(self) -> list[Row]:
-        """From the unbiased time over each step to this one; none where nothing changes the time."""
-        if not self.steps:
-            return []
-        ends: list[Row] = []
-        for name, reading in (("unbiased", self.unbiased), ("this reading", self.reading)):
-            ends.append((name, "dot", reading.time.value, reading.time.value, numbers(reading)[0]))
-        return [ends[0], *(step.row for step in self.steps), ends[1]]
 
 
 def numbers(reading: Reading) -> tuple[str, str, str]:
@@ -208,81 +209,62 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:.0f} %"
 
 
-class PanelChoice:
-    """The chosen kernel, shape and settings, and the runs that answer, the most trusted one first. Without any run, the
-    kernels and shapes that the panel measures can be chosen. Raises BadSetting.
+class Answers:
+    """The runs that answer, the most trusted one first; and the kernels and shapes that can be chosen: without any run,
+    those that the panel measures.
     """
 
-    def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Size = None, **biased: Value) -> None:
+    def __init__(self, runs: Sequence[Run]) -> None:
         self.held = [Held(run) for run in runs]
         measured = [m for run in runs for m in run.measurements]
         self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
-        if kernel is not None and kernel not in self.kernels:
-            self.kernels.append(rung(kernel).name)
-        self.kernel = kernel or self.kernels[-1]
-        known = sorted(
-            {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}, key=lambda shape: shape.flops
-        )
-        self.shape = known[len(known) // 2] if size is None else Shape.of(size)
-        self.shapes = sorted({*known, self.shape}, key=lambda shape: shape.flops)
-        self.settings = self.unbiased
-        for setting, value in biased.items():
-            self.choose(setting, value)
+        shapes = {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}
+        self.shapes = sorted(shapes, key=lambda shape: shape.flops)
+        run = runs[-1] if runs else None
+        self.unbiased = unbiased_settings(run)
+        unknown = run.unknown if run else []  # no pitfall that the recording doesn't know
+        self.naive = self.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown}
+
+    def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
+        """Whether there is a time for this combination."""
+        return any(held.has(kernel, shape, settings) for held in self.held)
 
     def add(self, run: Run) -> None:
         """Answer from this run first."""
         self.held.insert(0, Held(run))
 
-    def choose(self, setting: str, value: Value) -> None:
-        """Choose the value of one setting; whether it goes with the others is checked by answer(). Raises BadSetting,
-        and changes nothing, where no pitfall has this setting or value.
+    def settings(self, changed: Settings) -> dict[str, Value]:
+        """The unbiased settings with these changed; whether they go together is checked by answer(). Raises BadSetting
+        where no pitfall has this setting or value.
         """
-        pitfall = next((g for g in PITFALLS if g.setting == setting), None)
-        if pitfall is None:
-            raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(self.settings)}")
-        pitfall.check(value)
-        self.settings[setting] = value
+        for setting, value in changed.items():
+            pitfall = next((g for g in PITFALLS if g.setting == setting), None)
+            if pitfall is None:
+                raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(self.unbiased)}")
+            pitfall.check(value)
+        return {**self.unbiased, **changed}
 
-    @property
-    def unbiased(self) -> dict[str, Value]:
-        """The settings that avoid every pitfall."""
-        return unbiased_settings(self.held[-1].run if self.held else None)
-
-    @property
-    def naive(self) -> dict[str, Value]:
-        """The settings that avoid none, of the pitfalls that the recording knows."""
-        unknown = self.held[-1].run.unknown if self.held else []
-        return self.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown}
-
-    def tasks(self) -> list[Job]:
-        """What to measure for an answer: the unbiased reading, and this one if its launches differ."""
-        biased = {g.setting: self.settings[g.setting] for g in changes(self.settings) if g.resampled}
-        chosen = [{}, biased] if biased else [{}]
-        return [Job(self.kernel, self.shape, tuple(changed.items()) + ABLATION_SAMPLING) for changed in chosen]
-
-    def available(self, changed: Settings, kernel: str | None = None, shape: Shape | None = None) -> bool:
-        """Whether there is a time for what is chosen with these changes."""
-        where, settings = (kernel or self.kernel, shape or self.shape), {**self.settings, **changed}
-        return any(held.has(*where, settings) for held in self.held)
-
-    def answer(self) -> Answer:
-        """The reading in the first run that holds the combination. Raises NotRecorded or BadSetting with the reason."""
-        Harness().but(**self.settings)
+    def answer(self, kernel: str, size: Shape | int, **changed: Value) -> Answer:
+        """The reading with these settings changed, of the first run that holds the combination. Raises NotRecorded or
+        BadSetting with the reason.
+        """
+        shape, settings = Shape.of(size), self.settings(changed)
+        Harness().but(**settings)
         if not self.held:
             raise NotRecorded("nothing has been measured here yet")
-        where = self.kernel, self.shape
-        held = next((held for held in self.held if held.find(*where, self.settings)), self.held[-1])
-        reading, unbiased = held.read(*where, self.settings), held.read(*where, held.unbiased)
+        held = next((held for held in self.held if held.find(kernel, shape, settings)), self.held[-1])
+        reading, unbiased = held.read(kernel, shape, settings), held.read(kernel, shape, held.unbiased)
         # One biased setting after the other; a combination that was not measured is joined with the next one.
         steps, so_far, last, waiting = list[Step](), dict(held.unbiased), unbiased, list[Pitfall]()
-        for pitfall in changes(self.settings, held.run):
-            so_far[pitfall.setting] = self.settings[pitfall.setting]
+        chosen = changes(settings, held.unbiased)
+        for pitfall in chosen:
+            so_far[pitfall.setting] = settings[pitfall.setting]
             if pitfall.setting in SPOKEN:
                 continue
             waiting.append(pitfall)
-            if held.has(*where, so_far):
-                after = held.read(*where, so_far)
+            if held.has(kernel, shape, so_far):
+                after = held.read(kernel, shape, so_far)
                 if any(g.corrupts == TIME for g in waiting):
                     steps.append(Step(tuple(waiting), last, after))
                 last, waiting = after, []
-        return Answer(dict(self.settings), reading, unbiased, tuple(steps))
+        return Answer(settings, Step(tuple(chosen), unbiased, reading), tuple(steps))

@@ -4,23 +4,27 @@ measures what is chosen in a child process.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import traitlets
 
 from worklog.errors import Interrupted, WorklogError
-from worklog.lab.choice import new_file, why_not_live
+from worklog.gpu import device
+from worklog.kernel import rung
 from worklog.lab.page import ONE_AT_A_TIME, Page
-from worklog.lab.panel_answer import PanelChoice
-from worklog.lab.readings import Settings, word
-from worklog.runner.job import Job
+from worklog.lab.panel_answer import Answer, Answers
+from worklog.lab.readings import LAUNCHES, Settings, Size, changes, unbiased_settings, word
+from worklog.problem import Shape
+from worklog.runner.job import ABLATION_SAMPLING, Job
 from worklog.runner.measure import carry_out
-from worklog.runs import Run
-from worklog.settings import PITFALLS, Harness, rule
+from worklog.runs import Run, forced_source, new_path
+from worklog.settings import PITFALLS, Harness, Value, rule
 
 
 def places(settings: Settings) -> list[int]:
@@ -28,61 +32,82 @@ def places(settings: Settings) -> list[int]:
     return [g.values.index(rule(settings[g.setting])) for g in PITFALLS]
 
 
-def panel_table(choice: PanelChoice) -> dict[str, Any]:
+def panel_table(answers: Answers) -> dict[str, Any]:
     """What can be chosen, for panel.js."""
     pitfalls = []
     for g in PITFALLS:
-        values = {
-            "values": [word(value) for value in g.values],
-            "biased": [g.values.index(value) for value in g.biased],
-        }
-        pitfalls.append({"setting": g.setting, "title": g.title, "what": g.what, "article": g.article, **values})
-    return {
-        "kernels": choice.kernels,
-        "sizes": [str(shape) for shape in choice.shapes],
-        "pitfalls": pitfalls,
-        "unbiased": places(choice.unbiased),
-        "naive": places(choice.naive),
-    }
+        biased = [g.values.index(value) for value in g.biased]
+        about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
+        pitfalls.append({**about, "values": [word(value) for value in g.values], "biased": biased})
+    sizes, unbiased, naive = list(map(str, answers.shapes)), places(answers.unbiased), places(answers.naive)
+    return {"kernels": answers.kernels, "sizes": sizes, "pitfalls": pitfalls, "unbiased": unbiased, "naive": naive}
 
 
-def chosen_places(choice: PanelChoice) -> dict[str, Any]:
-    """What is chosen, for panel.js: places in the lists of the table."""
-    kernel, size = choice.kernels.index(choice.kernel), choice.shapes.index(choice.shape)
-    return {"kernel": kernel, "size": size, "values": places(choice.settings)}
+def why_not_live() -> str | None:
+    """Why nothing can be measured here, or None."""
+    return "WORKLOG_SOURCE=recorded" if forced_source() == "recorded" else device.gpu_reason()
 
 
 class Panel(Page):
-    """The panel as a notebook shows it. progress: whether it is measuring, the share done, and words. job: the command
-    that measures (default: worklog.runner.worker).
+    """The panel as a notebook shows it. At first: the last kernel at the middle size without a pitfall, or what is
+    given. progress: whether it is measuring, the share done, and words. job: the command that measures (default:
+    worklog.runner.worker). Raises BadSetting.
     """
 
     progress = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, choice: PanelChoice, job: Sequence[str] | None = None) -> None:
-        self.choice, self._job, self.reason = choice, job, why_not_live()
+    def __init__(
+        self,
+        answers: Answers,
+        kernel: str | None = None,
+        shape: Size = None,
+        biased: Settings | None = None,
+        job: Sequence[str] | None = None,
+    ) -> None:
+        if kernel is not None and kernel not in answers.kernels:
+            answers.kernels.append(rung(kernel).name)
+        first = answers.shapes[len(answers.shapes) // 2] if shape is None else Shape.of(shape)
+        answers.shapes = sorted({*answers.shapes, first}, key=lambda shape: shape.flops)
+        settings = answers.settings(biased or {})
+        self.answers, self.job, self.reason = answers, job, why_not_live()
         self._stop: threading.Event | None = None  # of the measurement that is running
-        super().__init__("panel", panel_table(choice) | {"live": self.reason is None}, chosen_places(choice))
+        chosen = {
+            "kernel": answers.kernels.index(kernel or answers.kernels[-1]),
+            "size": answers.shapes.index(first),
+            "values": places(settings),
+        }
+        table = panel_table(answers) | {"live": self.reason is None}
+        super().__init__(page="panel", table=table, chosen=chosen)
         self._say(f"measure: {self.reason}" if self.reason else "")
         self.on_msg(lambda _, message, __: self.measure() if message == "measure" else self.cancel())
 
+    def where(self) -> tuple[str, Shape, dict[str, Value]]:
+        """The kernel, the shape and the settings that are chosen. A run's own clock, such as locked:1395, stays."""
+        chosen, answers = self.chosen, self.answers
+        settings = dict(answers.unbiased)
+        for g, place in zip(PITFALLS, chosen["values"], strict=True):
+            if g.values[place] != rule(settings[g.setting]):
+                settings[g.setting] = g.values[place]
+        return answers.kernels[chosen["kernel"]], answers.shapes[chosen["size"]], settings
+
+    def chosen_answer(self) -> Answer:
+        """Raises NotRecorded, BadSetting."""
+        kernel, shape, settings = self.where()
+        return self.answers.answer(kernel, shape, **settings)
+
     def answered(self) -> dict[str, Any]:
         """The answer, or why there is none. Without a GPU, also the places of what has none if chosen next."""
-        choice, chosen = self.choice, self.chosen
-        choice.kernel, choice.shape = choice.kernels[chosen["kernel"]], choice.shapes[chosen["size"]]
-        for g, place, before in zip(PITFALLS, chosen["values"], places(choice.settings), strict=True):
-            if place != before:  # "locked:1395" stays
-                choice.settings[g.setting] = g.values[place]
         try:
-            answer = choice.answer().as_json()
+            answer = self.chosen_answer().as_json()
         except WorklogError as error:
             answer = {"missing": str(error) if self.reason else f"{error}; press measure"}
         if self.reason:
+            (kernel, shape, settings), has = self.where(), self.answers.has
             answer["absent"] = {
-                "kernels": [i for i, kernel in enumerate(choice.kernels) if not choice.available({}, kernel)],
-                "sizes": [i for i, shape in enumerate(choice.shapes) if not choice.available({}, shape=shape)],
+                "kernels": [i for i, name in enumerate(self.answers.kernels) if not has(name, shape, settings)],
+                "sizes": [i for i, other in enumerate(self.answers.shapes) if not has(kernel, other, settings)],
                 "values": [
-                    [i for i, value in enumerate(g.values) if not choice.available({g.setting: value})]
+                    [i for i, value in enumerate(g.values) if not has(kernel, shape, settings | {g.setting: value})]
                     for g in PITFALLS
                 ],
             }
@@ -91,18 +116,24 @@ class Panel(Page):
     def text(self) -> list[str]:
         """The answer in sentences, or why there is none."""
         try:
-            return self.choice.answer().text
+            return self.chosen_answer().text
         except WorklogError as error:
             return [str(error)]
 
     def measure(self) -> None:
-        """Measure the unbiased and the chosen reading in a child process."""
+        """Measure the unbiased reading, and this one if its launches differ, in a child process."""
         with ONE_AT_A_TIME:
             if self._stop is None and self.reason is None:
                 self._stop = threading.Event()
                 self._say("starting", running=True)
-                work = self.choice.tasks(), new_file(), self._stop
-                threading.Thread(target=self._work, args=work, daemon=True).start()
+                threading.Thread(target=self._work, args=(self.jobs(), self._stop), daemon=True).start()
+
+    def jobs(self) -> list[Job]:
+        """What measure() measures."""
+        kernel, shape, settings = self.where()
+        biased = [g.setting for g in changes(settings, unbiased_settings()) if g in LAUNCHES]
+        launches = [(), tuple((name, settings[name]) for name in biased)]
+        return [Job(kernel, shape, changed + ABLATION_SAMPLING) for changed in dict.fromkeys(launches)]
 
     def cancel(self) -> None:
         """Stop measuring and keep what is finished."""
@@ -112,9 +143,11 @@ class Panel(Page):
     def _say(self, words: str, share: float = 0.0, *, running: bool = False) -> None:
         self.progress = {"running": running, "share": share, "words": words}
 
-    def _work(self, tasks: Sequence[Job], out: Path, stop: threading.Event) -> None:
+    def _work(self, jobs: Sequence[Job], stop: threading.Event) -> None:
         """Runs on its own thread. Then the new run, complete or not, answers first."""
         started, how = time.monotonic(), "failed"
+        path = new_path("panel", datetime.now(UTC).isoformat(), secrets.token_hex(2))
+        out: Path = path.parent / "panel" / path.name  # in a folder that no command opens by default
 
         def progress(done: int, total: int, doing: str) -> None:
             elapsed_s = time.monotonic() - started
@@ -122,7 +155,7 @@ class Panel(Page):
             self._say(f"{doing} · {elapsed_s:.0f} s{left}", done / total if total else 0.0, running=True)
 
         try:
-            carry_out(tasks, Harness(), progress=progress, out=out, stop=stop, command=self._job)
+            carry_out(jobs, Harness(), progress=progress, out=out, stop=stop, command=self.job)
             how = "measured"
         except Interrupted:
             how = "cancelled"
@@ -132,7 +165,7 @@ class Panel(Page):
             with ONE_AT_A_TIME:
                 kept = "nothing was finished"
                 if out.exists():
-                    self.choice.add(Run.load(out))
+                    self.answers.add(Run.load(out))
                     kept = f"finished measurements are in {out}"
                 self._stop = None
                 self.show()

@@ -8,16 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from worklog.errors import WorklogError
+from worklog.errors import BadRunFile, WorklogError
 from worklog.problem import Shape, tflops
-from worklog.runs import Difference, Estimate, Measurement, Run, Timed, compare, event_overhead_us, summarize
+from worklog.runs import (
+    Difference,
+    Estimate,
+    Measurement,
+    Run,
+    Timed,
+    compare,
+    event_overhead_us,
+    forced_source,
+    open_run,
+    recordings,
+    summarize,
+)
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
+Size = Shape | int | None
 Settings = Mapping[str, Value]
 LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # these change how samples are taken
-COMPUTED = tuple(g for g in PITFALLS if g not in LAUNCHES)  # with any value of these, the launches are the same
 PRINTED = 5e-4  # a smaller share is 0.0 %
 
 
@@ -25,24 +38,45 @@ class NotRecorded(WorklogError):
     """A run does not hold a combination of kernel, shape and settings."""
 
 
+def grid_runs(given: Run | Path | None = None) -> list[Run]:
+    """The panel's runs: the given one, else the recorded grid; none with WORKLOG_SOURCE=live. Raises BadRunFile."""
+    if given is None and forced_source() == "live":
+        return []
+    if given is None and not recordings("grid"):
+        raise BadRunFile(
+            "this installation has no recording for the panel: reinstall gemm-worklog, or make one on a GPU with "
+            "`worklog ablate --grid --out grid.jsonl` and pass it as run="
+        )
+    return [given if isinstance(given, Run) else open_run(given or [*recordings("grid").values()][-1])]
+
+
 @dataclass(frozen=True)
 class Reading:
-    """One result. Times in microseconds with their 95 % interval; ratio: cuBLAS's time over the kernel's. peak: in
-    TFLOP/s, FP32. samples: the times that count, in launch order. timed: the time with all samples.
-    """
+    """One result of a run. timed: its time in microseconds with all samples. ratio: cuBLAS's time over the kernel's."""
 
     run: Run
     measurement: Measurement
-    time: Estimate
-    ratio: Estimate
-    peak: float | None
-    samples: tuple[float, ...]
     timed: Timed
+    ratio: Estimate
+
+    @property
+    def time(self) -> Estimate:
+        """Microseconds per launch."""
+        return self.timed.time
+
+    @property
+    def samples(self) -> list[float]:
+        """The times that count, in launch order."""
+        return [us - self.timed.overhead_us for us in self.timed.samples.counted()]
 
     def of_roof(self, roof: Value) -> float | None:
         """The share of a roof, a value of the setting `roof`."""
-        peak = self.peak if roof == "fp32" else BF16_DATASHEET_TFLOPS
-        return None if peak is None else tflops(self.measurement.problem, self.time.value) / peak
+        m, peak = self.measurement, BF16_DATASHEET_TFLOPS
+        if roof == "fp32":
+            if not (m.of_roof and m.tflops) or made_with(self.run, m)["roof"] != "fp32":
+                return None
+            peak = m.tflops / m.of_roof
+        return tflops(m.problem, self.time.value) / peak
 
     def difference(self, other: Reading) -> Difference:
         """From the other's time to this one, at the other's clock. Two results from the same samples by events have no
@@ -59,16 +93,19 @@ def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
     """
     settings = {g.setting: g.unbiased for g in PITFALLS}
     for g in PITFALLS:
-        if run is not None and g.setting in run.harness:
-            own = run.harness[g.setting]
-            if g.setting == "placement" or not g.is_biased(own):
-                settings[g.setting] = own
+        own = g.unbiased if run is None else run.harness.get(g.setting, g.unbiased)
+        if g.setting == "placement" or not g.is_biased(own):
+            settings[g.setting] = own
     return settings
 
 
-def changes(settings: Settings, run: Run | None = None) -> list[Pitfall]:
-    """The pitfalls whose setting is not the unbiased one, in the table's order."""
-    unbiased = unbiased_settings(run)
+def made_with(run: Run, m: Measurement) -> dict[str, Value]:
+    """The settings that a measurement was made with. What its run is older than counts as unbiased."""
+    return {g.setting: g.unbiased for g in PITFALLS} | run.harness | m.changed
+
+
+def changes(settings: Settings, unbiased: Settings) -> list[Pitfall]:
+    """The pitfalls whose setting is neither the unbiased one nor the run's own, in the table's order."""
     return [g for g in PITFALLS if settings[g.setting] not in (unbiased[g.setting], g.unbiased)]
 
 
@@ -79,39 +116,32 @@ def in_words(settings: Settings, which: Iterable[Pitfall]) -> str:
 
 def word(value: Value) -> str:
     """A value in words: on and off for True and False."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class Held:
-    """What a run holds, by kernel, shape and the settings of the launches that aren't unbiased."""
+    """What a run holds, by kernel, shape and the settings of the launches that aren't unbiased. Settings that only
+    change the arithmetic on samples are ignored, and so is the gate.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run, self.unbiased = run, unbiased_settings(run)
-        self._measurements: dict[tuple[Any, ...], dict[Value, Measurement]] = {}  # by key, then by gate
+        self._same = [(g.setting, (g.unbiased, self.unbiased[g.setting])) for g in LAUNCHES]
+        self._measurements: dict[tuple[Any, ...], Measurement] = {}
         self._readings: dict[tuple[Any, ...], Reading] = {}
         for m in run.measurements:
             made = made_with(run, m)
-            for settings in (made, made | {"clocks": rule(made["clocks"])}):  # "locked" means at any frequency
-                by_gate = self._measurements.setdefault(self._key(m.kernel, m.problem, settings), {})
-                by_gate.setdefault(made["gate"], m)
+            for clocks in (made["clocks"], rule(made["clocks"])):  # "locked" means at any frequency
+                self._measurements.setdefault(self._key(m.kernel, m.problem, made | {"clocks": clocks}), m)
 
     def _key(self, kernel: str, shape: Shape, settings: Settings) -> tuple[Any, ...]:
-        changed = []
-        for g in LAUNCHES:
-            value = settings[g.setting]
-            needless = g.setting == "queue" and settings["timer"] == "host"  # with a host clock no queue builds up
-            if not needless and value not in (g.unbiased, self.unbiased[g.setting]):
-                changed.append((g.setting, value))
-        return kernel, shape, *changed
+        if settings["timer"] == "host":  # no queue builds up
+            settings = {**settings, "queue": True}
+        return kernel, shape, *((name, settings[name]) for name, same in self._same if settings[name] not in same)
 
     def find(self, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
-        """The measurement whose launches were made with these settings, or None. Settings that only change the
-        arithmetic are ignored, and so is the gate; a measurement with the same gate comes first.
-        """
-        by_gate = self._measurements.get(self._key(kernel, shape, settings), {})
-        return by_gate.get(settings["gate"]) or next(iter(by_gate.values()), None)
+        """The measurement of this combination, with a time or without."""
+        return self._measurements.get(self._key(kernel, shape, settings))
 
     def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
         """Whether there is a time for this combination."""
@@ -122,28 +152,14 @@ class Held:
         """The reading of one combination. Raises NotRecorded, also where it was measured without a time."""
         m = self.find(kernel, shape, settings)
         if m is None:
-            launches = [g for g in changes(settings, self.run) if g in LAUNCHES]
+            launches = [g for g in changes(settings, self.unbiased) if g in LAUNCHES]
             raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}")
+        if m.status != "measured":
+            raise NotRecorded(f"{kernel} at {shape}: {m.status}: {m.reason}")
         key = (id(m), *(settings[name] for name in ("offset", "timer", "statistic")))
         if key not in self._readings:
-            self._readings[key] = _summarized(self.run, m, settings)
+            offset_us = self.run.calibration.offset_us
+            summary, overhead_us = summarize(m.samples, settings, offset_us), event_overhead_us(settings, offset_us)
+            timed = Timed(summary.time, m.samples, overhead_us, settings["timer"] == "host")
+            self._readings[key] = Reading(self.run, m, timed, next(iter(summary.ratios.values())))
         return self._readings[key]
-
-
-def made_with(run: Run, m: Measurement) -> dict[str, Value]:
-    """The settings that a measurement was made with. What its run is older than counts as unbiased."""
-    return {g.setting: g.unbiased for g in PITFALLS} | run.harness | m.changed
-
-
-def _summarized(run: Run, m: Measurement, settings: Settings) -> Reading:
-    if m.status != "measured":
-        raise NotRecorded(f"{m.kernel} at {m.problem}: {m.status}: {m.reason}")
-    overhead, samples = event_overhead_us(settings, run.calibration.offset_us), m.samples
-    peak = None
-    if m.of_roof and m.tflops and made_with(run, m)["roof"] == "fp32":
-        peak = m.tflops / m.of_roof
-    summary = summarize(samples, settings, run.calibration.offset_us)
-    assert summary.ratio is not None
-    counted = tuple(us - overhead for us in samples.counted())
-    timed = Timed(summary.time, samples, overhead, settings["timer"] == "host")
-    return Reading(run, m, summary.time, summary.ratio, peak, counted, timed)

@@ -1,8 +1,19 @@
 // The page of `worklog site`: panel.js draws the panel and the ladder from answers that Python has computed (site.py).
 
-// What panel.js takes for a notebook's model: values by name, of which the answer follows from what is chosen.
-function lookUp(page, { table, start }, answered) {
-    const values = { page, table, chosen: start, answer: answered(start) }, listeners = [];
+const bytes = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+const data = await new Response(stream).json();
+
+// What panel.js takes for a notebook's model: values by name, of which the answer is looked up by what is chosen.
+function lookUp(page) {
+    const { table, start, answers, ignored } = data[page], listeners = [];
+    const answered = (chosen) => {
+        const key = Object.values(chosen).flat().filter((_, place) => !ignored.includes(place));
+        const answer = answers[JSON.stringify(key)];
+        if (!answer) return { missing: "not recorded" };
+        return Object.fromEntries(Object.entries(answer).map(([name, place]) => [name, data.parts[place]]));
+    };
+    const values = { page, table, chosen: start, answer: answered(start) };
     return {
         get: (name) => values[name],
         set: (name, value) => { values[name] = value; },
@@ -14,29 +25,5 @@ function lookUp(page, { table, start }, answered) {
     };
 }
 
-function panelAnswer({ table, answers, samples, spoken }) {
-    const find = ({ kernel, size, values }) =>
-        answers[`${kernel} ${size}`]?.[values.filter((_, index) => !spoken[index]).join(" ")];
-    const absentOf = (list, changed) => [...list.keys()].filter((place) => !find(changed(place)));
-    return (chosen) => {
-        const found = find(chosen);
-        const absent = {
-            kernels: absentOf(table.kernels, (kernel) => ({ ...chosen, kernel })),
-            sizes: absentOf(table.sizes, (size) => ({ ...chosen, size })),
-            values: table.pitfalls.map(({ values }, index) =>
-                absentOf(values, (place) => ({ ...chosen, values: chosen.values.with(index, place) }))),
-        };
-        if (!found) return { absent, missing: "not recorded" };
-        return { ...found, absent, samples: found.samples.map(([role, place, us]) => [role, samples[place], us]) };
-    };
-}
-
-const ladderAnswer = ({ steps, code, bars }) => ({ rung, size, comments }) =>
-    ({ ...steps[`${rung} ${size}`], code: code[rung][Number(comments)], ...bars[size] });
-
-const bytes = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
-const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-const data = await new Response(stream).json();
-render({ model: lookUp("panel", data.panel, panelAnswer(data.panel)), el: document.getElementById("panel-page") });
-render({ model: lookUp("ladder", data.ladder, ladderAnswer(data.ladder)), el: document.getElementById("ladder-page") });
+for (const page of ["panel", "ladder"]) render({ model: lookUp(page), el: document.getElementById(`${page}-page`) });
 document.documentElement.dataset.ready = "";

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from itertools import product
@@ -19,16 +19,17 @@ from typing import Any
 
 from worklog import __version__, plots
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.lab.choice import grid_runs, ladder_runs
-from worklog.lab.ladder_page import Climb
-from worklog.lab.page import HERE, palette
-from worklog.lab.panel_answer import SPOKEN, PanelChoice
-from worklog.lab.panel_page import chosen_places, panel_table, places
-from worklog.lab.readings import COMPUTED, NotRecorded
+from worklog.lab.ladder_page import Ladder, ladder_runs
+from worklog.lab.page import HERE, Page, palette
+from worklog.lab.panel_answer import SPOKEN, Answers
+from worklog.lab.panel_page import Panel, places
+from worklog.lab.readings import LAUNCHES, NotRecorded, grid_runs
 from worklog.plots import DARK, LIGHT, Chart, ablated
 from worklog.runs import Run, in_steps
 from worklog.settings import PITFALLS
 
+# With another value of these, the launches are the same.
+COMPUTED = [g for g in PITFALLS if g not in LAUNCHES and g.setting not in SPOKEN]
 QUEUE = next(g for g in PITFALLS if g.setting == "queue")  # with a host clock, any of its values gives one answer
 
 
@@ -43,14 +44,18 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
         )
     charted = next((run for run in runs if ablated(run)), runs[0])
     stepped = in_steps() if run is None and charted.origin == "recorded" else charted
-    data = {"panel": panel_data(grids[0]), "ladder": ladder_data(runs)}
-    packed = gzip.compress(json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode(), mtime=0)
+    parts: dict[str, int] = {}
+    panel, ladder = _panel(grids[0]), Ladder(runs)
+    ignored = [2 + place for place, g in enumerate(PITFALLS) if g.setting in SPOKEN]  # after the kernel and the size
+    steps = [{"rung": r, "size": size} for r, size in product(range(len(ladder.names)), range(len(ladder.shapes)))]
+    data = {"panel": _looked_up(panel, _choices(panel), ignored, parts), "ladder": _looked_up(ladder, steps, [], parts)}
+    document = json.dumps(data, ensure_ascii=False, separators=(",", ":"))[:-1] + f',"parts":[{",".join(parts)}]}}'
     return Template(_file("site.html")).substitute(
         light=palette(":root", LIGHT, "light"),
         dark=palette(":root", DARK, "dark"),
         style=_file("panel.css") + "\n" + _file("site.css"),
         script=_file("panel.js") + "\n\n" + _file("site.js"),
-        data=b64encode(packed).decode("ascii"),
+        data=b64encode(gzip.compress(document.encode(), mtime=0)).decode("ascii"),
         sizes=_chart(partial(plots.sizes, stepped)),
         peers=_chart(plots.peers),
         ablations="".join(_chart(partial(plots.ablation, charted, name), name) for name in ablated(charted) or [None]),
@@ -77,64 +82,49 @@ def _chart(draw: Callable[[], Chart], folded: str | None = None) -> str:
     return f'<details name="{chart.name}"><summary>{folded}</summary>{box}</details>' if folded else box
 
 
-def panel_data(run: Run) -> dict[str, Any]:
-    """The panel on one run, as JSON: the table and what is chosen at first; the answers by "kernel size" and the places
-    of the values that aren't SPOKEN; and the samples that answers refer to by their place. Raises NotRecorded for a run
-    without an unbiased reading.
+def _looked_up(
+    page: Page, choices: Iterable[dict[str, Any]], ignored: Sequence[int], parts: dict[str, int]
+) -> dict[str, Any]:
+    """A page for site.js: every answer, by what is chosen but for the `ignored` places. Each part of an answer is its
+    place in `parts`, JSON texts, because most parts belong to several answers.
     """
-    choice, answers = PanelChoice([run]), dict[str, dict[str, Any]]()
-    [held] = choice.held
-    spoken = [g.setting in SPOKEN for g in PITFALLS]
-    samples: dict[tuple[float, ...], int] = {}
-    for m in run.measurements:
-        if m.status != "measured" or not held.has(m.kernel, m.problem, held.unbiased):
+    start, answers = page.chosen, dict[str, dict[str, int]]()
+    for page.chosen in choices:
+        flat = [
+            place for chosen in page.chosen.values() for place in (chosen if isinstance(chosen, list) else [chosen])
+        ]
+        key = json.dumps([place for i, place in enumerate(flat) if i not in ignored], separators=(",", ":"))
+        answer = answers[key] = {}
+        for name, part in page.answer.items():
+            text = json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+            answer[name] = parts.setdefault(text, len(parts))
+    table = {name: values for name, values in page.table.items() if name != "live"}
+    return {"table": table, "start": start, "answers": answers, "ignored": ignored}
+
+
+def _panel(grid: Run) -> Panel:
+    """The panel, at first at the largest size, with the article's four pitfalls if they were recorded. Raises
+    NotRecorded for a grid without an unbiased reading.
+    """
+    answers = Answers([grid])
+    kernel, largest = answers.kernels[-1], answers.shapes[-1]
+    if not any(answers.has(m.kernel, m.problem, answers.unbiased) for m in grid.measurements):
+        raise NotRecorded(f"this {grid.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
+    four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
+    return Panel(answers, kernel, largest, four if answers.has(kernel, largest, answers.unbiased | four) else {})
+
+
+def _choices(panel: Panel) -> Iterator[dict[str, Any]]:
+    """What a reader of the page can choose: each measurement's settings, and those that need no further launches."""
+    answers, panel.reason = panel.answers, "the page measures nothing"
+    for m in answers.held[0].run.measurements:
+        if m.status != "measured" or not answers.has(m.kernel, m.problem, answers.unbiased):
             continue
-        choice.kernel, choice.shape = m.kernel, m.problem
-        group = answers.setdefault(f"{choice.kernels.index(m.kernel)} {choice.shapes.index(m.problem)}", {})
-        free = [g for g in PITFALLS if g in COMPUTED and g.setting not in SPOKEN]
-        if m.changed.get("timer") == "host":
-            free.append(QUEUE)
+        free = [*COMPUTED, QUEUE] if m.changed.get("timer") == "host" else COMPUTED
         for values in product(*(g.values for g in free)):
             chosen = dict(zip((g.setting for g in free), values, strict=True))
-            choice.settings = held.unbiased | m.changed | chosen
-            answer = choice.answer().as_json()
-            for series in answer["samples"]:
-                series[1] = samples.setdefault(tuple(round(us, 3) for us in series[1]), len(samples))
-            kept = [str(place) for place, said in zip(places(choice.settings), spoken, strict=True) if not said]
-            group[" ".join(kept)] = answer
-    if not answers:
-        raise NotRecorded(f"this {run.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
-    # At first the largest size, with the article's four pitfalls.
-    choice = PanelChoice([run], size=max(choice.shapes))
-    four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
-    if choice.available(four):
-        choice.settings |= four
-    return {
-        "table": panel_table(choice),
-        "start": chosen_places(choice),
-        "answers": answers,
-        "spoken": spoken,
-        "samples": [*samples],
-    }
-
-
-def ladder_data(runs: list[Run]) -> dict[str, Any]:
-    """The ladder page for every rung and size, as JSON: the table and what is chosen at first; sentences and costs by
-    "rung size"; the changed lines by rung, without and with comments; bars and source by size.
-    """
-    climb = Climb(runs)
-    names, shapes = climb.names, climb.shapes
-    start = {"rung": len(names) - 1, "size": shapes.index(climb.shape), "comments": False}
-    steps, code, bars = {}, list[list[str]](), []
-    for rung, name in enumerate(names):
-        climb.kernel = name
-        for size, climb.shape in enumerate(shapes):
-            costs = "".join(table.html() for table in climb.tables)
-            steps[f"{rung} {size}"] = {"sentences": climb.sentences, "costs": costs}
-        code.append([])
-        for climb.comments in (False, True):
-            code[-1].append(climb.changed_lines())
-    for climb.shape in shapes:
-        bars.append({"bars": climb.bars, "source": climb.run.full_label})
-    table = {"rungs": names, "sizes": list(map(str, shapes))}
-    return {"table": table, "start": start, "steps": steps, "code": code, "bars": bars}
+            yield {
+                "kernel": answers.kernels.index(m.kernel),
+                "size": answers.shapes.index(m.problem),
+                "values": places(answers.unbiased | m.changed | chosen),
+            }
