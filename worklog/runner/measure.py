@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
-from itertools import takewhile
+from itertools import groupby
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -219,96 +219,60 @@ def carry_out(
         require_gpu(*([CHECK_ONLY] if own else []))
     budget_s = max(harness.but(**dict(job.changed)).budget_s for job in jobs)
     timeout_s += budget_s + GATE_S_PER_BYTE * max(job.shape.compulsory_bytes if job.shape else 0 for job in jobs)
-    growing = _Growing(jobs, harness, own, out)
-    # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
-    with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
-        try:
-            while growing.done < len(jobs):
-                growing.measure_some(progress=progress, timeout_s=timeout_s, stop=stop, command=command)
-        except KeyboardInterrupt as interrupt:
-            raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
-    progress(len(jobs), len(jobs), "done")
-    assert growing.run is not None
-    return growing.run
+    run: Run | None = None
+    first = 0
 
-
-class _Growing:
-    """The run as it grows, in its file too."""
-
-    def __init__(
-        self, jobs: Sequence[Job], harness: Harness, user_kernels: Mapping[str, Kernel], out: Path | None
-    ) -> None:
-        self.jobs, self.harness, self.user_kernels, self.out = jobs, harness, user_kernels, out
-        self.run: Run | None = None
-
-    @property
-    def done(self) -> int:
-        """The jobs that have their measurements."""
-        return len(self.run.measurements) if self.run else 0
-
-    def measure_some(self, **how: Any) -> None:
-        """One child: as many of its jobs as it survives, and a verdict on the kernel that ended it.
-
-        how: for run_child.
-        """
-        first, home = self.done, self._home(self.jobs[self.done])
-        jobs = list(takewhile(lambda job: self._home(job) == home, self.jobs[first:]))
-
-        def take(answer: Answer) -> None:
-            if answer["is"] == "ready":
-                self._begin(answer["head"])
-            elif answer["is"] == "measured" and first + answer["number"] > self.done:  # else it came twice
-                self._take(answer)
-
-        order = {"do": "measure", "jobs": jobs, "harness": self.harness, "user_kernels": self.user_kernels}
-        end = run_child(order, take, first=first, total=len(self.jobs), **how)
-        if self.done == first + len(jobs):
-            if self.run is not None and end.kind != "done":
-                self.run.add_note(f"the process of {jobs[-1]} ended early: {end}")
-            return
-        if self.run is None or end.kind in ("", "done"):
-            raise end.error()
-        job = self.jobs[self.done]
-        self._add(job.failed(Verdict((end.stage(self.user_kernels.get(job.kernel)),), None)))
-
-    def _home(self, job: Job) -> str:
+    def home(job: Job) -> str:
         """Jobs with the same one share a process: a host function has its own, with its baselines, and a kernel with
         one among its baselines too.
         """
-        own = [self.user_kernels[name] for name in (job.kernel, *job.baselines) if name in self.user_kernels]
-        return job.kernel if any(kernel.host for kernel in own) else ""
+        kernels = [own[name] for name in (job.kernel, *job.baselines) if name in own]
+        return job.kernel if any(kernel.host for kernel in kernels) else ""
 
-    def _begin(self, head: Sequence[str]) -> None:
-        if self.run is None:
-            self.run = Run.begin(head, self.out)
-        elif self.done:
-            self.run.add_note(f"from {self.jobs[self.done]} on: in a fresh process, calibrated again")
+    def take(answer: Answer) -> None:
+        nonlocal run
+        if answer["is"] == "ready" and run is None:
+            run = Run.begin(answer["head"], out)
+        elif answer["is"] == "ready" and run and run.measurements:
+            run.add_note(f"from {jobs[first]} on: in a fresh process, calibrated again")
+        elif answer["is"] == "measured" and run and first + answer["number"] > len(run.measurements):  # else twice
+            m = read_line(answer["line"])
+            about = dict(answer["description"])
+            choices = about.pop("choices", {})  # at each shape that was launched, the gate's too
+            known = run.kernels.get(m.kernel, about)
+            if m.place in choices:
+                known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
+            if known != run.kernels.get(m.kernel):
+                run.describe(m.kernel, known)
+            run.add(m, answer["line"])
 
-    def _take(self, answer: Answer) -> None:
-        """Add a measurement, and what is new about its kernel."""
-        assert self.run is not None
-        m = read_line(answer["line"])
-        about = dict(answer["description"])
-        choices = about.pop("choices", {})  # at each shape that was launched, the gate's too
-        known = self.run.kernels.get(m.kernel, about)
-        if m.place in choices:
-            known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
-        if known != self.run.kernels.get(m.kernel):
-            self.run.describe(m.kernel, known)
-        self._add(m, answer["line"])
-
-    def _add(self, m: Measurement, line: str = "") -> None:
-        assert self.run is not None
-        self.run.add(m, line)
-        if self.done == len(self.jobs):
-            self.run.end()
-
-    def kept(self) -> str:
-        """What an interrupt leaves, saved again: it may have come while a line was written."""
-        if self.run is None or not self.run.measurements:
-            return "no measurement was finished, so nothing is saved"
-        self.run.save()
-        return f"{self.done} of {len(self.jobs)} measurements are kept in {self.run.path}"
+    # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
+    with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
+        try:
+            while first < len(jobs):
+                some = next([*together] for _, together in groupby(jobs[first:], home))
+                order = {"do": "measure", "jobs": some, "harness": harness, "user_kernels": own}
+                how: dict[str, Any] = {"timeout_s": timeout_s, "stop": stop, "command": command}
+                end = run_child(order, take, progress, first=first, total=len(jobs), **how)
+                done = len(run.measurements) if run else 0
+                if run is None or (done < first + len(some) and end.kind in ("", "done")):
+                    raise end.error()
+                if done < first + len(some):
+                    stage = end.stage(own.get(jobs[done].kernel))
+                    run.add(jobs[done].failed(Verdict((stage,), None)))
+                elif end.kind != "done":
+                    run.add_note(f"the process of {some[-1]} ended early: {end}")
+                first = len(run.measurements)
+        except KeyboardInterrupt as interrupt:
+            kept = "no measurement was finished, so nothing is saved"
+            if run is not None and run.measurements:
+                run.save()  # again: the interrupt may have come while a line was written
+                kept = f"{len(run.measurements)} of {len(jobs)} measurements are kept in {run.path}"
+            raise Interrupted(f"interrupted: {kept}") from interrupt
+    assert run is not None
+    run.end()
+    progress(len(jobs), len(jobs), "done")
+    return run
 
 
 def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()) -> dict[str, Kernel]:
