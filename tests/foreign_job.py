@@ -20,7 +20,7 @@ from tests.helpers import CALIBRATION, GPU
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
-from worklog.runner.worker import ContextLost, Say, main, packed
+from worklog.runner.worker import Say, main, packed
 from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.run_file import head_lines, line
 
@@ -104,7 +104,7 @@ def measure(order: dict[str, Any], say: Say) -> None:
         say("progress", done=done, doing=name)
         act(name)
         if name.endswith("loses the context"):
-            raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
+            raise LaunchFailed("cudaErrorIllegalAddress: an illegal memory access was encountered")
         m = Measurement(name, (512, 512, 512), time=Estimate(100.0, 99.0, 101.0))
         description = {"choices": {"64": ["gate"], "512": ["timed"]}}
         say("measured", number=done + 1, line=line("measurement", m), description=description)

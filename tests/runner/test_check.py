@@ -17,8 +17,6 @@ from tests.lab.waiting import WAIT_S, gone
 from tests.runner.conftest import FOREIGN, mine
 from worklog.emulator import EmulatedDevice, EmulatedFault
 from worklog.errors import BadSetting, NoGpu
-from worklog.gate import shapes
-from worklog.gate.shapes import drawn_shapes
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.kernel.source import demangled
@@ -88,18 +86,6 @@ def test_for_machines() -> None:
     assert document | known == document
     assert document["label"].startswith("emulated") and document["registers"] > 0
     assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
-
-
-ODD_AND_LONG = PLAIN.replace("col >= N", "col >= N - (M > 1000 && M % 2)")  # wrong at some of the drawn shapes
-
-
-def test_a_seed_repeats_a_verdict_and_further_seeds_find_what_one_may_miss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "drawn_shapes", drawn_shapes)
-    kernel = Kernel.from_source(ODD_AND_LONG, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
-    passing = next(seed for seed in range(50) if check(kernel, SMALL, seed=seed).verdict.accepted)
-    verdict = check(kernel, SMALL, seed=passing, thorough_s=60.0).verdict
-    assert not verdict.accepted and verdict.seed is not None and verdict.seed > passing
-    assert str(check(kernel, SMALL, seed=verdict.seed).verdict) == str(verdict), "the seed that it states repeats it"
 
 
 def test_a_class_must_be_held() -> None:

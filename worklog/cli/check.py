@@ -19,9 +19,8 @@ from worklog.gpu import device
 from worklog.kernel import TEMPLATE, Kernel, kernel_of, source_folder
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
-from worklog.runner.emulated_time import LIMIT_S
+from worklog.runner.check import LIMIT_S
 
-THOROUGH_S = 60.0
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
@@ -98,11 +97,10 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     help="Most instructions that threads which run together may execute on the emulator.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
-@click.option("--thorough", is_flag=True, help="Spend a minute on further seeds.")
 @options.JSON
 def check(
     what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool, limit: float, budget: int,
-    seed: int | None, thorough: bool, as_json: bool, **launch: Any,
+    seed: int | None, as_json: bool, **launch: Any,
 ) -> None:  # fmt: skip
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
@@ -118,13 +116,13 @@ def check(
     subject: Kernel
     if problem is None:
         options.require_no_case(dtype)
-        subject, how["thorough_s"] = kernel_of(what, launch), THOROUGH_S if thorough else 0.0
+        subject = kernel_of(what, launch)
         if shape is not None:
             subject.check(shape)
         if subject.host is not None and (reason := device.gpu_reason()) is not None:
             raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
     else:
-        subject = options.solution_of(what, problem, dtype, launch, {"--size": shape, "--thorough": thorough})
+        subject = options.solution_of(what, problem, dtype, launch, {"--size": shape})
     # The emulator survives every kernel; on a GPU, and for a host function, a child process runs it.
     in_child = subject.host is not None or checks.wants_gpu(how["on"])
     with output.progress_bar() as progress:

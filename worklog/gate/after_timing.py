@@ -25,7 +25,11 @@ from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem import Shape, tflops
 from worklog.runs.verdict import Stage
 
-EVERY_LAUNCH = "every timed launch"
+EVERY_LAUNCH, PLAUSIBLE, IDLE = "every timed launch", "plausible", "idle after the launch"
+WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low
+WAIT_US, WAIT = 50.0, 0.02  # more than after an empty kernel: microseconds, and share of the launch
+SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
+DATAPATHS = {"f16": "fp16", "s8": "fp8", "u8": "fp8", "e4m3": "fp8", "e5m2": "fp8", "f64": "fp64_tensor"}
 BLOCK = 256
 ROWS_PER_BLOCK = BLOCK // 32  # one warp per row
 MOST_BLOCKS = 2048  # of the kernel that fills: each loops over the matrices
@@ -54,6 +58,7 @@ class LaunchProbe:
         self._bits = secrets.randbits if rng is None else lambda bits: int.from_bytes(rng.bytes(bits // 8))
         self.device, self.shape, self.alpha = device, shape, alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
+        self._sizes = np.int32(shape.m), np.int32(shape.n), np.int32(shape.k)
         self.limit, *self.rms_limits = projected_limits(claimed, shape)
         self.claimed, self.launches = claimed, 0
         self._key, self._signs = np.uint64(0), np.uint64(0)
@@ -76,13 +81,12 @@ class LaunchProbe:
 
     def observe(self, c: Buffer) -> None:
         """Draw signs, and enqueue the projection of C on them, directly after the launch."""
-        self._signs = np.uint64(self._bits(64))
-        m, n = np.int32(self.shape.m), np.int32(self.shape.n)
+        self._signs, (m, n, _) = np.uint64(self._bits(64)), self._sizes
         self._launch(self._observe, -(-self.shape.m // ROWS_PER_BLOCK), self._signs, m, n, c, self._cx, self._found)
 
     def check(self, a: Buffer, b: Buffer) -> None:
         """Enqueue the comparison of the projection with the expected one."""
-        m, n, k = (np.int32(size) for size in (self.shape.m, self.shape.n, self.shape.k))
+        m, n, k = self._sizes
         vectors = self._bx, self._gauges
         project = self._key, self._signs, n, k, b, *vectors, self._found
         self._launch(self._project, -(-self.shape.k // ROWS_PER_BLOCK), *project)
@@ -109,16 +113,6 @@ class LaunchProbe:
                 return Stage(EVERY_LAUNCH, False, rms, most, f"{detail}; {self.claimed} was claimed")
         detail = f"{self.launches} launches, each on new inputs: rows within {error:.3g} u·D"
         return Stage(EVERY_LAUNCH, True, error, self.limit, f"{detail} (up to {self.limit:.4g})")
-
-
-PLAUSIBLE = "plausible"
-IDLE = "idle after the launch"
-WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low
-WAIT_US, WAIT = 50.0, 0.02  # more than after an empty kernel: microseconds, and share of the launch
-
-
-SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
-DATAPATHS = {"f16": "fp16", "s8": "fp8", "u8": "fp8", "e4m3": "fp8", "e5m2": "fp8", "f64": "fp64_tensor"}
 
 
 def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tuple[float, str]:

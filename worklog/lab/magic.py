@@ -32,7 +32,7 @@ from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.emulated_time import LIMIT_S
+from worklog.runner.check import LIMIT_S
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, newest_run
 from worklog.runs.verdict import Stage, Verdict

@@ -17,18 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from worklog.emulator import ARCH, EmulatedDevice, build
-from worklog.emulator.launch import BUDGET, require_matrices
-from worklog.errors import BadSetting, Interrupted
-from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes, passed
+from worklog.emulator.launch import BUDGET, LANES, require_matrices
+from worklog.errors import BadSetting, Interrupted, LaunchFailed
+from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution, find_problem
-from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes
+from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes, spoken
 from worklog.runner.child import Answer, advice, run_child
-from worklog.runner.emulated_time import LIMIT_S, require_time
-from worklog.runner.job import Progress, silent
+from worklog.runner.job import GATE_LAUNCHES, Progress, silent
 from worklog.runs.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
+LIMIT_S = 60.0
+QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't estimated
+SHORT = 256  # K of a launch whose time stands for others: the emulator's work in a batch of blocks is linear in K
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
 
@@ -131,7 +135,6 @@ def check(
     *,
     on: str | None = None,
     seed: int | None = None,
-    thorough_s: float = 0.0,
     limit_s: float = LIMIT_S,
     budget: int = BUDGET,
     progress: Progress = silent,
@@ -142,11 +145,11 @@ def check(
 
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
-    drawn now; the verdict on a kernel states it). thorough_s: check a kernel on further seeds until these seconds are
-    over. limit_s: seconds that the emulator may take for one seed, as estimated before; for a solution, after which no
-    case starts. budget: of the emulator, as for worklog.emulator.launch. progress: called before each launch, with a
-    total of 0, since their number isn't known before the last one; for a solution before each case. begun: called
-    before the first launch with a result without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
+    drawn now; the verdict on a kernel states it). limit_s: seconds that the emulator may take, as estimated before; for
+    a solution, after which no case starts. budget: of the emulator, as for worklog.emulator.launch. progress: called
+    before each launch, with a total of 0, since their number isn't known before the last one; for a solution before
+    each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
+    BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
@@ -168,23 +171,21 @@ def check(
         verdict = check_cases(what.load(device), posed, [*samples, *cases], device, seed=seed, progress=step)
     else:
         shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
-        known = _known(what, shape, live)
+        what.check(shape)
+        known = Checked(what, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if live else "")
+        if what.host is None:
+            compiled, label = compile_for(what.at(shape, gpu().arch if live else ARCH), live)
+            mix = instruction_mix(compiled)
+            about: dict[str, Any] = {"notes": tuple(mix.notes), "warnings": tuple(mix.warnings(what.claimed))}
+            known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
             require_matrices(shape, EMULATED_COPIES)
             require_time(what, shape, limit_s)
         begun(known)
         device = device_of(live, budget)
-        subject, started, further = what.load(device), time.monotonic(), 0
+        subject = what.load(device)
         _report_launches(subject, device, progress)
-        verdict = latest = SgemmChecker(device, shape, seed).check(subject)
-        while latest.accepted and time.monotonic() - started < thorough_s:
-            further += 1
-            latest = SgemmChecker(device, shape, seed + further).check(subject)
-        if not latest.accepted:
-            verdict = latest
-        elif further:
-            said = f"{further} more, up to {seed + further}, each at every stage above"
-            verdict = verdict.and_then(passed("further seeds", said))
+        verdict = SgemmChecker(device, shape, seed).check(subject)
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
@@ -229,16 +230,38 @@ def _until(limit_s: float, progress: Progress) -> Progress:
     return step
 
 
-def _known(kernel: Kernel, shape: Shape, live: bool) -> Checked:
-    """What is known of a kernel before it is launched. Raises CompileFailed and BadSetting."""
-    kernel.check(shape)
-    if kernel.host is not None:
-        return Checked(kernel, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}")
-    compiled, label = compile_for(kernel.at(shape, gpu().arch if live else ARCH), live)
-    mix = instruction_mix(compiled)
-    notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
-    small = replace(compiled, cubin=b"")
-    return Checked(kernel, Verdict((), None), shape, label, small, notes=notes, warnings=warnings)
+def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
+    """Raise BadSetting, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
+    if math.isinf(limit_s) or (limit_s >= LIMIT_S and shape.flops <= QUICK.flops):
+        return
+    try:
+        seconds = GATE_LAUNCHES * _launch_s(kernel, shape)
+    except LaunchFailed:  # which the gate reports
+        return
+    if seconds > limit_s:
+        raise BadSetting(
+            f"the check of {kernel.name} at {shape} takes about {spoken(seconds)} on the emulator, more than "
+            f"{spoken(limit_s)}: take a smaller size, or allow it with --limit {math.ceil(1.5 * seconds)}"
+        )
+
+
+def _launch_s(kernel: Kernel, shape: Shape) -> float:
+    """CPU seconds of one launch at a shape, by a shorter one. Raises LaunchFailed."""
+    device, side = EmulatedDevice(), 32
+    while True:  # the smallest shape whose threads fill a batch, or the shape's own M and N
+        m, n = min(side, shape.m), min(side, shape.n)
+        small = kernel.domain.padded(Shape(m, n, min(SHORT, shape.k)))
+        if math.prod(kernel.blocks(small)) * kernel.thread_count >= LANES or (m, n) == (shape.m, shape.n):
+            break
+        side *= 2
+    subject, seconds = kernel.load(device), list[float]()
+    for at in (kernel.domain.padded(Shape.of(1)), small, small):
+        a, b, c = (device.upload(np.ones(size, np.float32)) for size in ((at.m, at.k), (at.k, at.n), (at.m, at.n)))
+        started = time.process_time()
+        subject.enqueue(at, 1.0, a, b, 0.0, c)
+        seconds.append(time.process_time() - started)
+    # The first launch generates code. Of the others the shorter one counts: other processes may take their turns.
+    return min(seconds[1:]) * shape.flops / small.flops
 
 
 def _report_launches(subject: Runnable, device: Device, progress: Progress) -> None:
@@ -274,7 +297,7 @@ def check_in_child(
 
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator ends an endless
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
-    worklog.runner.measure.carry_out. how: thorough_s and limit_s, as for check(). Raises what check() raises, and
+    worklog.runner.measure.carry_out. how: limit_s and budget, as for check(). Raises what check() raises, and
     Interrupted.
     """
     results: list[Checked] = []  # without stages before the first launch, then the whole one

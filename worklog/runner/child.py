@@ -1,7 +1,7 @@
 """A child process, which a kernel may crash or hang: it is ended together with every process that it started.
 
 It unpickles its order from its standard input, and answers in lines of JSON on a pipe of its own, since a kernel or a
-library may print anything on standard output. Every answer says what it `is`: "progress", "error", "raised", "lost",
+library may print anything on standard output. Every answer says what it `is`: "progress", "error", "raised",
 or what worklog.runner.worker names.
 
 No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard run the caller's
@@ -181,24 +181,21 @@ class Child:
         if self.kind == "raised":
             what, traceback = self.last["what"], self.last["traceback"]
             return WorklogError(f"{what}: a mistake in worklog or in a library that it uses\n{traceback}")
-        return WorklogError(f"no kernel was launched: {self.last.get('fault') or self}")
+        return WorklogError(f"no kernel was launched: {self}")
 
     def stage(self, kernel: Kernel | None) -> Stage:
         """The stage at which the kernel failed that ended the process. kernel: None for one of the package. Raises what
         says nothing about a kernel: a user's mistake, and a mistake of this package.
         """
-        todo = advice(kernel)
-        if self.kind == "lost":
-            return failed("launch", f"{self.last['fault']}; {todo}")
-        if self.kind == "raised" and kernel is not None:
-            return failed("process", f"raised {self.last['what']}; {todo}")
         if self.kind not in ("error", "raised"):
-            return failed("process", f"{self}; {todo}")
+            return failed("process", f"{self}; {advice(kernel)}")
+        if self.kind == "raised" and kernel is not None:
+            return failed("process", f"raised {self.last['what']}; {advice(kernel)}")
         error = self.error()
         if isinstance(error, OutOfMemory):
             return failed("memory", str(error))
         if isinstance(error, LaunchFailed):
-            return failed("launch", f"{error}; {todo}")
+            return failed("launch", f"{error}; {advice(kernel)}")
         raise error
 
 

@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from worklog.errors import LaunchFailed, NoGpu, WorklogError, memory_is_full
+from worklog.errors import NoGpu, WorklogError, memory_is_full
 from worklog.gpu import bus_id, gpu_reason
 from worklog.gpu.clock_lock import switchable_clocks
 
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from worklog.runner.check import Checked
     from worklog.runner.session import Session
     from worklog.runs import Measurement
-
-
-class ContextLost(Exception):
-    """The last measurement lost the GPU's context: nothing can be measured after it in this process."""
 
 
 Say = Callable[..., None]  # send an answer: what it `is`, and its words
@@ -47,8 +43,6 @@ def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = N
     order, say = started()
     try:
         (acts or {"measure": measure, "check": check})[order["do"]](order, say)
-    except ContextLost as lost:
-        say("lost", fault=str(lost))
     except (Exception, SystemExit) as error:  # a host function may raise anything
         known = error if isinstance(error, WorklogError) else memory_is_full(error)
         if known is not None:
@@ -114,11 +108,8 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
         finished: list[Measurement] = []
         for done, job in enumerate(jobs):
             say("progress", done=done, doing=str(job))
-            try:
-                finished.append(measure_job(session, job, harness, finished, hold))
-                session.require_idle()
-            except LaunchFailed as error:
-                raise ContextLost(str(error)) from error
+            finished.append(measure_job(session, job, harness, finished, hold))
+            session.require_idle()  # LaunchFailed: the GPU's context is lost, and nothing can be measured after it
             words = {"line": line("measurement", finished[-1]), "description": session.describe(job.kernel)}
             say("measured", number=done + 1, **words)
     say("done")
