@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worklog.gate.error_map import MOST_TILES, error_map
-from worklog.gate.exact import family
+from worklog.gate.exact import MOST_TILES, error_map, family
 from worklog.problem.gemm import Float32, Shape
 from worklog.runs.verdict import ErrorMap
 

@@ -25,8 +25,7 @@ from tests.gate.kernels import (
 )
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.gate import Memory, SgemmChecker
-from worklog.gate.hard_data import NORMS
-from worklog.gate.precision import NAME, SHORT
+from worklog.gate.precision import NAME, NORMS, SHORT
 from worklog.kernel.device import Buffer
 from worklog.problem.gemm import CLASSES, Domain, Float32, Shape
 from worklog.runs.verdict import Verdict

@@ -9,7 +9,7 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.gate.guarded_buffer import Memory
-from worklog.gate.hard_data import MIXED, SHAPE, SPECIAL, any_data, check_hard_data, not_as_fp32
+from worklog.gate.precision import MIXED, SHAPE, SPECIAL, any_data, check_hard_data, not_as_fp32
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32

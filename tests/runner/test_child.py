@@ -81,13 +81,6 @@ say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
 LATE = "import time; time.sleep(1.0)\n" + JOB  # its parent has gone before it says that it ends with it
-ELSEWHERE = """
-import fcntl, time
-from worklog.runner import worker
-del fcntl.F_SETSIG
-worker.started()[1]("ready")
-time.sleep(300)
-"""
 
 
 def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +109,8 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
         (JOB, "os._exit(9)"),
         (LATE, "os._exit(9)"),
         (JOB, "os.kill(os.getpid(), signal.SIGKILL)"),
-        (ELSEWHERE, "os.kill(os.getpid(), signal.SIGKILL)"),
     ],
-    ids=["exits", "leaves", "leaves early", "is killed", "is killed where no kernel signals it"],
+    ids=["exits", "leaves", "leaves early", "is killed"],
 )
 def test_it_ends_when_its_parent(source: str, then: str) -> None:
     parent = PARENT.format(source=source, then=then)

@@ -16,7 +16,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import shapes
-from worklog.gate.error_map import NEVER_WRITTEN, Which, error_map
+from worklog.gate.exact import NEVER_WRITTEN, Which, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.verdict import failed, passed, until_failure
 from worklog.kernel import Device, Runnable

@@ -19,8 +19,7 @@ from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.checker import TIMED, Checker
 from worklog.gate.exact import OPERAND_BITS, Projection
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.gate.hard_data import check_hard_data
-from worklog.gate.precision import PrecisionReference
+from worklog.gate.precision import PrecisionReference, check_hard_data
 from worklog.gate.verdict import failed
 from worklog.kernel import Device, Runnable
 from worklog.problem import Domain, Shape, random_inputs

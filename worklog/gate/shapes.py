@@ -20,8 +20,7 @@ import numpy as np
 
 from worklog.gate import exact
 from worklog.gate.after_timing import LaunchProbe
-from worklog.gate.error_map import error_map, if_rounded
-from worklog.gate.exact import ExactProblem, Indices, Projection
+from worklog.gate.exact import ExactProblem, Indices, Projection, error_map, if_rounded
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import failed, passed

@@ -74,16 +74,10 @@ class Job:
         self, status: Literal["failed", "skipped"], reason: str = "", verdict: Verdict | None = None
     ) -> Measurement:
         """Its measurement if it is skipped or has failed."""
-        return Measurement(
-            self.kernel,
-            None if self.shape is None else astuple(self.shape),
-            status,
-            reason or None,
-            dict(self.axes),
-            self.pitfalls,
-            verdict,
-            against=dict.fromkeys(self.baselines),
-        )
+        against: dict[str, Any] = dict.fromkeys(self.baselines)
+        shape = None if self.shape is None else astuple(self.shape)
+        axes, changed = dict(self.axes), self.pitfalls
+        return Measurement(self.kernel, shape, status, reason or None, axes, changed, verdict, against=against)
 
     def failed(self, verdict: Verdict) -> Measurement:
         """Its measurement where the gate fails the kernel."""
@@ -108,10 +102,10 @@ def jobs_of(
     """
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
     others = listed("against", against)
-    if (
-        wrong := next((given for given in [*chosen, *others] if not isinstance(given, str | Kernel)), None)
-    ) is not None:
-        raise BadSetting(f"{wrong!r:.60} isn't a kernel: give a rung's name, Kernel.from_file(…) or from_function(…)")
+    for given in [*chosen, *others]:
+        if not isinstance(given, str | Kernel):
+            advice = "give a rung's name, Kernel.from_file(…) or from_function(…)"
+            raise BadSetting(f"{given!r:.60} isn't a kernel: {advice}")
     names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
     sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
     beside = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in others)

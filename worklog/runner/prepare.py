@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -50,9 +50,9 @@ def measure_job(
 ) -> Measurement:
     """Gate and time one job. A failed check, a failed launch and a skip are results too.
 
-    earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the job's
-    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. Raises LaunchFailed
-    if the GPU's context is lost: nothing can be measured after that in this process.
+    earlier: measurements of this run. hold: holds the clocks as the job's setting says
+    (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. Raises LaunchFailed if the GPU's
+    context is lost: nothing can be measured after that in this process.
     """
     used = harness.but(**dict(job.changed))
     clocks, notes = hold(used.clocks)
@@ -62,8 +62,17 @@ def measure_job(
     if clocks == harness.clocks:
         del changed["clocks"]
     used, job = used.but(clocks=clocks), replace(job, changed=tuple(changed.items()))
-    if job.shape is not None and (why := _too_slow(job, used, earlier)):
-        return job.without_time("skipped", why)
+    smaller = [m for m in earlier if m.kernel == job.kernel and not m.changed and m.us and job.shape]
+    smaller = [m for m in smaller if m.problem.flops < job.problem.flops]
+    if smaller:  # of the same kernel: they show how long this would take
+        largest = max(smaller, key=lambda m: m.problem.flops)
+        expected_s = (largest.us or 0.0) / 1e6 * job.problem.flops / largest.problem.flops
+        if expected_s * used.least_samples > TOO_SLOW_S:
+            why = (
+                f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
+                f"{used.least_samples} samples {expected_s * used.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
+            )
+            return job.without_time("skipped", why)
     try:
         prepared = prepare(session, job, used)
         prepared.stated[:0] = notes
@@ -76,7 +85,14 @@ def measure_job(
     except (Exception, SystemExit) as error:  # a benchmark or a Python function may raise anything
         if job.shape is not None:
             raise
-        return job.without_time(*_outcome(error))
+        if isinstance(error, (CompileFailed, OutOfMemory)):
+            return job.without_time("skipped", str(error).partition("\n")[0])
+        if full := memory_is_full(error):
+            return job.without_time("skipped", str(full))
+        if type(error).__name__ in NOT_COMPILED:
+            return job.without_time("skipped", f"it does not compile: {words_of(error)}")
+        why = str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
+        return job.without_time("failed", why)
 
 
 def prepare(session: Session, job: Job, used: Harness) -> Prepared:
@@ -101,7 +117,14 @@ def _prepare_product(session: Session, job: Job, used: Harness) -> Prepared:
         if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
             raise Skipped(reason)
     loaded = session.load(job.kernel)
-    _require_checkable(loaded, job, used)
+    settings = [("timer", "graph"), ("l2", "rotate")]
+    here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
+    keeps = "a host function" if loaded.is_host else ", ".join(loaded.variables(job.problem)) if here else ""
+    if here and keeps and used.gate is True:  # code that keeps something can stop to compute at any launch
+        raise Skipped(
+            f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = "
+            "flush and timer = events"
+        )
     stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"] + [*loaded.remarks]
     if loaded.is_host and not _checks_each(used):
         stated.append(LAST_ONLY)
@@ -192,22 +215,6 @@ def loop_of(session: Session, job: Job, used: Harness, names: list[str]) -> Prep
 def _checks_each(used: Harness) -> bool:
     """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
     return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
-
-
-def _require_checkable(loaded: Any, job: Job, used: Harness) -> None:
-    """Raise Skipped for launches that must not be reported: where only the last one is checked, code that keeps
-    something from one launch to the next can stop to compute at any launch.
-    """
-    settings = [("timer", "graph"), ("l2", "rotate")]
-    here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
-    if not here or used.gate is not True:
-        return
-    keeps = "a host function" if loaded.is_host else ", ".join(loaded.variables(job.problem))
-    if keeps:
-        raise Skipped(
-            f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = "
-            "flush and timer = events"
-        )
 
 
 def _prepare_solution(session: Session, job: Job, used: Harness) -> Prepared:
@@ -301,31 +308,3 @@ def called(session: Session, name: str, axes: Mapping[str, Any]) -> Call:
         kwargs.setdefault("stream", loan.handle)
     work: dict[str, Any] = dict(first.work)
     return replace(call, kwargs=kwargs, **work)
-
-
-def _outcome(error: BaseException) -> tuple[Literal["failed", "skipped"], str]:
-    """Status and reason of a benchmark or a solution that raised this."""
-    if isinstance(error, (CompileFailed, OutOfMemory)):
-        return "skipped", str(error).partition("\n")[0]
-    if full := memory_is_full(error):
-        return "skipped", str(full)
-    if type(error).__name__ in NOT_COMPILED:
-        return "skipped", f"it does not compile: {words_of(error)}"
-    return "failed", str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
-
-
-def _too_slow(job: Job, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
-    """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
-    flops = job.problem.flops
-    same = [m for m in earlier if m.kernel == job.kernel and not m.changed and m.us is not None]
-    smaller = [m for m in same if m.problem.flops < flops]
-    if not smaller:
-        return None
-    largest = max(smaller, key=lambda m: m.problem.flops)
-    expected_s = (largest.us or 0.0) / 1e6 * flops / largest.problem.flops
-    if expected_s * harness.least_samples <= TOO_SLOW_S:
-        return None
-    return (
-        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
-        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
-    )

@@ -61,8 +61,11 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
 
     Raises BadSetting for arrays that the mode's kernel doesn't take, NoGpu, OutOfMemory, LaunchFailed.
     """
-    if type(alpha) is not float or type(beta) is not float:
-        alpha, beta = _number("alpha", alpha), _number("beta", beta)
+    scalars: dict[str, Any] = {"alpha": alpha, "beta": beta}
+    for name, value in scalars.items():
+        if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
+    alpha, beta = float(alpha), float(beta)
     at_a, of_a = _read("A", A)
     at_b, of_b = _read("B", B)
     at_c, of_c = (0, None) if C is None else _read("C", C)
@@ -79,22 +82,20 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
         if size and at < at_c + c_bytes and at_c < at + size:
             raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
-    factor = alpha if plan.reads else 0.0
+    factor, left, right = alpha if plan.reads else 0.0, (at_a, A), (at_b, B)
+    if plan.swapped:
+        left, right = (at_b, B), (at_a, A)
     if plan.place and c_bytes:
-        if plan.swapped:
-            at_a, at_b = at_b, at_a
-        plan.place.launch(plan, factor, at_a, at_b, beta, at_c)
-    elif c_bytes and plan.swapped:
-        _emulate(plan, factor, B.T, A.T, beta, result.T)
+        plan.place.launch(plan, factor, left[0], right[0], beta, at_c)
     elif c_bytes:
-        _emulate(plan, factor, A, B, beta, result)
+        if plan.shape.flops > MOST_EMULATED:
+            raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
+        device, c = EmulatedDevice(races=False), result.T if plan.swapped else result
+        of = (matrix if matrix.flags.c_contiguous else matrix.T for matrix in (left[1], right[1], result))
+        in_a, in_b, in_c = map(device.upload, of)
+        plan.kernels[0].load(device).enqueue(plan.shape, factor, in_a, in_b, beta, in_c)
+        c[...] = device.download(in_c).reshape(c.shape)
     return result
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
-    return float(value)
 
 
 @lru_cache(maxsize=64)
@@ -227,16 +228,6 @@ def _empty(like: Any, plan: Plan) -> Any:
         with like.device if plan.place else nullcontext():
             made = sys.modules[plan.library].empty(size, np.float32)
     return made.T if plan.swapped else made
-
-
-def _emulate(plan: Plan, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
-    """Multiply NumPy arrays. Raises BadSetting for a large product."""
-    if plan.shape.flops > MOST_EMULATED:
-        raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
-    device = EmulatedDevice(races=False)
-    in_a, in_b, in_c = (device.upload(matrix if matrix.flags.c_contiguous else matrix.T) for matrix in (a, b, c))
-    plan.kernels[0].load(device).enqueue(plan.shape, alpha, in_a, in_b, beta, in_c)
-    c[...] = device.download(in_c).reshape(c.shape)
 
 
 class Launches:

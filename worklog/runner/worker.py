@@ -16,7 +16,6 @@ import select
 import signal
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -55,10 +54,8 @@ def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = N
 
 
 def started() -> tuple[dict[str, Any], Say]:
-    """The order, and how to answer. From now on this process and its session end as soon as its parent does.
-
-    Linux ends them with a signal that no code can catch. Elsewhere a thread does it, unless a kernel's code holds the
-    interpreter's lock.
+    """The order, and how to answer. From now on Linux ends this process and its session as soon as its parent has gone,
+    with a signal that no code can catch. Elsewhere they end by themselves: there is no GPU to hold.
     """
     order: dict[str, Any] = pickle.load(sys.stdin.buffer)
     answers, lifeline = order["answers"], order["lifeline"]
@@ -70,20 +67,12 @@ def started() -> tuple[dict[str, Any], Say]:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
             os.killpg(0, signal.SIGKILL)
-    else:
-        threading.Thread(target=wait_for_the_end, args=(lifeline,), daemon=True).start()
 
     def say(kind: str, **words: Any) -> None:
         with os.fdopen(answers, "wb", closefd=False) as pipe:
             pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
 
     return order, say
-
-
-def wait_for_the_end(lifeline: int) -> None:
-    """Wait until the parent has gone, then end this process and its session."""
-    os.read(lifeline, 1)
-    os.killpg(0, signal.SIGKILL)
 
 
 def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
