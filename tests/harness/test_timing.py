@@ -113,6 +113,10 @@ def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu) ->
     for no_array in ([], {"x": [1, "y"]}):
         with pytest.raises(BadSetting, match="pass the arrays as arguments"):
             timed(gpu, lambda *_: None, no_array, harness=Harness().but(l2="rotate"))
+    loop: list[Any] = [array]
+    loop.append(loop)
+    with pytest.raises(BadSetting, match="a list among the arguments contains itself"):
+        timed(gpu, lambda *_: None, loop, harness=Harness().but(l2="rotate"))
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,7 @@ def run(
     needing = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
     if len(rungs) < len(chosen) or selection.live_wanted(**needing):
         with output.progress_bar() as progress:
-            measured = measure.measure(
-                chosen or None, at, harness=harness, against=baselines, progress=progress, out=out
-            )
+            measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
     else:
         measured = measure.results(rungs or None, at, **biased)
     stale = best.table().stale(measured.gpu.name, measured.gpu.driver) if "best" in rungs else None
