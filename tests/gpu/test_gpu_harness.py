@@ -130,10 +130,6 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -
     assert timeline.remarks == []
 
 
-def test_a_graph_reads_a_known_length_and_its_own_gap(session: Session) -> None:
-    assert 50.0 < spin_us(session, 50.0, QUICK.but(timer="graph", l2="warm")) < 53.0
-
-
 @pytest.mark.parametrize(
     ("size", "changes", "tolerance"),
     [

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,17 +139,17 @@ class ClockWatch:
         import pynvml
 
         self.reason: str | None = None
-        self._nvml = pynvml
         try:
             pynvml.nvmlInit()  # and no shutdown: the handle stays valid
-            with nvml_handle() as self._handle:
-                self.reasons()
+            with nvml_handle() as handle:
+                self._read = partial(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+            self.reasons()
         except pynvml.NVMLError as error:
             self.reason = f"NVML: {error}"
 
     def reasons(self) -> int:
         """The mask of event reasons right now, 0 where NVML cannot be read."""
-        return 0 if self.reason else int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
+        return 0 if self.reason else int(self._read())
 
 
 def reason_names(mask: int) -> str:

@@ -73,21 +73,12 @@ def peaks(sm_mhz: float | None = None) -> Peaks:
     (default: the highest SM clock that the driver states). Raises NoGpu; as a context manager, which locks the clocks,
     ClocksNotLocked.
 
-    All rates are dense, without sparsity. The published rates, each of them SMs x clock x twice the table's number:
-    sm_70: A100 white paper (2020), table of data-center GPUs: V100, 80 SMs, 1.53 GHz: fp16 125, fp64 7.8 TFLOP/s.
-    sm_75: Turing white paper (WP-09183-001, 2018), table 1: Quadro RTX 6000, 72 SMs, 1.77 GHz: fp16 130.5.
-    sm_80: A100 white paper, the same table, 108 SMs, 1.41 GHz: tf32 156, fp16 and bf16 312, fp64 9.7, fp64_tensor 19.5.
-    sm_86: A40 data sheet, 84 SMs, 1.74 GHz: tf32 74.8, fp16 and bf16 149.7. GA102 white paper (V2.0, 2021), RTX 3090,
-    82 SMs, 1.695 GHz: fp16 142 with FP16 accumulation.
-    sm_89: Ada white paper (V2.1, 2023), appendix A: RTX 4090, 128 SMs, 2.52 GHz: fp16 330.3 and fp8 660.6 with FP16
-    accumulation, 165.2 and 330.3 with FP32's (version 2.01 had 660.6 for both of fp8).
-    sm_90: H100 white paper (2022) and data sheet, SXM5, 132 SMs: tf32 494.7, fp16 and bf16 989.4, fp8 1978.9 at
-    1.83 GHz, fp64 33.5 and fp64_tensor 66.9 at 1.98 GHz.
-    sm_100: HGX B200 data sheet (2025), 148 SMs: tf32 1100 to 1125, fp16 and bf16 2250, fp8 4500, which is 1.86 GHz;
-    fp64 and fp64_tensor 37 at 1.965 GHz. The data sheet prints twice the first three, with sparsity.
-    sm_120: RTX Blackwell white paper (2025), RTX 5090, 170 SMs, 2.407 GHz: fp16 419 with FP16 accumulation.
-    fp64 of sm_75, sm_86, sm_89 and sm_120: CUDA C++ Programming Guide, "arithmetic instructions", and of sm_89 the Ada
-    white paper: 2 FP64 cores per SM.
+    All rates are dense, without sparsity: SMs x clock x twice the table's number, which is that of NVIDIA's published
+    rates at their clock (tests/harness/test_device.py has both). sm_70, sm_80: A100 white paper (2020). sm_75: Turing
+    white paper (WP-09183-001, 2018). sm_86: A40 data sheet, GA102 white paper (V2.0, 2021). sm_89: Ada white paper
+    (V2.1, 2023), appendix A. sm_90: H100 white paper (2022) and data sheet, SXM5. sm_100: HGX B200 data sheet (2025),
+    which prints twice tf32, fp16, bf16 and fp8, with sparsity. sm_120: RTX Blackwell white paper (2025). fp64 of sm_75,
+    sm_86, sm_89 and sm_120: CUDA C++ Programming Guide, "arithmetic instructions".
     NVIDIA takes tensor cores' rates at a lower clock than the highest one of sm_90 and sm_100; these are at `sm_mhz`.
     GeForce GPUs of sm_75, sm_86, sm_89 and sm_120 reach half of tf32, and of fp16, bf16 and fp8 where they accumulate
     in FP32.
