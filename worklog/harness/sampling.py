@@ -96,7 +96,18 @@ def time_in_turn(
     moved = move if harness.placement == "varied" else None
     loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
     reading, sides = loop.reading, range(len(of))
-    steady = loop.warm_up()
+    if harness.warmup == "none":
+        timeline.synchronize()
+        timeline.pause(IDLE_S)
+    else:  # without a blocking kernel, since a first launch may load a module, which waits for the GPU
+        for launch in of:
+            launch()
+        timeline.synchronize()
+    steady: Turns = []
+    if harness.warmup == "steady":
+        steady = loop.until_steady()
+    elif harness.warmup != "none":
+        loop.warm_up()
     started = timeline.host_us()
     if harness.order == "interleaved" or len(of) == 1:
         room = harness.most_samples
@@ -162,24 +173,12 @@ class _Loop:
             self.placement += 1
         return self.placement
 
-    def warm_up(self) -> Turns:
-        """Launch once without a blocking kernel, since a first launch may load a module, which waits for the GPU; then
-        until the rule has enough. The buffers stay in the first placement: where they moved, a steady kernel would not
-        look steady. Returns the turns that count as samples: of the last two windows, if the rule compares windows.
-        """
+    def warm_up(self) -> None:
+        """As another harness does, which doesn't check that time and clock are steady."""
         timeline, reading, word = self.timeline, self.reading, self.harness.warmup
-        if word == "none":
-            timeline.synchronize()
-            timeline.pause(IDLE_S)
-            return []
         name, numbers = split_rule("warmup", word)
         if name == "salykova":
             numbers = [salykova_replays("warmup", self.size) // 2]
-        for launch in self.launches:
-            launch()
-        timeline.synchronize()
-        if name == "steady":
-            return self.until_steady()
         if name == "tensara":
             size, products, pause_ms = numbers
             for _ in range(round(products)):
@@ -194,15 +193,17 @@ class _Loop:
             enough = spent >= 1e3 * numbers[0] if name == "time" else reading.warmup_launches >= numbers[0]
             if spent > WARMUP_LIMIT_US and not enough:
                 reading.degradations.append(f"warm-up: {word} not done after {spent / 1e6:.1f} s")
-                return []
+                return
         reading.degradations.append(
             f"warm-up: {word}, which doesn't check that time and clock are steady; "
             "the samples' clock is compared with nothing"
         )
-        return []
 
     def until_steady(self) -> Turns:
-        """Take windows of samples until they are steady. The last one's clock is the plateau."""
+        """Take windows of samples until they are steady. The last one's clock is the plateau. The buffers stay in the
+        first placement: where they moved, a steady kernel would not look steady. Returns the turns of the last two
+        windows, which count as samples.
+        """
         timeline, reading, launches = self.timeline, self.reading, self.launches
         windows: list[Window] = []
         taken: list[tuple[Turns, int]] = []
