@@ -106,6 +106,18 @@ def test_a_wall_clock_that_agrees_has_nothing_to_say(us: float) -> None:
     assert check(gpu, gpu.kernel(us)) == (approx(us, rel=2e-3), [])
 
 
+@pytest.mark.parametrize(("beyond_us", "disagreements"), [(1.5, 0), (2.5, 1)])
+def test_the_wall_clock_may_differ_by_2_us_of_a_short_kernel(beyond_us: float, disagreements: int) -> None:
+    gpu = VirtualGpu()
+    kernel = gpu.kernel(50.0)
+
+    def takes_the_host_longer() -> None:
+        kernel()
+        gpu.machine.pass_host(50.0 - gpu.machine.enqueue_us + beyond_us)
+
+    assert len(check(gpu, takes_the_host_longer)[1]) == disagreements
+
+
 def test_a_wrong_offset_is_found_out_and_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     gpu = VirtualGpu(offset_us=9.0)
     assert len(check(gpu, gpu.kernel(50.0))[1]) == 1

@@ -20,8 +20,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import OtherHarness, Timer, cupti_timer, nvbench_summaries
-from worklog.peers.works import Work, works_on
+from worklog.peers.harnesses import OtherHarness, Timer, Work, cupti_timer, nvbench_summaries, works_on
 from worklog.runner.declare import declared
 from worklog.runs import recorded_run
 from worklog.runs.comparison import Comparison, Row, open_comparison

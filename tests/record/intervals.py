@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from worklog.kernel import rung
-from worklog.peers import compare, works
+from worklog.peers import compare
+from worklog.peers.harnesses import product as work_of
 from worklog.problem import Shape
 from worklog.runs import CUBLAS, median, write_text
 from worklog.runs.clocks import fitted_slope
@@ -41,7 +42,7 @@ def readings() -> list[Point]:
     overhead = read_known_lengths(timeline).offset_us
     ours, points = compare.OurHarness(timeline, device.stream, overhead), []
     for name, size in WORKS:
-        timed = works.product(size, None if name == CUBLAS else rung(name))
+        timed = work_of(size, None if name == CUBLAS else rung(name))
         reads = [ours.read(timed) for _ in range(READINGS)]
         times = [read.interval.shifted(-overhead) for read in reads]
         point = {

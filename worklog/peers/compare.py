@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from worklog.gpu import gpu, software, tool
 from worklog.harness import Harness, time_in_turn
-from worklog.peers.harnesses import HARNESSES, OtherHarness, Timer, cupti_timer, in_words
-from worklog.peers.works import Work, declared_works, works_on
+from worklog.peers.harnesses import (
+    HARNESSES,
+    OtherHarness,
+    Timer,
+    Work,
+    cupti_timer,
+    declared_works,
+    in_words,
+    works_on,
+)
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Progress, silent
 from worklog.runs import CUBLAS, Estimate, Table, claimed, median, new_path, runs_dir, write_text
@@ -65,8 +73,7 @@ class OurHarness:
         launch = partial(work.enqueue, self.stream)
         reading = time_in_turn(self.timeline, [launch], self.sampling, offset_us=self.offset_us, move=work.move)
         wall_s = time.perf_counter() - started
-        if work.settle is not None:
-            work.settle()
+        work.settle()
         interval = median(reading.samples.counted(), reading.samples.placements())
         hot_us = reading.samples.sides[0].hot_us
         hot = median(hot_us) if hot_us else None

@@ -1,4 +1,6 @@
-"""The other harnesses, each used as its documentation says."""
+"""The other harnesses, each used as its documentation says, and the work that all harnesses time: kernels of known
+length, FP32 cuBLAS, and points of declared benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +10,168 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import LaunchFailed, install_command
-from worklog.harness import blocked
-from worklog.peers.works import Work
-from worklog.runs import CUBLAS, median
+import numpy as np
+
+from worklog.errors import BadSetting, LaunchFailed, install_command
+from worklog.harness import blocked, nothing
+from worklog.kernel import Kernel
+from worklog.problem import Shape, random_inputs
+from worklog.runner.declare import Benchmark
+from worklog.runner.job import Skipped
+from worklog.runner.launches import ALIGNED, Pool
+from worklog.runner.prepare import called
+from worklog.runner.timing import Call
+from worklog.runs import CUBLAS, KNOWN, median
 from worklog.runs.comparison import Row
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.runner.session import Session
 
-Timer = Callable[[Work], float]  # microseconds of one launch
+Timer = Callable[["Work"], float]  # microseconds of one launch
 TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
 TRACE_BYTES = 2**20
 FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
 COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
+
+
+@dataclass(frozen=True)
+class Work:
+    """kind: KNOWN, "cuBLAS", a rung, or a declared benchmark. of: the length in microseconds, the size N, or the value
+    of the benchmark's last axis of numbers above 0. enqueue takes a CuPy stream. move: moves the buffers to a new
+    random placement, None for work without buffers; settle: back to their own.
+    """
+
+    kind: str
+    of: float
+    enqueue: Callable[[Any], None]
+    move: Callable[[], None] | None = None
+    settle: Callable[[], None] = nothing
+
+    def enqueue_on(self, handle: int) -> None:
+        """Enqueue on the CUDA stream of this handle."""
+        from worklog.gpu.cuda import stream_of
+
+        self.enqueue(stream_of(handle))
+
+
+def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
+    """Kernels of known length in microseconds and FP32 cuBLAS at some sizes, each launched once, so that nothing is
+    loaded later. Raises LaunchFailed, OutOfMemory.
+    """
+    works = [_spin(session, us) for us in known_us] + [product(size) for size in sizes]
+    for work in works:
+        work.enqueue(session.device.stream)
+    session.device.synchronize()
+    return works
+
+
+def _spin(session: Session, us: int) -> Work:
+    def enqueue(stream: Any) -> None:  # cupyx's benchmark reads __name__, which a partial doesn't have
+        session.timeline.spin(1000 * us, stream)
+
+    return Work(KNOWN, us, enqueue)
+
+
+def product(size: int, kernel: Kernel | None = None) -> Work:
+    """FP32 cuBLAS, or a kernel, at a size, in buffers that can move in a pool of its own, if the GPU's memory has room
+    for one.
+    """
+    from worklog.gpu.cuda import Cublas, CudaDevice
+
+    shape, device = Shape(size, size, size), CudaDevice()
+    subject = kernel.load(device) if kernel else Cublas(device)
+    a, b = (device.upload(matrix) for matrix in random_inputs(shape, np.random.default_rng(0)))
+    home = [a, b, device.allocate(size * size)]
+    now = list(home)
+    sizes = [size * size] * 3 + [subject.workspace_elements(shape)]
+    pool = Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)
+
+    def enqueue(stream: Any) -> None:
+        device.stream = stream
+        subject.enqueue(shape, 1.0, now[0], now[1], 0.0, now[2])
+
+    def move() -> None:
+        assert pool is not None
+        *now[:], workspace = pool.place(sizes)
+        subject.use_workspace(workspace)
+        device.copy(now[0], a)
+        device.copy(now[1], b)
+
+    def settle() -> None:
+        now[:] = home
+        subject.use_workspace(None)
+
+    device.synchronize()
+    enqueue(device.stream)
+    device.synchronize()
+    return Work(subject.name, size, enqueue, None if pool is None else move, settle)
+
+
+def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Work]:
+    """Every point of declared benchmarks that isn't skipped, each launched once. Raises BadSetting for one that the
+    other harnesses can't time, and what its function raises.
+    """
+    session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
+    works: list[Work] = []
+    for benchmark in benchmarks:
+        for point in benchmark.points():
+            if point.skipped:
+                continue
+            try:
+                made = called(session, benchmark.name, point.values)
+            except Skipped:
+                continue
+            if made.sync or made.timer:
+                tag = "sync" if made.sync else "timer"
+                raise BadSetting(f"{benchmark.name} has {tag}=True, which other harnesses don't know: choose others")
+            kind, of = _named(benchmark.name, point.values)
+            works.append(Work(kind, of, _on_any_stream(session, made)))
+            works[-1].enqueue(session.device.stream)
+    if not works:
+        raise BadSetting("nothing to time: every point is skipped")
+    session.device.synchronize()
+    return works
+
+
+def _named(name: str, axes: Mapping[str, Any]) -> tuple[str, float]:
+    """The kind of a benchmark's point, such as "scaled · beta=0 · N", and the value of its last number above 0."""
+    last, of = "", 1.0
+    for axis, value in axes.items():
+        if not isinstance(value, str) and value > 0:
+            last, of = axis, value
+    others = ", ".join(f"{axis}={value}" for axis, value in axes.items() if axis != last)
+    return " · ".join(filter(None, (name, others, last))), of
+
+
+def _on_any_stream(session: Session, made: Call) -> Callable[[Any], None]:
+    """The call of a declared benchmark on a stream: the current one of CuPy and PyTorch, or what it gets as one."""
+    loans: dict[int, Any] = {}
+    given = dict(made.kwargs or {})
+    takes_stream = given.get("stream") == session.device.loan("cupy").handle
+
+    def enqueue(stream: Any) -> None:
+        if stream.ptr not in loans:
+            device = copy(session.device)
+            device.stream = stream
+            loans[stream.ptr] = device.loan("cupy")
+        loan = loans[stream.ptr]
+        kwargs = given | ({"stream": loan.handle} if takes_stream else {})
+        with loan.current():
+            made.fn(*made.args, **kwargs)
+
+    return enqueue
 
 
 @dataclass(frozen=True)
@@ -149,8 +289,7 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
                 times.append((max(end for _, end in launched) - launched[0][0]) / 1e3)
         finally:
             cupti.activity_disable(kind)
-            if work.settle is not None:
-                work.settle()
+            work.settle()
         return median(times[TRACED_LAUNCHES // 4 :]).value  # without the first ones, which warm up
 
     return timed
