@@ -22,7 +22,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.worker import Say, main, packed
 from worklog.runs import Estimate, Measurement, Run
-from worklog.runs.run_file import head_lines, line
+from worklog.runs.run_file import line
 
 FOR_EVER_S = 300.0
 
@@ -99,7 +99,7 @@ def measure(order: dict[str, Any], say: Say) -> None:
         os._exit(4)
     calibration = replace(CALIBRATION, offset_us=float(os.getpid()))
     run = Run(order["harness"].as_dict(), GPU, calibration, tool={"name": "gemm-worklog"})
-    say("ready", head=head_lines(run))
+    say("ready", head=run.head_lines())
     for done, name in enumerate(names):
         say("progress", done=done, doing=name)
         act(name)

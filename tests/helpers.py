@@ -4,14 +4,18 @@ kernels of a user; a command that is typed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from click.testing import CliRunner, Result
 
 from worklog.cli.commands import main
 from worklog.problem import Shape
 from worklog.runner.job import work_of
 from worklog.runs import Calibration, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Verdict
+from worklog.runs.comparison import Comparison
 from worklog.settings import Harness
 
 # The second one lacks a barrier.
@@ -66,7 +70,6 @@ def measured(kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, *
         against={"cuBLAS": Estimate(ratio, ratio - 0.01, ratio + 0.01)},
         work=work_of(Shape.of(n)),
         roof=Roof(GPU.fp32_peak_tflops),
-        converged=True,
         degradations=tuple(f"{name}: {value}" for name, value in changed.items()),
         samples=Samples(sides, [1, 1, 0]),
     )
@@ -91,6 +94,23 @@ def small_run(**changes: Any) -> Run:
         complete=True,
     )
     return Run(**(values | changes))
+
+
+def compared(rows: Sequence[dict[str, Any]], **parts: Any) -> Comparison:
+    """A comparison of harnesses with these rows."""
+    promises = {"wall_s": [], "aa": {"pairs": 1, "agree": 1, "intervals_us": []}}
+    document = {
+        "created": "2026-11-21T05:20:00+00:00",
+        "complete": True,
+        "device": {"name": "NVIDIA H200"},
+        "calibration": asdict(CALIBRATION),
+        "promises": promises,
+        "rows": [*rows],
+        **parts,
+    }
+    comparison = msgspec.convert(document, Comparison, str_keys=True)
+    comparison.document = document
+    return comparison
 
 
 def typed(*words: object) -> Result:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import WHY
-from tests.helpers import measured, small_run, typed
+from tests.helpers import compared, measured, small_run, typed
 from tests.record.notebooks import sources
 from tests.record.readme import BY, COLUMNS, SIZE, WORDS, chapters, comparison_table, parts, pictures
 from worklog.cli.figures import markdown, markers, rewrite
@@ -22,7 +22,7 @@ from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape
 from worklog.runs import Measurement, Run, Stage, Verdict, recorded_run
-from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
+from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 
 ROOT = Path(__file__).parents[1]
 THEIRS = {
@@ -136,8 +136,7 @@ def test_every_cell_links_to_what_backs_it() -> None:
 
 def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has_no_number() -> None:
     row = {"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}
-    document = {"device": {"name": "a GPU"}, "created": "2026-11-21", "complete": True, "rows": [row]}
-    lines = comparison_table(Comparison(document)).splitlines()
+    lines = comparison_table(compared([row])).splitlines()
     assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in lines
     recorded = open_comparison()
     (large,) = (line for line in comparison_table(recorded).splitlines() if f"timing cuBLAS at {SIZE}" in line)

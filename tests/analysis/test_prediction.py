@@ -95,9 +95,8 @@ def test_what_is_shown(run: Run) -> None:
     assert lines[:2] == list(racy.sentences) and run.label in lines[3]
     assert [line.split()[0] for line in lines[5:]] == [*(record.name for record in LADDER), "mine"]
     assert f" {own.ms:#.4g} ms " in lines[-1], "at least"
-    assert all(sentence in racy._repr_html_() for sentence in racy.sentences) and "warptiled" in racy._repr_html_()
-    document = racy.as_dict()
-    assert document["bound"]["ms"] == own.ms and document["rungs"]["naive"]["measured_ms"] > 200
+    assert all(sentence in racy._repr_html_() for sentence in (*racy.sentences, "warptiled"))
+    assert racy.as_dict()["bound"]["ms"] == own.ms
 
 
 def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

@@ -22,7 +22,6 @@ from tests.helpers import measured, small_run
 from worklog.cli import output
 from worklog.cli.commands import COMMANDS, main
 from worklog.runs.measurement import COLUMNS
-from worklog.runs.tables import text
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +60,7 @@ def test_a_row_of_a_table_is_one_line_however_narrow_and_no_progress_bar_stands_
 def test_a_runs_table_leaves_out_whole_columns_and_says_which() -> None:
     run = small_run(measurements=[measured("vectorized", 1024)])
     for columns in (60, 95):
-        shown = text(run, width=columns).splitlines()
+        shown = run.text(width=columns).splitlines()
         (head,) = [line.split("  ") for line in shown if line.startswith(" kernel")]
         left_out = " ".join(shown).partition("in a wider terminal: ")[2]
         assert max(len(line) for line in shown if line.startswith((" kernel", " vectorized"))) <= columns

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.lab.grid import small_grid
 from worklog.runner.worker import Say, started
-from worklog.runs.run_file import head_lines, line
+from worklog.runs.run_file import line
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
     """The jobs, out of the grid that was made by hand."""
     grid, said = replace(small_grid(), origin="live"), Path(seconds)
-    say("ready", head=head_lines(grid))
+    say("ready", head=grid.head_lines())
     for done, job in enumerate(order["jobs"]):
         say("progress", done=done, doing=str(job))
         if done:

@@ -398,7 +398,7 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
 CRASHES = """
 from tests.lab.stand_in_job import *
 order, say = started()
-say("ready", head=head_lines(small_grid()))
+say("ready", head=small_grid().head_lines())
 os.abort()
 """
 

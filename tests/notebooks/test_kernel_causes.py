@@ -159,7 +159,7 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
     assert (tf32, fp16) == approx((535, 1071), abs=0.5)
     assert (tf32 * 1830 / gpu.sm_clock_mhz, fp16 * 1830 / gpu.sm_clock_mhz) == approx((494.7, 989.4), abs=0.1)
     power = {m.kernel: m for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements}
-    watts = {name: m.energy.watts if m.energy else 0.0 for name, m in power.items()}
+    watts = {name: m.work.watts or 0.0 for name, m in power.items()}
     assert max(watts, key=lambda name: watts[name]) == "tf32" and set(watts) == set(SECOND)
     assert (watts["tf32"], watts["split"]) == approx((724, 713), abs=1)
     for m in (power[name] for name in SECOND if name != "split"):

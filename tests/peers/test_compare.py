@@ -14,7 +14,7 @@ import pytest
 from pytest import approx
 
 from tests.exploits.arrays import xp
-from tests.helpers import GPU
+from tests.helpers import GPU, compared
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
@@ -23,7 +23,7 @@ from worklog.peers import compare as peers
 from worklog.peers.harnesses import OtherHarness, Timer, Work, cupti_timer, nvbench_summaries, works_on
 from worklog.runner.declare import declared
 from worklog.runs import recorded_run
-from worklog.runs.comparison import Comparison, Row, open_comparison
+from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate
 
 
@@ -139,10 +139,9 @@ def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_conv
     read = [*map(asdict, rows)]
     (point,) = wall_s = peers.wall_times(harness, [work(gpu, 512, 500.0)], read)
     assert point["of"] == 512 and point["worklog_s"] > 0
-    promises = {"aa": {"pairs": 50, "agree": 48}, "wall_s": wall_s}
-    head = {"device": {"name": "Virtual"}, "created": "2026-11-21T05:00:00+00:00"}
-    text = peers.text(Comparison({**head, "rows": read, "promises": promises}, "live"))
-    assert text.startswith("live · Virtual · ") and re.search(f"cuBLAS 512: {said}$", text, re.MULTILINE)
+    promises = {"aa": {"pairs": 50, "agree": 48, "intervals_us": []}, "wall_s": wall_s}
+    text = peers.text(compared(read, promises=promises, origin="live"))
+    assert text.startswith("live · NVIDIA H200 · ") and re.search(f"cuBLAS 512: {said}$", text, re.MULTILINE)
     assert re.search(rf"^ +cuBLAS 512 +17\.00 {' +20.00' * len(theirs)} +–$", text, re.MULTILINE)
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 

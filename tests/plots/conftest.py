@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import GPU, measured
+from tests.helpers import GPU, compared, measured
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runs import (
     Calibration,
-    Comparison,
     Estimate,
     Gpu,
     Measurement,
@@ -27,6 +26,7 @@ from worklog.runs import (
     Verdict,
     Work,
 )
+from worklog.runs.comparison import Comparison
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 # Milliseconds at 4096.
@@ -102,7 +102,6 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
         "against": {"cuBLAS": Estimate(ratio, ratio * 0.997, ratio * 1.003)},
         "roof": Roof(66.9),
         "samples": Samples([Side(kernel, times)], [1] * len(spread)),
-        "overhead_us": CALIBRATION.offset_us,
         "verdict": Verdict(STAGES, "fp32"),
     }
     return replace(measured(kernel, n, us, ratio), **(fields | more))
@@ -177,15 +176,7 @@ def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
         for length in LENGTHS
     ]
     rows.append({"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"})
-    return Comparison(
-        {
-            "device": {"name": "NVIDIA H200"},
-            "created": "2026-11-21T05:20:00+00:00",
-            "complete": True,
-            "calibration": asdict(CALIBRATION),
-            "rows": rows,
-        }
-    )
+    return compared(rows, calibration=asdict(CALIBRATION))
 
 
 def tall_run(count: int) -> Run:
@@ -230,7 +221,8 @@ def failed() -> Run:
     """The ladder where vectorized failed the gate, naive's interval is too wide, and two kernels, one of which failed,
     are a user's and come first."""
     run = ladder_run()
-    found = {m.kernel: replace(m, converged=m.kernel != "naive") for m in run.measurements}
+    wide = ("not converged: ±0.5 % was not reached",)
+    found = {m.kernel: replace(m, degradations=wide if m.kernel == "naive" else ()) for m in run.measurements}
     mine = measurement("mine", 4096, 5500.0, 0.5)
     for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
         found[name] = Measurement(name, SIZE, "failed", reason=reason)
@@ -283,9 +275,7 @@ def sampled(count: int, mask: int = 0) -> Run:
     counts = [1] * (count - repeated) + [0] * repeated
     clocks = [1980.0] * (count - 1) + [None if count > 1 else 1980.0]
     side = Side("naive", us.tolist(), clocks)
-    return of(
-        measurement("naive", 512, 100.0, 0.5, samples=Samples([side], counts), overhead_us=0.0, throttle_mask=mask)
-    )
+    return of(measurement("naive", 512, 100.0, 0.5, samples=Samples([side], counts, throttle_mask=mask)))
 
 
 def benchmark(sizes: Iterable[int] = (8, 64), **changes: Any) -> Run:

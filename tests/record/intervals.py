@@ -21,9 +21,10 @@ from worklog.kernel import rung
 from worklog.peers import compare
 from worklog.peers.harnesses import product as work_of
 from worklog.problem import Shape
-from worklog.runs import CUBLAS, median, write_text
-from worklog.runs.clocks import fitted_slope
+from worklog.runs import median, write_text
+from worklog.runs.comparison import CUBLAS
 from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Values, process_half_us
+from worklog.runs.samples import fitted_slope
 
 # On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch of 1 kernel.
 WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))

@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from worklog import runs
 from worklog.cli.figures import at_4096, markers, rewrite, share
 from worklog.kernel import FP32, TENSOR, Kernel
 from worklog.plots.selection import class_of, error_of, leaders, rate
-from worklog.runs import Comparison, Measurement, Run, Table
+from worklog.runs import CHAPTERS, Measurement, Run, Table, recordings
+from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 BY = "python -m tests.record.readme"
@@ -33,7 +33,7 @@ def parts() -> dict[str, str]:
     """The text of each part."""
     recorded = at_4096()
     return {
-        "comparison": comparison_table(runs.open_comparison()),
+        "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
         "chapters": chapters(recorded),
     }
@@ -43,7 +43,7 @@ def pictures(run: Run) -> str:
     """The picture of both ladders with its numbers. run: the recorded rungs at 4096."""
     plain, tensor = leaders(run.measurements)
     assert plain is not None and tensor is not None, "the recordings hold both ladders"
-    (cublas,) = (m for m in run.measurements if m.kernel == runs.CUBLAS)
+    (cublas,) = (m for m in run.measurements if m.kernel == CUBLAS)
     libraries = _chapter("h200_libraries").select(shape=plain.problem)
     tf32, bf16x6 = (m for name in ("cublas_tf32", "triton_bf16x6") for m in libraries if m.kernel == name)
     named = {"tensor": tensor, "plain": plain, "tf32": tf32, "bf16x6": bf16x6}
@@ -86,7 +86,7 @@ def chapters(run: Run) -> str:
 
 
 def _chapter(name: str) -> Run:
-    return Run.load(runs.recordings(runs.CHAPTERS)[name])
+    return Run.load(recordings(CHAPTERS)[name])
 
 
 def _picture(name: str, measurements: Iterable[Measurement], **numbers: object) -> str:
@@ -107,13 +107,13 @@ def comparison_table(comparison: Comparison) -> str:
         (row["about"], *(f"[{words}]({link.format(**WORDS['addresses'])})" for words, link in row["cells"]))
         for row in WORDS["row"]
     ]
-    shortest = comparison.works(runs.KNOWN)[0]
-    rows.append((f"a kernel of {shortest:g} µs reads", *_timed(comparison.us(runs.KNOWN, shortest), "µs")))
-    rows.append((f"timing cuBLAS at {SIZE} takes", *_timed(comparison.wall_s(runs.CUBLAS, SIZE), "s")))
+    shortest = comparison.works(KNOWN)[0]
+    rows.append((f"a kernel of {shortest:g} µs reads", *_timed(comparison.us(KNOWN, shortest), "µs")))
+    rows.append((f"timing cuBLAS at {SIZE} takes", *_timed(comparison.wall_s(CUBLAS, SIZE), "s")))
     table = Table("", COLUMNS, rows, left=len(COLUMNS)).markdown()
-    since = runs.open_comparison(part="intervals")
+    since = open_comparison(part="intervals")
     coverage = since.document["promises"]["coverage"]
-    wall_s = next(row["wall_s"] for row in coverage if (row["work"], row["of"]) == (runs.CUBLAS, SIZE))
+    wall_s = next(row["wall_s"] for row in coverage if (row["work"], row["of"]) == (CUBLAS, SIZE))
     return (
         f"{table}\n\nThe last two rows: {comparison.label}. worklog now moves the buffers during a measurement: "
         f"{wall_s:.2f} s ({since.label})."

@@ -106,7 +106,7 @@ def test_each_way_to_give_the_work_is_timed(file: Path, mode: str) -> None:
     assert found.us == approx(true_us(64, 64, 64), rel=0.01), found.reason
     assert found.axes == {"N": 64, "mode": mode} and found.shape is None
     assert found.gbs == approx(12 * 64 * 64 / found.us / 1e3)
-    assert (found.flops, found.work.elements) == (2 * 64**3, 2 * 64 * 64)
+    assert (found.work.flops, found.work.elements) == (2 * 64**3, 2 * 64 * 64)
     assert "gate: off, the result is not checked" in found.degradations
     assert (found.baseline, found.ratio) == (("twice", approx(2.0, rel=0.3)) if mode == "run" else ("", None))
 

@@ -20,7 +20,6 @@ from worklog.runner.measure import measure_solutions
 from worklog.runner.prepare import LAST, measure_job
 from worklog.runs import Measurement, Work, duration
 from worklog.runs.run_file import line, read_line
-from worklog.runs.tables import means
 
 FILE = """
 import numpy as np
@@ -94,7 +93,7 @@ def test_a_case_is_checked_then_timed_beside_the_baseline(file: Path, function: 
     true_us = 2 * 64**3 / Machine().flops_per_us
     assert found.us == approx(true_us, rel=0.01), found.reason
     assert (found.baseline, found.ratio) == ("baseline", approx(1.8, rel=0.02))  # half of it on a warm L2
-    assert found.axes == {"case": "n=64"} and found.shape is None and found.flops == 2 * 64**3
+    assert found.axes == {"case": "n=64"} and found.shape is None and found.work.flops == 2 * 64**3
     assert found.work == Work(2 * 64**3, 2 * 64**2, 8 * 64**2, 4 * 64**2)
     assert found.verdict is not None and found.verdict.precision == "float32"
     names = [stage.name for stage in found.verdict.stages]
@@ -145,5 +144,5 @@ def test_cases_become_one_run_with_means_over_them(file: Path, tmp_path: Path) -
     assert run.kernels["right"]["problem"].endswith("own.py:Product") and run.kernels["right"]["dtype"] == "float32"
     shown = str(run)
     assert "over the cases" in shown and "mean time" in shown
-    (mean,) = means(run)
+    (mean,) = run.means()
     assert mean["cases"] == "2 of 2" and mean["mean time"] == duration(sum(m.us or 0.0 for m in run.measurements) / 2)

@@ -14,7 +14,7 @@ from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs, work_of
 from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work
 from worklog.runs.ablation import effect_in_words, effects, effects_text
-from worklog.runs.clocks import PRECISION
+from worklog.runs.samples import PRECISION
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
 
 SIZE = Shape.of(1024)
@@ -87,19 +87,11 @@ def test_an_effect_in_words(factor: float, words: str) -> None:
     assert effect_in_words(effect) == words and effect.visible == (words != "0")
 
 
-@pytest.mark.parametrize(
-    "biased",
-    [
-        measurement(5.0, {"l2": "warm", "queue": False}),  # a combination without a name
-        measurement(UNBIASED_US, {"l2": "warm"}, work=Work()),
-    ],
-)
-def test_another_combination_and_an_impossible_reading_are_no_effect(biased: Measurement) -> None:
-    found = {effect.setting for effect in effects(run(biased), "warptiled")}
-    assert found == {"offset", "statistic", "roof"}, "those that are computed"
-
-
-def test_a_run_without_an_ablation_is_an_error_with_the_command() -> None:
+def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_ablation_is_an_error() -> None:
+    combination = measurement(5.0, {"l2": "warm", "queue": False})
+    for biased in (combination, measurement(UNBIASED_US, {"l2": "warm"}, work=Work())):
+        found = {effect.setting for effect in effects(run(biased), "warptiled")}
+        assert found == {"offset", "statistic", "roof"}, "those that are computed"
     with pytest.raises(NothingToDraw, match="worklog ablate warptiled"):
         effects(run(), "warptiled")
 

@@ -23,10 +23,10 @@ from worklog.runs.comparison import open_comparison
 
 def points() -> Run:
     """A benchmark with two axes, one of which is called as a column of the frame."""
-    m = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"}, overhead_us=3.45)
+    m = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"})
     m = replace(m, against={"gelu": m.first})
     hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
-    m = replace(m, samples=replace(m.samples, sides=hot))
+    m = replace(m, samples=replace(m.samples, sides=hot, overhead_us=3.45))
     return small_run(measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
 
 
@@ -37,16 +37,13 @@ def test_a_frame_has_the_axes_as_columns() -> None:
 
 
 def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
-    samples = points().samples()
+    run = points()
+    samples, (m, _) = run.samples(), run.measurements
     assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
     assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
     assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
-    assert set(samples.label) == {points().label} and set(samples["axis us"]) == {"half"}
-    run = recorded_run()
-    chosen = run.samples().query("counts and of == 'kernel' and changed == ''")
-    m = run.select("naive", Shape.of(256))[0]
-    times = chosen[(chosen.kernel == "naive") & (chosen.n == 256)].groupby("placement").us.median()
-    assert times.mean() == approx(m.us, rel=1e-6)
+    assert sample_times(run, m)[0] == approx([us - 3.45 for us in m.samples.sides[0].us]), "as the charts have them"
+    assert set(samples.label) == {run.label} and set(samples["axis us"]) == {"half"}
 
 
 def example(of: Callable[..., object]) -> Any:
@@ -59,13 +56,6 @@ def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size() -> N
     naive = recorded_run().select("naive", Shape.of(256))[0]
     assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples.counted(), ddof=1), abs=1e-4)
     assert example(Run.frame).loc["naive", 256] == naive.us
-
-
-def test_samples_lose_only_what_their_reading_had_added() -> None:
-    run = small_run(measurements=[replace(measured("naive"), overhead_us=2.82)])
-    samples, (m,) = run.samples(), run.measurements
-    assert (samples.us_read - samples.us).dropna().to_list() == approx([2.82] * 6, abs=1e-6)
-    assert sample_times(run, m)[0] == approx([us - 2.82 for us in m.samples.sides[0].us])
 
 
 def test_effects_and_comparisons_are_frames_with_labels() -> None:
@@ -107,38 +97,32 @@ def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_
     assert small_run(measurements=[]).shares().rows == ()
 
 
-def test_show_prints_a_run_and_writes_it(tmp_path: Path) -> None:
+def test_show_prints_a_run_and_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = points().save(tmp_path / "run.jsonl")
-    csv, tables = tmp_path / "a.csv", tmp_path / "a.md"
+    csv, tables, parquet = tmp_path / "a.csv", tmp_path / "a.md", tmp_path / "a.parquet"
     shown = worklog("show", path, "--csv", csv, "--markdown", tables)
     assert shown.exit_code == 0 and "100.0 µs" in shown.stdout and "relu" in shown.stdout
     assert pandas.read_csv(csv).kernel.to_list() == ["relu", "relu"]
     written = tables.read_text()
-    assert (
-        written.startswith(points().full_label) and "| N | us | time |" in written and "N=9 us=half: skipped" in written
-    )
+    assert written.startswith(points().full_label) and "| N | us | time |" in written
+    assert "N=9 us=half: skipped" in written
     assert "fastest" in worklog("show", path, "--pivot").stdout
     again = worklog("show", path, "--csv", csv)
     assert again.exit_code == 2 and "exists already: give --csv another name" in again.stderr
     csv.unlink()
     worklog("show", path, "--samples", "--csv", csv)
     assert len(pandas.read_csv(csv)) == 8
-
-
-def test_without_a_library_for_parquet_the_message_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object, **__: object) -> None:
-        raise ImportError
-
-    monkeypatch.setattr(pandas.DataFrame, "to_parquet", missing)
-    path = points().save(tmp_path / "run.jsonl")
-    found = worklog("show", path, "--parquet", tmp_path / "a.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(pandas.DataFrame, "to_parquet", missing)
+        found = worklog("show", path, "--parquet", parquet)
     assert found.exit_code == 2 and "pip install pyarrow" in found.stderr
-
-
-def test_parquet_holds_the_frame(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow isn't installed: pip install pyarrow")
-    worklog("show", points().save(tmp_path / "run.jsonl"), "--parquet", tmp_path / "a.parquet")
-    assert len(pandas.read_parquet(tmp_path / "a.parquet")) == len(points().frame())
+    worklog("show", path, "--parquet", parquet)
+    assert len(pandas.read_parquet(parquet)) == len(points().frame())
+
+
+def missing(*_: object, **__: object) -> None:
+    raise ImportError
 
 
 @pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")])

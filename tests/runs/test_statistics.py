@@ -8,7 +8,6 @@ from math import comb, gamma, log, pi, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
@@ -76,13 +75,15 @@ def test_an_interrupted_launch_in_a_placement_changes_nothing() -> None:
     assert hit.value == approx(calm.value, rel=2e-3) and hit.half_width == approx(calm.half_width, rel=0.1)
 
 
-def test_the_two_parts_of_an_interval_add_up_to_it() -> None:
-    for effect in ("normal", "two groups"):
-        times, placements = placed(np.random.default_rng(2), effect, 12, 4)
-        found = median(times, placements)
-        assert found.launches is not None and found.placement is not None
-        assert np.hypot(found.launches, found.placement) == approx(found.half_width)
-        assert found.launches < 0.2 * found.placement, "0.1 % against 2 %"
+def test_the_parts_of_an_interval_add_up_to_it() -> None:
+    times, placements = placed(np.random.default_rng(2), "two groups", 12, 4)
+    found = median(times, placements)
+    assert found.launches is not None and found.placement is not None
+    assert np.hypot(found.launches, found.placement) == approx(found.half_width)
+    assert found.launches < 0.2 * found.placement, "0.1 % against 2 %"
+    ratio = paired_ratio([2 * us for us in times], [100.0] * 48, placements)
+    parts = [part / 50 for part in (found.half_width, found.launches, found.placement)]
+    assert [ratio.half_width, ratio.launches, ratio.placement] == approx(parts, rel=0.1)
     same = median(*[[100 + x for x in np.random.default_rng(3).standard_normal(48)], [n // 4 for n in range(48)]])
     assert same.launches is not None and same.launches > 0.5 * same.half_width, "placements don't differ"
 
@@ -93,68 +94,31 @@ def test_a_placement_for_each_sample_or_none_at_all() -> None:
         median([1.0, 2.0, 3.0], [0, 1])
 
 
-@given(TIMES)
-def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(samples: list[float]) -> None:
-    estimate = median(samples)
-    assert min(samples) <= estimate.low <= estimate.value <= estimate.high <= max(samples)
-
-
-@given(TIMES, st.sampled_from([0.001, 0.5, 2.0, 1000.0]), st.sampled_from(list(STATISTICS)))
-def test_another_unit_gives_the_same_answer_in_that_unit(samples: list[float], unit: float, statistic: str) -> None:
-    one, other = estimate_of(samples, statistic), estimate_of([unit * s for s in samples], statistic)
-    assert (other.value, other.low, other.high) == approx((unit * one.value, unit * one.low, unit * one.high))
-
-
-@given(TIMES, st.floats(min_value=0.1, max_value=10))
-def test_a_drift_in_both_cancels_in_the_paired_ratio(drift: list[float], true: float) -> None:
-    ratio = paired_ratio([true * d for d in drift], drift)
-    assert (ratio.value, ratio.low, ratio.high) == approx((true, true, true))
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 4]))
-def test_swapping_the_two_inverts_the_ratio(seed: int, turns: int) -> None:
-    ours, theirs = np.random.default_rng(seed).lognormal(2.0, 0.1, (2, 48)).tolist()
-    placements = [turn // turns for turn in range(48)]
-    one, other = paired_ratio(ours, theirs, placements), paired_ratio(theirs, ours, placements)
-    assert (one.value, one.low, one.high) == approx((1 / other.value, 1 / other.high, 1 / other.low))
-    assert one.low > 0
-
-
 def test_a_kernel_whose_samples_scatter_is_as_fast_as_itself() -> None:
     placements = [turn // 4 for turn in range(64)]
     pairs = [np.random.default_rng(n).lognormal(2.0, 0.09, (2, 64)) for n in range(300)]
     found = [paired_ratio(*pair, placements) for pair in pairs]
     assert np.mean([one.value for one in found]) == approx(1.0, abs=0.001)
-    assert np.mean([median(np.divide(*pair).tolist(), placements).value for pair in pairs]) == approx(1.004, abs=0.001)
     assert 0.93 < np.mean([one.low <= 1.0 <= one.high for one in found]) < 0.98
 
 
-def test_the_parts_of_a_ratios_interval_add_up_to_it() -> None:
-    times = np.random.default_rng(5).lognormal(2.0, 0.02, (2, 64)) * np.repeat([[1.0] * 8, [1.0, 1.1] * 4], 8, axis=1)
-    found = paired_ratio(*times, [turn // 8 for turn in range(64)])
-    assert found.launches is not None and found.placement is not None
-    assert np.hypot(found.launches, found.placement) == approx(found.half_width)
-
-
-@pytest.mark.parametrize("below", [0.0, -1.0])
-def test_a_time_below_the_event_overhead_is_a_very_short_one(below: float) -> None:
-    assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)
-    assert paired_ratio([2.0, below, 2.0], [1.0, 1.0, 2.0]).value == approx(1.0)
+def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one() -> None:
+    for below in (0.0, -1.0):
+        assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)
+    assert median([0.0] * 50).relative_half_width == float("inf"), "a time of 0 is never known precisely"
 
 
 def test_each_statistic_is_what_it_is_called() -> None:
     samples = [5.0, 1.0, 2.0, 3.0, 100.0]
-    found = {statistic: estimate_of(samples, statistic).value for statistic in STATISTICS}
-    assert found == {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
-
-
-def test_a_biased_statistic_keeps_the_medians_interval_around_itself() -> None:
-    samples = np.random.default_rng(3).normal(100, 5, 50).tolist()
-    unbiased = median(samples)
-    for statistic in STATISTICS:
-        biased = estimate_of(samples, statistic)
-        assert biased.high - biased.low == approx(unbiased.high - unbiased.low)
-        assert biased.low - biased.value == approx(unbiased.low - unbiased.value)
+    found = {statistic: estimate_of(samples, statistic) for statistic in STATISTICS}
+    assert {name: estimate.value for name, estimate in found.items()} == {
+        "median": 3.0,
+        "mean": 22.2,
+        "min": 1.0,
+        "first": 5.0,
+    }
+    for estimate in found.values():  # the median's interval around it
+        assert (estimate.low - estimate.value, estimate.high - estimate.value) == approx((-2.0, 97.0))
 
 
 @pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("nan"), 3.0], [1.0, float("inf")]])
@@ -162,10 +126,6 @@ def test_samples_that_are_not_finite_are_an_error(bad: list[float]) -> None:
     for statistic in STATISTICS:
         with pytest.raises(BadSetting, match=rf"{len(bad)} samples, \d+ of them finite"):
             estimate_of(bad, statistic)
-
-
-def test_a_time_of_zero_is_never_known_precisely() -> None:
-    assert median([0.0] * 50).relative_half_width == float("inf")
 
 
 def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean() -> None:
@@ -181,7 +141,7 @@ def test_rates_that_are_none_have_no_average(bad: list[float]) -> None:
 
 def by_placement(values: Sequence[float]) -> tuple[list[float], list[int]]:
     """Three launches in each placement, all of the placement's value."""
-    return [value for value in values for _ in range(3)], [place for place in range(len(values)) for _ in range(3)]
+    return np.repeat(values, 3).tolist(), np.repeat(np.arange(len(values)), 3).tolist()
 
 
 def test_the_interval_over_placements_takes_its_variance_from_the_pilot() -> None:
@@ -222,15 +182,10 @@ def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
     assert all(0.93 <= share <= 0.99 for share in held / runs)
 
 
-def test_what_differs_between_processes_cancels_in_a_ratio_to_itself() -> None:
+def test_what_differs_between_processes_cancels_in_a_ratio_to_itself_and_only_events_have_it() -> None:
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
-    found = summarize(Samples.of_turns("ab", [samples] * 2, kernels=[2, 2]), Harness().as_dict(), 3.0)
+    both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 2])
+    found, by_host = (summarize(both, Harness().but(timer=timer).as_dict(), 3.0) for timer in ("events", "host"))
     assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
     assert found.ratio is not None and (found.ratio.low, found.ratio.high) == (1.0, 1.0)
-
-
-def test_a_timer_without_event_overhead_has_no_process_part() -> None:
-    samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
-    both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 1])
-    found = summarize(both, Harness().but(timer="host").as_dict(), 3.0)
-    assert found.ratio is not None and found.time.process is None is found.ratio.process
+    assert by_host.ratio is not None and by_host.time.process is None is by_host.ratio.process

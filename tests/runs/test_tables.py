@@ -14,9 +14,8 @@ from tests.helpers import measured, small_run
 from worklog.cli.figures import markdown
 from worklog.problem import Shape
 from worklog.runs import Bar, Estimate, Measurement, Stage, Table, Verdict, bound, duration, scaled
-from worklog.runs.measurement import Energy, cells, details
+from worklog.runs.measurement import cells, details
 from worklog.runs.table import of_baseline, small
-from worklog.runs.tables import footnotes, html, means, text
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(
@@ -33,24 +32,18 @@ class Html:
         self.tags, self.words = [element.tag for element in elements.iter()], [*elements.itertext()]
 
 
-def test_text_aligns_its_columns_and_keeps_every_character() -> None:
+def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown() -> None:
     assert TABLE.text() == "a <title>\n name          n\n [one]  <i>1</i>\n two          22\n  a & b"
-
-
-def test_html_escapes_its_words_and_names_its_rows_and_columns() -> None:
     page = Html(TABLE.html())
     assert page.tags.count("tr") == 3 and "i" not in page.tags
     assert {"a <title>", "[one]", "<i>1</i>", "a & b"} <= {*page.words}
     assert TABLE.html().count('scope="col"') == TABLE.html().count('scope="row"') == 2
     assert "<thead>" not in Table("facts", (), [("a", "b")]).html()
-
-
-def test_markdown_keeps_its_shape_whatever_the_cells_hold() -> None:
     lines = Table("", ("a", "b"), [("x | y\nz", "1")]).markdown().splitlines()
     assert lines == ["| a | b |", "|---|--:|", "| x \\| y z | 1 |"]
 
 
-@pytest.mark.parametrize(("share", "length"), [(0.25, "25.0"), (0.0, "0.0"), (1.7, "100.0"), (-1.0, "0.0")])
+@pytest.mark.parametrize(("share", "length"), [(0.25, "25.0"), (1.7, "100.0"), (-1.0, "0.0")])
 def test_a_bar_stays_in_its_cell(share: float, length: str) -> None:
     assert f" {length}%,transparent" in Bar("words", share).html()
     assert Bar("<b>", None).html() == "&lt;b&gt;"
@@ -65,9 +58,11 @@ def test_numbers_in_cells() -> None:
     assert {half: small(half) for half in narrow} == narrow
 
 
+# --------------------------------------------------------------------------------------------------------- a run
+
+
 def test_a_measured_row() -> None:
-    run = small_run()
-    assert {name: str(cell) for name, cell in cells(run.measurements[0], 40).items()} == {
+    assert {name: str(cell) for name, cell in cells(small_run().measurements[0], 40).items()} == {
         "kernel": "naive",
         "gate": "fp32 ok",
         "time": "100.0 µs",
@@ -80,53 +75,50 @@ def test_a_measured_row() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("m", "shown"),
-    [
-        (Measurement("naive", (8, 8, 8), "failed", reason="wrong"), "failed"),
-        (Measurement("naive", (8, 8, 8), "skipped", reason="too slow"), "skipped"),
-    ],
-)
-def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(m: Measurement, shown: str) -> None:
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status: str) -> None:
+    m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")  # type: ignore[arg-type]
     run = small_run(measurements=[m])
-    assert [*cells(m).values()][1:8] == [shown, "–", "", "", "", "", ""]
-    assert footnotes(run, [m]) == [f"naive: {shown}: {m.reason}"]
-    assert f"naive: {shown}: {m.reason}" in text(run) and m.reason in "".join(Html(html(run)).words)
+    assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""] and details(m)["rate"] == status
+    said = f"naive: {status}: {m.reason}"
+    assert run.footnotes([m]) == [said] and said in run.text() and said in Html(run._repr_html_()).words
+    assert "<b>wrong" in repr(m) and "&lt;b&gt;wrong" in m._repr_html_()
+    row = markdown(run, Shape.of(8)).splitlines()[4]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 5 and "4 rows <b>wrong" in row, "in the README"
 
 
-def test_what_did_not_converge_and_what_was_not_checked_is_marked() -> None:
-    m = replace(measured("naive", gate=False), converged=False)
-    run = small_run(measurements=[m])
+def test_footnotes_say_once_what_was_not_right_and_of_which_kernels() -> None:
+    wide = "not converged: ±0.5 % was not reached"
+    m = replace(measured("naive", gate=False), degradations=(wide,))
     assert [*cells(m).values()][1:3] == ["off", "100.0 µs *"]
-    assert footnotes(run, [m])[0].startswith("* ")
+    ms = [replace(m, kernel=name, shape=(n,) * 3) for name, n in (("a", 256), ("b", 256), ("a", 512))]
+    notes = ["* the interval is wider than requested", f"{wide} (a at 256, b at 256, a at 512)", "a note"]
+    assert small_run(notes=["a note"]).footnotes(ms) == notes
+    noted = Verdict((Stage("a", True, 0, 0, "", seconds=0.25, note="products are short"),), "fp32")
+    run = small_run(measurements=[replace(measured("naive"), verdict=noted)])
+    assert run.footnotes(run.measurements) == ["products are short (naive at 512)"]
+    assert details(run.measurements[0])["gate"] == "0.25 s"
 
 
-def test_a_degradation_is_shown_once_with_every_kernel_it_concerns() -> None:
-    cold = "clocks: throttle reasons unknown"
-    ms = [replace(measured(name, n), degradations=(cold,)) for name, n in (("a", 256), ("b", 256), ("a", 512))]
-    assert footnotes(small_run(notes=["a note"]), ms) == [f"{cold} (a at 256, b at 256, a at 512)", "a note"]
-
-
-def test_the_terminals_tables() -> None:
-    shown = text(small_run())
+def test_a_run_in_a_terminal() -> None:
+    shown = small_run().text()
     lines = shown.splitlines()
     assert lines[0].startswith(LABEL)
     assert [line for line in lines if " × " in line] == [f"{n} × {n} × {n}" for n in (512, 1024, 2048)]
     (naive,) = [line for line in lines if "100.0 µs" in line]
     assert "50.0 % ±1.0" in naive and "4.5 %" in naive
     assert "70 µs" not in shown, "a biased measurement is not a row of the unbiased table"
-    assert "of FP32 peak" not in shown and "of FP32 peak" in text(small_run(), with_details=True)
-    assert "hot" not in text(small_run(), with_details=True), "a column that no row fills is left out"
+    further = small_run().text(with_details=True)
+    assert "of FP32 peak" not in shown and "of FP32 peak" in further
+    assert "hot" not in further, "a column that no row fills is left out"
 
 
-def test_the_notebooks_tables() -> None:
-    run = small_run()
-    page = Html(html(run))
+def test_a_run_in_a_notebook() -> None:
+    page = Html(small_run()._repr_html_())
     assert page.words[0].startswith(LABEL)
     assert page.tags.count("table") == page.tags.count("caption") == 2 * 3
     assert page.tags.count("details") == 3, "the second table of each size is folded away"
     assert all(LABEL in words for words in page.words if words.startswith("512 ×"))
-    assert (run._repr_html_(), str(run)) == (html(run), text(run))
 
 
 def test_the_readmes_table_shows_the_small_sizes_beside_the_large_one() -> None:
@@ -135,21 +127,14 @@ def test_the_readmes_table_shows_the_small_sizes_beside_the_large_one() -> None:
     assert LABEL in lines[0] and "512 × 512 × 512" in lines[0]
     assert lines[2] == "| rung | idea | TFLOP/s | % of cuBLAS | at 256 |"
     assert lines[4:] == ["| naive | one thread, one element | 2.68 | 50.0 ±1.0 | 50.0 |"]
-    failed = Measurement("naive", (8, 8, 8), "failed", reason="exact: 3 | 4 rows\nwrong")
-    row = markdown(small_run(measurements=[failed]), Shape.of(8)).splitlines()[4]
-    assert len(re.findall(r"(?<!\\)\|", row)) == 5 and "4 rows wrong" in row
 
 
 def test_the_details_of_a_measurement() -> None:
-    hot = [
-        replace(side, hot_us=[us] * 9) for side, us in zip(measured("naive").samples.sides, (80.0, 48.0), strict=True)
-    ]
     m = measured("naive")
-    m = replace(m, samples=replace(m.samples, sides=hot), energy=Energy(0.0123, 412.3))
-    m = small_run(
-        measurements=[replace(m, work=replace(m.work, bytes_read=2 * 10**8, bytes_written=10**8))]
-    ).measurements[0]
-    assert {name: value for name, value in details(m).items() if value} == {
+    hot = [replace(side, hot_us=[us] * 9) for side, us in zip(m.samples.sides, (80.0, 48.0), strict=True)]
+    work = replace(m.work, bytes_read=2 * 10**8, bytes_written=10**8)
+    run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot), work=work)])
+    assert {name: value for name, value in details(run.measurements[0]).items() if value} == {
         "kernel": "naive",
         "rate": "2.68 TFLOP/s",
         "GB/s": "3000",
@@ -161,42 +146,28 @@ def test_the_details_of_a_measurement() -> None:
         "SM MHz": "1980",
         "hot": "80.00 µs",
         "hot of cuBLAS": "60.0 %",
-        "mJ": "12.3",
-        "W": "412",
         "samples": "2",
     }
-    assert details(replace(m, status="skipped", time=None))["rate"] == "skipped"
-
-
-def test_the_details_say_what_the_gate_took_and_a_footnote_what_it_noted() -> None:
-    stages = (
-        Stage("a", True, 0, 0, "", seconds=0.25),
-        Stage("b", True, 0, 0, "", seconds=0.17, note="products are short"),
-    )
-    run = small_run(measurements=[replace(measured("naive"), verdict=Verdict(stages, "fp32"))])
-    assert details(run.measurements[0])["gate"] == "0.42 s"
-    assert footnotes(run, run.measurements)[0] == "products are short (naive at 512)"
 
 
 def test_means_are_over_the_sizes_that_have_a_time() -> None:
     rows = [measured("naive", 512, us=100.0, ratio=0.5), measured("naive", 1024, us=100.0, ratio=0.125)]
     skipped = Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow")
     run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
-    assert [[*row.values()] for row in means(run)] == [["naive", "2 of 3", "12.08", "7.59", "25.0 %"]]
-    assert "over the sizes" in text(run) and "over the sizes · live" in html(run)
+    assert [[*row.values()] for row in run.means()] == [["naive", "2 of 3", "12.08", "7.59", "25.0 %"]]
+    assert "over the sizes" in run.text() and "over the sizes · live" in run._repr_html_()
 
 
-@pytest.mark.parametrize("timer", ["graph", "host"])
-def test_the_label_claims_no_overhead_removed_where_none_is(timer: str) -> None:
+def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_was_off() -> None:
     run = small_run()
     assert run.full_label == f"{LABEL} · event overhead 3.45 µs removed"
-    run.harness["timer"] = timer
-    assert timer in run.full_label and "3.45" not in run.full_label
-
-
-def test_the_label_says_that_the_gate_was_off() -> None:
+    run.harness["timer"] = "host"
+    assert run.full_label == f"{LABEL} · timer host, no overhead removed"
     unchecked = replace(measured("naive"), degradations=("gate: off, the result may be wrong",))
     assert small_run(measurements=[unchecked]).full_label.endswith(unchecked.degradations[0])
+
+
+# ------------------------------------------------------------------------------------- a verdict and a measurement
 
 
 def test_a_verdict_shows_every_stage_with_its_margin() -> None:
@@ -207,23 +178,30 @@ def test_a_verdict_shows_every_stage_with_its_margin() -> None:
 
 def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples() -> None:
     m = small_run().measurements[0]
-    page = Html(m._repr_html_())
-    for fact in ("100.0 µs ±1.00 %", "2 of 3 count, "):
-        assert any(fact in words for words in page.words)
-    assert LABEL in repr(m).splitlines()[0] and any(LABEL in words for words in page.words)
+    for shown in (repr(m), "".join(Html(m._repr_html_()).words)):
+        assert LABEL in shown and "100.0 µs ±1.00 %" in shown and "2 of 3 count, " in shown
     assert "l2 = warm" in repr(small_run().measurements[-1]).splitlines()[0]
     assert "not known" in repr(replace(m, context=None))
-    failed = Measurement("naive", (8, 8, 8), "failed", reason="<b>exact</b>")
-    assert "<b>exact</b>" in repr(failed) and "&lt;b&gt;exact" in failed._repr_html_()
 
 
-def test_the_parts_of_an_interval_are_shown_in_percent_of_the_time() -> None:
-    m = replace(measured("warptiled"), time=Estimate(100.0, 99.2, 100.8, 0.02, 0.8))
-    assert "±0.02 % of launches, ±0.80 % of placement" in repr(m) and "of placement" in m._repr_html_()
-    assert "0.02 % launches, 0.80 % placement" in details(m).values()
-    assert "of placement" not in repr(measured("warptiled")), "of one placement"
-    of_process = replace(m, time=Estimate(100.0, 99.2, 100.8, process=0.5))
-    assert "±0.50 % of process (recorded on an H100)" in repr(of_process), "an older run"
-    sides = [replace(side, kernels=2) for side in m.samples.sides]
-    counted = replace(of_process, samples=replace(m.samples, sides=sides))
-    assert "±0.50 % of process (for 2 kernels per launch, recorded on an H100)" in repr(counted)
+@pytest.mark.parametrize(
+    ("time", "kernels", "parts"),
+    [
+        (Estimate(100.0, 99.2, 100.8, 0.02, 0.8), None, "±0.02 % of launches, ±0.80 % of placement"),
+        (Estimate(100.0, 99.2, 100.8, process=0.5), None, "±0.50 % of process (recorded on an H100)"),
+        (
+            Estimate(100.0, 99.2, 100.8, process=0.5),
+            2,
+            "±0.50 % of process (for 2 kernels per launch, recorded on an H100)",
+        ),
+    ],
+)
+def test_the_parts_of_an_interval_are_shown_in_percent_of_the_time(
+    time: Estimate, kernels: int | None, parts: str
+) -> None:
+    m = measured("warptiled")
+    assert " of placement" not in repr(m) and " of process" not in repr(m)
+    sides = [replace(side, kernels=kernels) for side in m.samples.sides]
+    m = replace(m, time=time, samples=replace(m.samples, sides=sides))
+    assert f"±0.80 % (95 %): {parts}" in repr(m)
+    assert parts.replace("±", "").replace(" of ", " ") == details(m)["parts of ±95 %"]

@@ -25,7 +25,6 @@ from worklog.emulator import (
     predict,
     total,
 )
-from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
@@ -36,6 +35,7 @@ from worklog.runs import Table, scaled
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
 WHOLE = 512  # the largest size at which a user kernel is run in full
 TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared with a full run
+SASS_SHOWN = 12  # instructions of a main loop
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,23 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     own = kernel.number is None and all(kernel.code is not record.code for record in RUNGS)  # of no other tile
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     inspected = replace(inspected, shape=shape)
+    findings: tuple[Finding, ...] = ()
+    confirmed = ""
     try:
         parsed = load(main.ptx, main.symbol, main.shared_accesses)
         if own and max(shape.m, shape.n, shape.k) <= WHOLE:
             lines, findings = _run(kernel, shape, main.arch)
             return replace(inspected, lines=lines, findings=findings, caveats=caveats(parsed))
-        findings, confirmed = _confirmed(kernel, parsed, main.arch) if own else ((), "")
+        if own:
+            small = kernel.domain.padded(TRIAL)
+            counted, findings = _run(kernel, small, main.arch)
+            confirmed = f", as a full run confirmed at {small}"
+            if predict(parsed, kernel, small).lines != counted:
+                raise NotPredictable(
+                    f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its "
+                    f"blocks: the counts of a full run at {small} differ; take a size of up to {WHOLE}, which is run "
+                    "in full"
+                )
         predicted = predict(parsed, kernel, shape)
     except (UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):
@@ -166,18 +177,6 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{label} · predicted from {blocks}{confirmed}"
     return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
-
-
-def _confirmed(kernel: Kernel, parsed: Parsed, arch: str) -> tuple[tuple[Finding, ...], str]:
-    """The findings of a full run of a small shape, if its counts are the predicted ones. Raises NotPredictable."""
-    small = kernel.domain.padded(TRIAL)
-    counted, findings = _run(kernel, small, arch)
-    if predict(parsed, kernel, small).lines != counted:
-        raise NotPredictable(
-            f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its blocks: the "
-            f"counts of a full run at {small} differ; take a size of up to {WHOLE}, which is run in full"
-        )
-    return findings, f", as a full run confirmed at {small}"
 
 
 def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
@@ -205,43 +204,43 @@ def save(inspected: Inspection, folder: Path) -> list[Path]:
     return [folder / name for name in sorted(contents)]
 
 
-SASS_SHOWN = 12
-_MEMORY = ("memory", "requests", "bytes", "sectors", "sectors/request", "wavefronts", "per request", "conflicts")
-
-
 def report(inspected: Inspection) -> str:
     """For a terminal."""
-    program = inspected.main.program
+    program, counts = inspected.main.program, inspected.counts
     threads = "" if inspected.threads is None else f" · {inspected.threads} threads per block"
-    resources = Table.of("", [_resources(inspected, out) for out in inspected.compiled])
-    parts = [f"{program.name}: {program.entry}{threads}", resources.text(), _main_loops(inspected)]
+    resources = []
+    for out in inspected.compiled:
+        at_once = inspected.occupancy(out)
+        row = {
+            "arch": out.arch,
+            "registers": str(out.registers),
+            "stack B": str(out.stack_bytes),
+            "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
+            "shared B": str(out.shared_bytes),
+            "blocks/SM": str(at_once.blocks) if at_once else "?",
+            "warps/SM": str(at_once.warps) if at_once else "?",
+            "occupancy": f"{100 * at_once.share:.0f} %" if at_once else "?",
+            "limited by": " and ".join(at_once.limited_by) if at_once else "give --block",
+        }
+        resources.append(row)
+    parts = [f"{program.name}: {program.entry}{threads}", Table.of("", resources).text(), _main_loops(inspected.sass)]
     if not inspected.lines:
         caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
         return "\n\n".join([*parts, inspected.label, *caveats])
-    parts += [f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0", _mix(inspected.counts)]
-    parts += [_memory(inspected.counts).text(), *(f"note: {caveat}" for caveat in inspected.caveats)]
+    mix = sorted(counts.instructions.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix)
+    if fma := counts.instructions.get("fma", 0):
+        shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
+        shares += f"; {shared / fma:.3f} shared wavefronts per warp multiply-add"
+    parts.append(f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0")
+    parts.append(f"{scaled(counts.all_instructions)} PTX instructions of a warp: {shares}")
+    parts += [_memory(counts).text(), *(f"note: {caveat}" for caveat in inspected.caveats)]
     parts += [finding.at(program.name) for finding in inspected.findings]
     return "\n\n".join([*parts, _source(inspected)])
 
 
-def _resources(inspected: Inspection, out: Compiled) -> dict[str, str]:
-    at_once = inspected.occupancy(out)
-    return {
-        "arch": out.arch,
-        "registers": str(out.registers),
-        "stack B": str(out.stack_bytes),
-        "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
-        "shared B": str(out.shared_bytes),
-        "blocks/SM": str(at_once.blocks) if at_once else "?",
-        "warps/SM": str(at_once.warps) if at_once else "?",
-        "occupancy": f"{100 * at_once.share:.0f} %" if at_once else "?",
-        "limited by": " and ".join(at_once.limited_by) if at_once else "give --block",
-    }
-
-
-def _main_loops(inspected: Inspection) -> str:
+def _main_loops(sass: Sass) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
-    sass = inspected.sass
     if not sass.loops:
         return sass.note
     loops = [Counter(mix) for mix in sass.loops.values()]
@@ -255,36 +254,28 @@ def _main_loops(inspected: Inspection) -> str:
     return Table("", ("main loop, SASS", *sass.loops), rows).text()
 
 
-def _mix(counts: Counts) -> str:
-    """Shares of the executed PTX instructions, largest first."""
-    mix = sorted(counts.instructions.items(), key=lambda item: -item[1])
-    shares = [f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix]
-    fma = counts.instructions.get("fma", 0)
-    shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-    per_fma = f"; {shared / fma:.3f} shared wavefronts per warp multiply-add" if fma else ""
-    return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{per_fma}"
-
-
 def _memory(counts: Counts) -> Table:
     rows = []
     for name in ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic"):
-        cost = getattr(counts, name)
-        if not cost.requests:
-            continue
-        row = dict.fromkeys(_MEMORY, "")
-        row |= {"memory": name.replace("_", " "), "requests": scaled(cost.requests), "bytes": scaled(cost.bytes)}
-        if name.startswith("shared"):
-            row |= {"wavefronts": scaled(cost.wavefronts), "conflicts": scaled(cost.conflicts)}
-            row["per request"] = f"{cost.wavefronts / cost.requests:.2f}"
-        else:
-            row |= {"sectors": scaled(cost.sectors), "sectors/request": f"{cost.sectors_per_request:.2f}"}
-        rows.append([*row.values()])
-    return Table("", _MEMORY, rows)
+        cost, shared = getattr(counts, name), name.startswith("shared")
+        if cost.requests:
+            row = {
+                "memory": name.replace("_", " "),
+                "requests": scaled(cost.requests),
+                "bytes": scaled(cost.bytes),
+                "sectors": "" if shared else scaled(cost.sectors),
+                "sectors/request": "" if shared else f"{cost.sectors_per_request:.2f}",
+                "wavefronts": scaled(cost.wavefronts) if shared else "",
+                "per request": f"{cost.wavefronts / cost.requests:.2f}" if shared else "",
+                "conflicts": scaled(cost.conflicts) if shared else "",
+            }
+            rows.append(row)
+    return Table.of("", rows)
 
 
 def _source(inspected: Inspection) -> str:
     """The source below its header, each line with its share of the instructions and the cost of its requests."""
-    total = inspected.counts.all_instructions
+    everything = inspected.counts.all_instructions
     rows = [
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
         f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
@@ -292,18 +283,15 @@ def _source(inspected: Inspection) -> str:
     text = inspected.main.program.source.splitlines()
     header = next((n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0)
     for number, line in enumerate(text[header:], start=header + 1):
-        counts = inspected.lines.get(number)
-        cost = " " * 37 if counts is None else _line(counts, total)
-        rows.append(f"{cost}  {number:>4}  {line}".rstrip())
+        share, sectors, waves = "", list[str](), list[str]()
+        if counts := inspected.lines.get(number):
+            if counts.all_instructions:
+                share = f"{100 * counts.all_instructions / everything:.1f} %"
+            of_global, of_shared = (counts.global_load, counts.global_store), (counts.shared_load, counts.shared_store)
+            sectors = [f"{cost.sectors_per_request:.3g}" for cost in of_global if cost.requests]
+            for cost in of_shared:
+                if cost.requests:
+                    waves.append(f"{cost.wavefronts / cost.requests:.3g}" + ("!" if cost.conflicts else ""))
+        cost_words = f"{share:>7} {' + '.join(sectors):>14} {' + '.join(waves):>14}"
+        rows.append(f"{cost_words}  {number:>4}  {line}".rstrip())
     return "\n".join(rows)
-
-
-def _line(counts: Counts, total: int) -> str:
-    share = f"{100 * counts.all_instructions / total:.1f} %" if total and counts.all_instructions else ""
-    sectors = [f"{cost.sectors_per_request:.3g}" for cost in (counts.global_load, counts.global_store) if cost.requests]
-    waves = [
-        f"{cost.wavefronts / cost.requests:.3g}" + ("!" if cost.conflicts else "")
-        for cost in (counts.shared_load, counts.shared_store)
-        if cost.requests
-    ]
-    return f"{share:>7} {' + '.join(sectors):>14} {' + '.join(waves):>14}"

@@ -61,44 +61,24 @@ class Bound:
         return None if self.measured_ms is None else self.measured_ms / self.ms
 
     @property
-    def card(self) -> str:
-        """The GPU with its article: "an NVIDIA H200"."""
-        return f"{'an' if self.gpu.startswith('NVIDIA') else 'a'} {self.gpu}"
-
-    @property
     def label(self) -> str:
         """What must stand beside the bound."""
-        return f"{self.source}, counted for {self.card}; a lower bound, not a time"
+        return f"{self.source}, counted for {_card(self.gpu)}; a lower bound, not a time"
 
     def __str__(self) -> str:
-        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {self.card}, bound by {self.limit}"
+        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {_card(self.gpu)}, bound by {self.limit}"
         if self.measured_ms is not None:
             words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
         return words
-
-    def beside(self, measured_us: float | None) -> Bound:
-        """The same beside a time in microseconds, if there is one."""
-        return self if measured_us is None else replace(self, measured_ms=measured_us / 1e3)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         sides = [self.shape.m, self.shape.n, self.shape.k]
         return {**asdict(self), "shape": sides, "ms": self.ms, "limit": self.limit, "label": self.label}
 
-    def row(self) -> dict[str, str]:
-        """Counts per multiply-add of a warp (there are M N K / 32), the bound, the time and their factor, by column."""
-        per_fma, counts = 2 * WARP / self.shape.flops, self.counts
-        return {
-            "kernel": self.kernel,
-            "at": str(self.shape),
-            "sectors": f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}",
-            "L1 lines": f"{per_fma * counts.load_lines:.3f}",
-            "wavefronts": f"{per_fma * counts.wavefronts:.3f}",
-            "at least": duration(1e3 * self.ms, padded=True),
-            "bound by": self.limit,
-            "measured": "–" if self.measured_ms is None else duration(1e3 * self.measured_ms, padded=True),
-            "factor": "–" if self.factor is None else f"{self.factor:.2f}",
-        }
+
+def _card(gpu: str) -> str:
+    return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
 
 
 def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) -> Bound:
@@ -137,10 +117,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
 def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:
     """The passes of a launch, which run one after another; A and B come from DRAM once."""
     main = passes[kernel.main]
-    limits = {}
-    for name in main.limits:
-        if all(name in part.limits for part in passes):
-            limits[name] = main.limits[name] if name == DRAM else sum(part.limits[name] for part in passes)
+    shared = [name for name in main.limits if all(name in part.limits for part in passes)]
+    limits = {name: sum(part.limits[name] for part in passes) for name in shared} | {DRAM: main.limits[DRAM]}
     counts: dict[str, Any] = {name: sum(part.counts.numbers[name] for part in passes) for name in main.counts.numbers}
     notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
     return replace(main, limits=limits, counts=replace(main.counts, **counts), notes=notes)
@@ -187,11 +165,10 @@ def rung_bounds(run: Run, shape: Shape) -> dict[str, Bound]:
     """The bounds of the rungs at a shape on the run's GPU, by name, with the run's times. Rungs that do not take the
     shape are left out.
     """
-    gpu, bounds = run.gpu, dict[str, Bound]()
-    for rung in LADDER:
-        if shape in rung.domain:
-            us = next((m.us for m in run.select(rung.name, shape) if m.us is not None), None)
-            bounds[rung.name] = bound(rung, shape, gpu).beside(us)
+    bounds = {rung.name: bound(rung, shape, run.gpu) for rung in LADDER if shape in rung.domain}
+    for m in reversed(run.select(shape=shape)):
+        if m.kernel in bounds and m.us is not None:
+            bounds[m.kernel] = replace(bounds[m.kernel], measured_ms=m.us / 1e3)
     return bounds
 
 
@@ -202,10 +179,26 @@ def spread(bounds: Mapping[str, Bound]) -> tuple[float, float]:
 
 
 def table(bounds: Iterable[Bound], times: str) -> Table:
-    """One row per bound, at least one. times: the label of the times."""
-    rows = list(bounds)
-    counts = "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp"
-    return Table.of(f"{counts}: {rows[-1].source}; times: {times}", [row.row() for row in rows])
+    """Of each bound, at least one: counts per multiply-add of a warp (there are M N K / 32), the bound, the time and
+    their factor. times: the label of the times.
+    """
+    rows = []
+    for least in bounds:
+        per_fma, counts, measured_ms = 2 * WARP / least.shape.flops, least.counts, least.measured_ms
+        row = {
+            "kernel": least.kernel,
+            "at": str(least.shape),
+            "sectors": f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}",
+            "L1 lines": f"{per_fma * counts.load_lines:.3f}",
+            "wavefronts": f"{per_fma * counts.wavefronts:.3f}",
+            "at least": duration(1e3 * least.ms, padded=True),
+            "bound by": least.limit,
+            "measured": "–" if measured_ms is None else duration(1e3 * measured_ms, padded=True),
+            "factor": "–" if least.factor is None else f"{least.factor:.2f}",
+        }
+        rows.append(row)
+    counted = "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp"
+    return Table.of(f"{counted}: {least.source}; times: {times}", rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -266,4 +259,5 @@ def predicted(
     except WorklogError as error:
         return Prediction(None, {}, run.label, str(error))
     near = min(run.shapes(), key=lambda recorded: abs(math.log(recorded.flops / own.shape.flops)))
-    return Prediction(own.beside(measured_us), rung_bounds(run, near), run.label)
+    own = replace(own, measured_ms=None if measured_us is None else measured_us / 1e3)
+    return Prediction(own, rung_bounds(run, near), run.label)

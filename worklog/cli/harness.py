@@ -20,7 +20,8 @@ from worklog.problem import Shape
 from worklog.runner import measure
 from worklog.runner.declare import at, declared
 from worklog.runner.job import ABLATION_SIZES, ablation_jobs, grid_jobs
-from worklog.runs import effects, effects_frame, effects_text, open_comparison
+from worklog.runs.ablation import effects, effects_frame, effects_text
+from worklog.runs.comparison import open_comparison
 from worklog.settings import Harness
 
 

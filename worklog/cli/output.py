@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from worklog.runs import WIDTH, Run, export
-from worklog.runs.frames import rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,7 +49,7 @@ def terminal_width(least: int = 60) -> int:
 
 def measurements(run: Run) -> dict[str, Any]:
     """A run as JSON: its label, its file, and one row per measurement."""
-    return {"label": run.label, "path": str(run.path), "measurements": rows(run)}
+    return {"label": run.label, "path": str(run.path), "measurements": run.rows()}
 
 
 def print_run(

@@ -30,7 +30,8 @@ from worklog.runner import sweep
 from worklog.runner.check import Checked, check
 from worklog.runner.job import BASELINE
 from worklog.runner.measure import results
-from worklog.runs import KNOWN, LEAST_SAMPLES, median, open_comparison, open_run
+from worklog.runs import LEAST_SAMPLES, median, open_run
+from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.settings import PITFALLS
 
 CLOSE = 0.01  # a number may differ by this share: it was rounded

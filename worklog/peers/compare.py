@@ -28,8 +28,8 @@ from worklog.peers.harnesses import (
 )
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Progress, silent
-from worklog.runs import CUBLAS, Estimate, Table, claimed, median, new_path, runs_dir, write_text
-from worklog.runs.comparison import SCHEMA, Comparison, Row
+from worklog.runs import Estimate, Table, claimed, median, new_path, runs_dir, write_text
+from worklog.runs.comparison import CUBLAS, SCHEMA, Comparison, Row
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline

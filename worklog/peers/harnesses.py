@@ -30,8 +30,8 @@ from worklog.runner.job import Skipped
 from worklog.runner.launches import ALIGNED, Pool
 from worklog.runner.prepare import called
 from worklog.runner.timing import Call
-from worklog.runs import CUBLAS, KNOWN, median
-from worklog.runs.comparison import Row
+from worklog.runs import median
+from worklog.runs.comparison import CUBLAS, KNOWN, Row
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline

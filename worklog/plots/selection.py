@@ -90,7 +90,7 @@ def labels(run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], s
 
 def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
     """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
-    return [us - m.overhead_us for us in m.samples.sides[0].us], [bool(count) for count in m.samples.counts]
+    return [us - m.samples.overhead_us for us in m.samples.sides[0].us], [bool(count) for count in m.samples.counts]
 
 
 def no_time(m: Measurement) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from worklog.runs import (
     source_label,
     summarize,
 )
+from worklog.settings import BF16_DATASHEET_TFLOPS
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -200,10 +201,10 @@ def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
     if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
         changed, stated = changed | {"clocks": "watched"}, [*stated, off]
     peak = Peaks(card, sm_mhz)
-    summary = summarize(reading.samples, settings, calibration.offset_us, ready.work.flops, peak["fp32"])
+    summary = summarize(reading.samples, settings, calibration.offset_us)
     roof = None
-    if job.shape and summary.tflops and summary.of_peak:
-        roof = Roof(summary.tflops / summary.of_peak)
+    if job.shape:
+        roof = Roof(peak["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS)
     elif ready.datapath and ready.work.flops:
         roof = Roof(peak[ready.datapath], ready.datapath)
     impossible = Peaks(card, card.sm_clock_mhz).impossible(summary.time.value, ready.work)
@@ -217,10 +218,7 @@ def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
         against=dict.fromkeys(job.baselines) | summary.ratios,
         work=ready.work,
         roof=roof,
-        samples=reading.samples,
-        overhead_us=overhead_us,
-        throttle_mask=reading.throttle_mask,
-        converged=reading.converged,
+        samples=replace(reading.samples, overhead_us=overhead_us, throttle_mask=reading.throttle_mask),
         degradations=(*stated, *reading.degradations, *impossible),
         witnesses=ready.witnesses,
     )

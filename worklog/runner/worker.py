@@ -83,7 +83,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     from worklog.runner.prepare import measure_job
     from worklog.runner.session import Session
     from worklog.runs.run import Run
-    from worklog.runs.run_file import head_lines, line
+    from worklog.runs.run_file import line
 
     jobs, harness = order["jobs"], order["harness"]
     with alone_on_the_gpu(), switchable_clocks() as hold:
@@ -92,7 +92,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
         harness = harness.but(clocks=clocks)
         for shape in {job.shape for job in jobs if job.shape}:
             session.require_memory(shape)
-        say("ready", head=head_lines(Run(**session.head(harness, notes))))
+        say("ready", head=Run(**session.head(harness, notes)).head_lines())
         session.compile_ahead(jobs)
         finished: list[Measurement] = []
         for done, job in enumerate(jobs):

@@ -1,15 +1,10 @@
 """What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
 
-from worklog.runs.ablation import TOGETHER, Effect, effect_in_words, effects, effects_frame, effects_text, older
-from worklog.runs.calibration import Calibration, KnownLengths
-from worklog.runs.clocks import CLOCK_OFF, Difference, Timed, clock_in_words, compare
-from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, Points, open_comparison
 from worklog.runs.documents import (
     Date,
     claimed,
     not_writable,
     read_json,
-    read_part,
     read_text,
     require_file,
     require_writable,
@@ -17,9 +12,9 @@ from worklog.runs.documents import (
     write_text,
 )
 from worklog.runs.estimates import LEAST_SAMPLES, PILOT, Estimate, about, estimate_of, median, paired_ratio
-from worklog.runs.frames import export
-from worklog.runs.gpu import Gpu
+from worklog.runs.gpu import Calibration, Gpu, KnownLengths
 from worklog.runs.measurement import Context, Measurement, Roof, Work, source_label
+from worklog.runs.record import new_path, runs_dir
 from worklog.runs.recordings import (
     CHAPTERS,
     forced_source,
@@ -30,81 +25,28 @@ from worklog.runs.recordings import (
     recorded_run,
     recordings,
 )
-from worklog.runs.run import Run, new_path, runs_dir
-from worklog.runs.samples import Sample, Samples, Side, Summary, event_overhead_us, summarize
+from worklog.runs.run import Run, export
+from worklog.runs.samples import (
+    CLOCK_OFF,
+    Difference,
+    Sample,
+    Samples,
+    Side,
+    Summary,
+    Timed,
+    compare,
+    event_overhead_us,
+    summarize,
+)
 from worklog.runs.table import WIDTH, Bar, Cell, Table, bound, duration, percent, scaled
 from worklog.runs.verdict import ErrorMap, Stage, Verdict
 
 __all__ = [
-    "CHAPTERS",
-    "CLOCK_OFF",
-    "CUBLAS",
-    "KNOWN",
-    "LEAST_SAMPLES",
-    "PILOT",
-    "TOGETHER",
-    "WIDTH",
-    "Bar",
-    "Calibration",
-    "Cell",
-    "Comparison",
-    "Context",
-    "Date",
-    "Difference",
-    "Effect",
-    "ErrorMap",
-    "Estimate",
-    "Gpu",
-    "KnownLengths",
-    "Measurement",
-    "Points",
-    "Roof",
-    "Run",
-    "Sample",
-    "Samples",
-    "Side",
-    "Stage",
-    "Summary",
-    "Table",
-    "Timed",
-    "Verdict",
-    "Work",
-    "about",
-    "bound",
-    "claimed",
-    "clock_in_words",
-    "compare",
-    "duration",
-    "effect_in_words",
-    "effects",
-    "effects_frame",
-    "effects_text",
-    "estimate_of",
-    "event_overhead_us",
-    "export",
-    "forced_source",
-    "in_steps",
-    "live_runs",
-    "median",
-    "new_path",
-    "newest_run",
-    "not_writable",
-    "older",
-    "open_comparison",
-    "open_run",
-    "paired_ratio",
-    "percent",
-    "read_json",
-    "read_part",
-    "read_text",
-    "recorded_run",
-    "recordings",
-    "require_file",
-    "require_writable",
-    "runs_dir",
-    "scaled",
-    "source_label",
-    "summarize",
-    "write_bytes",
-    "write_text",
-]
+    "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Cell", "Context", "Date",
+    "Difference", "ErrorMap", "Estimate", "Gpu", "KnownLengths", "Measurement", "Roof", "Run", "Sample", "Samples",
+    "Side", "Stage", "Summary", "Table", "Timed", "Verdict", "Work", "about", "bound", "claimed", "compare",
+    "duration", "estimate_of", "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median",
+    "new_path", "newest_run", "not_writable", "open_run", "paired_ratio", "percent", "read_json", "read_text",
+    "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled", "source_label",
+    "summarize", "write_bytes", "write_text",
+]  # fmt: skip

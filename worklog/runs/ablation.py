@@ -8,19 +8,18 @@ computed here, from the unbiased samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
-from worklog.runs.clocks import PRECISION, clock_in_words
 from worklog.runs.estimates import WIDE, Estimate, about, rounded
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.runs.samples import Summary, summarize
+from worklog.runs.samples import PRECISION, clock_in_words, summarize
 from worklog.runs.table import Table
-from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
+from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +39,7 @@ class Effect:
     setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
     article's four together, "all" for everything that touches the time. value: the biased value. unbiased, biased: the
     number that the pitfall `corrupts`, by the unbiased and the biased setting; a biased TFLOP/s of a median is that at
-    the clock of the unbiased measurement. noise: of times, see worklog.runs.clocks; of ratios, PRECISION and both
+    the clock of the unbiased measurement. noise: of times, see worklog.runs.samples; of ratios, PRECISION and both
     half-widths; 0 for an effect computed from the unbiased samples. label: of the unbiased measurement. clock: the
     biased SM clock over the unbiased one minus 1, since an effect can act through it; None if it isn't known.
     """
@@ -93,58 +92,59 @@ def effects(run: Run, kernel: str) -> list[Effect]:
     known: list[Effect] = []
     mine = [m for m in run.measurements if m.kernel == kernel and m.status == "measured"]
     for shape in sorted({m.problem for m in mine if m.changed}, key=lambda s: s.flops):
-        here = [m for m in mine if m.problem == shape]
-        unbiased = next((m for m in here if not m.changed), None)
-        if unbiased is None or unbiased.tflops is None:
-            continue
-        numbers = {"of cuBLAS": unbiased.ratio, "of the roof": unbiased.of_roof, "TFLOP/s": unbiased.tflops}
-        for pitfall, value, biased, noise, clock in _readings(run, unbiased, {frozenset(m.changed): m for m in here}):
-            words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
-            both = numbers[pitfall.corrupts] or 0.0, biased or 0.0
-            known.append(Effect(kernel, astuple(shape), *words, *both, noise, unbiased.label, clock))
+        measured = {frozenset(m.changed): m for m in reversed(mine) if m.problem == shape}
+        unbiased = measured.get(frozenset())
+        if unbiased is not None and unbiased.tflops is not None:
+            known += _at_one_shape(run, unbiased, measured)
     known = [e for e in known if e.unbiased > 0 and 0 < e.biased < math.inf]
     if not known:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
     return known
 
 
-def _readings(
-    run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]
-) -> Iterator[tuple[Pitfall, Value, float | None, float, float | None]]:
-    """Of each pitfall that was measured or can be computed, its biased value, the number that it gives, the noise, and
-    the difference of the clocks. measured: by the settings that were changed.
-    """
+def _at_one_shape(run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]) -> list[Effect]:
+    """Of each pitfall that was measured or can be computed. measured: by the settings that were changed."""
+    numbers = {"of cuBLAS": unbiased.ratio, "of the roof": unbiased.of_roof, "TFLOP/s": unbiased.tflops}
+    made = list[Effect]()
 
-    def at_one_clock(m: Measurement) -> tuple[float, float, float | None]:
+    def add(pitfall: Pitfall, value: Value, biased: float | None, noise: float, clock: float | None) -> None:
+        words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
+        both, at = (numbers[pitfall.corrupts] or 0.0, biased or 0.0), astuple(unbiased.problem)
+        made.append(Effect(unbiased.kernel, at, *words, *both, noise, unbiased.label, clock))
+
+    def add_time(pitfall: Pitfall, value: Value, m: Measurement) -> None:
         difference = run.difference(unbiased, m)
         in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
-        return in_unbiased_time / (1 + difference.off), difference.noise, difference.clock
+        add(pitfall, value, in_unbiased_time / (1 + difference.off), difference.noise, difference.clock)
 
     for pitfall in PITFALLS:
         m = measured.get(frozenset([pitfall.setting]))
         if not pitfall.resampled:
-            summary = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
-            number = summary.of_peak if pitfall.setting == "roof" else summary.tflops
-            yield pitfall, pitfall.biased[0], number, 0.0, 0.0
+            number = _tflops(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
+            if pitfall.setting == "roof":
+                number /= BF16_DATASHEET_TFLOPS
+            add(pitfall, pitfall.biased[0], number, 0.0, 0.0)
+        elif m is not None and pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
+            noise = PRECISION + _half(unbiased.first) + _half(m.first)
+            add(pitfall, m.changed[pitfall.setting], m.ratio, noise, run.difference(unbiased, m).clock)
         elif m is not None:
             if pitfall.setting == "warmup":
                 # The cold start as it usually happens: the first launch is the time. A median ignores it.
                 cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
-                noise = PRECISION + _half(unbiased.time)
-                yield cold, "none", _summary(run, m, statistic="first").tflops, noise, None
-            number, noise, clock = at_one_clock(m)
-            if pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
-                number, noise = m.ratio, PRECISION + _half(unbiased.first) + _half(m.first)
-            yield pitfall, m.changed[pitfall.setting], number, noise, clock
+                first = _tflops(run, m, statistic="first")
+                add(cold, "none", first, PRECISION + _half(unbiased.time), None)
+            add_time(pitfall, m.changed[pitfall.setting], m)
     own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
     for settings, (name, title) in TOGETHER.items():
         if m := measured.get(settings - own.union(run.unknown)):
-            yield Pitfall(name, "", (), title, ""), SEVERAL, *at_one_clock(m)
+            add_time(Pitfall(name, "", (), title, ""), SEVERAL, m)
+    return made
 
 
-def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
-    """The measurement's samples under the unbiased settings but for the changed ones."""
-    return summarize(m.samples, Harness().but(**changed).as_dict(), run.calibration.offset_us, m.flops)
+def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
+    """TFLOP/s from the measurement's samples under the unbiased settings but for the changed ones."""
+    summary = summarize(m.samples, Harness().but(**changed).as_dict(), run.calibration.offset_us)
+    return (m.work.flops or 0) / summary.time.value / 1e6
 
 
 def _half(estimate: Estimate | None) -> float:
@@ -153,16 +153,15 @@ def _half(estimate: Estimate | None) -> float:
 
 def effect_in_words(effect: Effect) -> str:
     """The effect in words that fit a cell: "+9.0 %", "× 195", or "0" when it is not visible."""
-    if not effect.visible or abs(effect.factor - 1) < 5e-4:
+    factor, noise = effect.factor, effect.noise
+    if not effect.visible or abs(factor - 1) < 5e-4:
         return "0"
-    if effect.factor >= 3:
-        return "× " + about(effect.factor, effect.noise, _three_digits).removeprefix("about ")
-    if effect.factor <= 1 / 3:
-        return "÷ " + about(1 / effect.factor, effect.noise, _three_digits).removeprefix("about ")
-    percent = 100 * (effect.factor - 1)
-    if 2 * effect.noise > WIDE:
-        return f"{rounded(percent, 100 * effect.factor * effect.noise):+.0f} %"
-    return f"{percent:+.1f} %"
+    if not 1 / 3 < factor < 3:
+        sign, times = ("× ", factor) if factor > 1 else ("÷ ", 1 / factor)
+        return sign + about(times, noise, _three_digits).removeprefix("about ")
+    if 2 * noise > WIDE:
+        return f"{rounded(100 * (factor - 1), 100 * factor * noise):+.0f} %"
+    return f"{100 * (factor - 1):+.1f} %"
 
 
 def _three_digits(number: float) -> str:
@@ -173,17 +172,16 @@ def _three_digits(number: float) -> str:
 
 def effects_text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
-    of_kernel = effects(run, kernel)
-    sizes = list(dict.fromkeys(e.problem for e in of_kernel))
     lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
-    for e in of_kernel:
+    for e in effects(run, kernel):
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
         name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
         lines.setdefault((name, e.corrupts), {})[e.problem] = e
+    sizes = list(dict.fromkeys(size for row in lines.values() for size in row))
     rows = []
-    for names, found_at in lines.items():
-        cells = [effect_in_words(found_at[size]) if size in found_at else "–" for size in sizes]
-        rows.append((*names, *cells, clock_in_words([e.clock for e in found_at.values() if e.clock is not None])))
+    for names, at in lines.items():
+        cells = [effect_in_words(at[size]) if size in at else "–" for size in sizes]
+        rows.append((*names, *cells, clock_in_words([e.clock for e in at.values() if e.clock is not None])))
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
     columns = "  pitfall", "number", *map(str, sizes), "SM clock"
     return Table(title, columns, rows, notes=older(run)).text()

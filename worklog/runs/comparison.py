@@ -6,14 +6,11 @@ It isn't a run: most of its rows are other harnesses' readings, shown as they ga
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
-from worklog.runs.documents import ByLength, Date, Positive, converted, read_json
+from worklog.runs.documents import Date, Positive, read_json
 from worklog.runs.measurement import source_label
 from worklog.runs.recordings import recordings
 
@@ -23,8 +20,6 @@ if TYPE_CHECKING:
 KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
 SCHEMA = 1
 Points = list[tuple[float, float]]
-Side = Annotated[float, Meta(gt=-1e9, lt=1e9)]
-Interval = tuple[Side, Annotated[float, Meta(gt=0, lt=1e9)], Side]  # low, middle, high
 
 
 @dataclass(frozen=True)
@@ -46,82 +41,26 @@ class Row:
     converged: bool | None = None
 
 
-class Wall(TypedDict):
-    """Seconds to an interval of cuBLAS at a size, by this harness and by NVBench."""
-
-    of: float
-    worklog_s: Positive
-    converged: bool
-    nvbench_s: float | None
-
-
-class Same(TypedDict):
-    """Of `pairs` readings of the same kernel, how many agree; the two intervals of each pair."""
-
-    pairs: int
-    agree: int
-    intervals_us: list[tuple[Interval, Interval]]
-
-
-class Promises(TypedDict):
-    """What is read beside the rows. A comparison that was cut short, or an older one, lacks some."""
-
-    wall_s: list[Wall]
-    aa: NotRequired[Same]
-    coverage: NotRequired[list[dict[str, Any]]]  # tests/record/intervals.py makes and reads it
-
-
-class Overhead(TypedDict):
-    """The event overhead, microseconds."""
-
-    offset_us: float
-    offset_by_length_us: Annotated[ByLength, Meta(min_length=1)]
-
-
 @dataclass
-class Document:
-    """What of a document is read here, in a chart or in a notebook; the rest is provenance."""
+class Comparison:
+    """A document of `worklog peers`, as far as it is read here; `document` is all of it. promises: what is read beside
+    the rows. origin: as its file says; "recorded" for a file that says nothing.
+    """
 
     created: Date
     complete: bool
     device: dict[str, Any]
-    calibration: Overhead
+    calibration: dict[str, Any]
     rows: list[Row]
-    promises: Promises
-    benchmarks: list[str] = field(default_factory=list)
+    promises: dict[str, Any]
     origin: str = "recorded"
-
-    def __post_init__(self) -> None:
-        if self.complete and self.rows and not self.benchmarks and "aa" not in self.promises:
-            raise ValueError("promises lacks aa")
-        if not self.rows and "coverage" not in self.promises:
-            raise ValueError("rows is empty")
-        works = KNOWN, CUBLAS, *self.benchmarks
-        for row in self.rows:
-            if row.work not in works:
-                raise ValueError(f"rows: work is {row.work!r:.60}: works are {', '.join(works)}")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A document of `worklog peers`. origin: as its file says; "recorded" for the one that comes with the package, and
-    for a file that says nothing.
-    """
-
-    document: dict[str, Any] = field(repr=False)
-    origin: str = "recorded"
+    document: dict[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """What must stand beside every number of it: source, device, clocks, date."""
-        cut = "" if self.document.get("complete") else " · cut short"
-        name = self.document["device"].get("name", "unknown GPU")
-        return source_label(self.origin, name, "watched", self.document["created"]) + cut
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """Every reading, or why there is none."""
-        return converted(self.document["rows"], list[Row])
+        name, cut = self.device.get("name", "unknown GPU"), "" if self.complete else " · cut short"
+        return source_label(self.origin, name, "watched", self.created) + cut
 
     def frame(self) -> pandas.DataFrame:
         """One row per harness (`ruler`) and work: its reading in microseconds, or the reason why there is none."""
@@ -159,11 +98,11 @@ class Comparison:
 
     def errors(self) -> dict[str, Points]:
         """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""
-        lines: dict[str, Points] = {name: [] for name in self.harnesses}
-        for row in sorted(self.rows, key=lambda row: row.of):
+        lines: dict[str, Points] = {}
+        for row in self.rows:
             if row.work == KNOWN and row.us is not None:
-                lines[row.ruler].append((row.of, row.us - row.of))
-        return {name: points for name, points in lines.items() if points}
+                lines.setdefault(row.ruler, []).append((row.of, row.us - row.of))
+        return {name: sorted(points) for name, points in lines.items()}
 
 
 def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comparison:
@@ -173,12 +112,9 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
     Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, NothingToDraw if the
     package holds no comparison.
     """
-    if path is not None:
-        document, checked = read_json(
-            Path(path), Document, "peers", (SCHEMA,), "give a file that `worklog peers` wrote"
-        )
-        return Comparison(document, checked.origin)
-    recorded = [*recordings(part).values()]
-    if not recorded:
-        raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
-    return Comparison(read_json(recorded[-1], Document, "peers", (SCHEMA,), "install gemm-worklog again")[0])
+    advice = "install gemm-worklog again" if path is None else "give a file that `worklog peers` wrote"
+    for known in recordings(part).values() if path is None else (Path(path),):
+        document, comparison = read_json(known, Comparison, "peers", (SCHEMA,), advice)
+        comparison.document = document
+        return comparison
+    raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")

@@ -6,8 +6,6 @@ A file may have been cut, edited, or written by another tool. What is checked on
 from __future__ import annotations
 
 import errno
-import json
-import math
 import os
 import stat
 import tempfile
@@ -27,31 +25,6 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
-ByLength = dict[Annotated[float, msgspec.Meta(gt=0, lt=1e9)], float]  # by a known length in microseconds
-
-
-def converted(document: Any, to: type[T]) -> T:
-    """A document, or a part of one, as a type whose fields it must hold; others are ignored. Raises ValueError, which
-    names the part that is missing or of another type.
-    """
-    return msgspec.convert(document, to, str_keys=True)
-
-
-def read_part(cls: type[T], document: dict[str, Any], what: str) -> T:
-    """The same for a part of a run. Raises BadRunFile, which names the part."""
-    try:
-        return converted(document, cls)
-    except ValueError as error:
-        raise BadRunFile(f"the run's {what} isn't whole ({error}): measure again, or take another run") from error
-
-
-def without_nan(value: Any) -> Any:
-    """NaN and infinities as null, since JSON has neither."""
-    if isinstance(value, dict):
-        return {key: without_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
@@ -65,6 +38,55 @@ def require_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str) -> tuple[Any, T]:
+    """The document of a file of this kind (a run states none) and one of these schemas: as JSON gives it, and as a type
+    whose fields it must hold; others are ignored. Raises BadRunFile, ending in `advice`.
+    """
+    try:
+        document: Any = msgspec.json.decode(read_text(path))
+    except OSError as error:
+        raise BadRunFile(f"cannot read {path}: {error.strerror}; {advice}") from error
+    except (ValueError, RecursionError) as error:
+        what = f"is not a whole JSON document: it was cut short or is another format ({error})"
+        raise BadRunFile(f"{path} {what}: {advice}") from error
+    if not isinstance(document, dict) or document.get("kind") != kind:
+        holds = document.get("kind") if isinstance(document, dict) else None
+        raise BadRunFile(f"{path} holds {holds or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
+    schema = document.get("schema")
+    if type(schema) is not int or schema not in schemas:
+        newer = isinstance(schema, int) and schema > max(schemas)
+        what_to_do = "install a newer gemm-worklog" if newer else advice
+        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(schemas)}: {what_to_do}")
+    try:
+        return document, msgspec.convert(document, to, str_keys=True)
+    except ValueError as error:
+        raise BadRunFile(f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}") from error
+
+
+def write_text(path: Path, document: dict[str, Any] | str) -> None:
+    """Write a text, or a document as JSON (NaN as null), atomically. Raises BadRunFile if that isn't possible."""
+    if isinstance(document, str):
+        content = document.encode()
+    else:  # enc_hook: NumPy's numbers
+        content = msgspec.json.format(msgspec.json.encode(document, enc_hook=float), indent=1) + b"\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content)
+    except OSError as error:
+        raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file in one atomic step: it keeps its old content where that fails. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):  # it exists only if it did not become the target
+            temporary.unlink()
 
 
 def not_writable(folder: Path) -> str | None:
@@ -85,29 +107,6 @@ def require_writable(folder: Path, what: str, advice: str) -> None:
         raise BadSetting(f"cannot write {what}: {why}; {advice}")
 
 
-def write_text(path: Path, document: dict[str, Any] | str) -> None:
-    """Write a document, or its text, atomically. Raises BadRunFile if that isn't possible."""
-    text = document
-    if not isinstance(text, str):
-        text = json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.encode())
-    except OSError as error:
-        raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file in one atomic step: it keeps its old content where that fails. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):  # it exists only if it did not become the target
-            temporary.unlink()
-
-
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """Create the file of a command's results before its work starts, so that no other process writes there. It is
@@ -126,29 +125,3 @@ def claimed(path: Path) -> Iterator[None]:
     finally:
         if not path.stat().st_size:
             path.unlink()
-
-
-def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str) -> tuple[Any, T]:
-    """The document of a file of this kind (a run states none) and one of these schemas: as JSON gives it, and as a type
-    whose fields it must hold. Raises BadRunFile, ending in `advice`.
-    """
-    try:
-        document: Any = msgspec.json.decode(read_text(path))
-    except OSError as error:
-        raise BadRunFile(f"cannot read {path}: {error.strerror}; {advice}") from error
-    except (ValueError, RecursionError) as error:
-        raise BadRunFile(
-            f"{path} is not a whole JSON document: it was cut short or is another format ({error}): {advice}"
-        ) from error
-    if not isinstance(document, dict) or document.get("kind") != kind:
-        what = document.get("kind") if isinstance(document, dict) else None
-        raise BadRunFile(f"{path} holds {what or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
-    schema = document.get("schema")
-    if type(schema) is not int or schema not in schemas:
-        newer = isinstance(schema, int) and schema > max(schemas)
-        what_to_do = "install a newer gemm-worklog" if newer else advice
-        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(schemas)}: {what_to_do}")
-    try:
-        return document, converted(document, to)
-    except ValueError as error:
-        raise BadRunFile(f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}") from error

@@ -84,9 +84,8 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     """
     times = np.asarray(samples, dtype=np.float64)
     if not len(times) or not np.isfinite(times).all():
-        raise BadSetting(
-            f"cannot take the median of {len(times)} samples, {int(np.isfinite(times).sum())} of them finite"
-        )
+        finite = int(np.isfinite(times).sum())
+        raise BadSetting(f"cannot take the median of {len(times)} samples, {finite} of them finite")
     if not len(placements) or min(placements) == max(placements):
         return _of_order_statistics(times)
     if len(placements) != len(times):
@@ -94,17 +93,16 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     order = np.argsort(placements, kind="stable")
     groups = np.split(times[order], np.flatnonzero(np.diff(np.asarray(placements)[order])) + 1)
     medians = np.array([_middle(np.sort(group)) for group in groups])
-    robust = np.median([len(group) for group in groups]) >= MEDIAN_OF
-    middle = _of_mean(medians) if robust else _of_order_statistics(medians)
-    launches = _launches_part(groups, medians, middle.half_width)
-    placement = None if launches is None else float(np.sqrt(max(0.0, middle.half_width**2 - launches**2)))
-    return Estimate(middle.value, middle.low, middle.high, launches, placement)
-
-
-def _of_mean(values: Values) -> Estimate:
-    pilot = values[:PILOT]
-    mean, half = float(values.mean()), STUDENT[len(pilot) - 2] * float(pilot.std(ddof=1)) / len(values) ** 0.5
-    return Estimate(mean, mean - half, mean + half)
+    if np.median([len(group) for group in groups]) >= MEDIAN_OF:
+        pilot, mean = medians[:PILOT], float(medians.mean())
+        half = STUDENT[len(pilot) - 2] * float(pilot.std(ddof=1)) / len(medians) ** 0.5
+        whole = Estimate(mean, mean - half, mean + half)
+    else:
+        whole = _of_order_statistics(medians)
+    launches = _launches_part(groups, medians, whole.half_width)
+    if launches is None:
+        return whole
+    return replace(whole, launches=launches, placement=math.sqrt(max(0.0, whole.half_width**2 - launches**2)))
 
 
 def _middle(ordered: Values) -> float:
@@ -125,14 +123,12 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
     """The half-width that all launches would have in one placement: the order-statistic interval of what they differ by
     from their placement's median, widened for the degrees of freedom that these medians take. Never wider than all.
     """
-    rest = np.concatenate(
-        [group - middle for group, middle in zip(groups, medians, strict=True) if len(group) > 1] or [[]]
-    )
-    free = len(rest) - sum(len(group) > 1 for group in groups)
+    several = [(group, middle) for group, middle in zip(groups, medians, strict=True) if len(group) > 1]
+    rest = np.concatenate([group - middle for group, middle in several] or [[]])
+    free, total = len(rest) - len(several), sum(map(len, groups))
     if free < LEAST_SAMPLES:
         return None
-    total = sum(map(len, groups))
-    return min(half, _of_order_statistics(rest).half_width * float(np.sqrt(len(rest) / free * len(rest) / total)))
+    return min(half, _of_order_statistics(rest).half_width * math.sqrt(len(rest) / free * len(rest) / total))
 
 
 @lru_cache(maxsize=4096)

@@ -11,15 +11,16 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.calibration import Calibration
 from worklog.runs.documents import Count, Positive, Whole
 from worklog.runs.estimates import Estimate, median, paired_ratio, process_label
-from worklog.runs.gpu import Gpu
+from worklog.runs.gpu import Calibration, Gpu
 from worklog.runs.samples import Samples
 from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
 from worklog.runs.verdict import Verdict
 
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
+COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
+NO_LABEL = "not from a run: where and how it was measured is not known"
 
 
 def source_label(origin: str, device: str, clocks: str, created: str) -> str:
@@ -31,12 +32,15 @@ def source_label(origin: str, device: str, clocks: str, created: str) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """Of one launch, as far as it is known."""
+    """Of one launch, as far as it is known; joules, average watts and celsius: of one recording."""
 
     flops: Whole | None = None
     elements: Whole | None = None
     bytes_read: Whole | None = None
     bytes_written: Whole | None = None
+    joules: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,6 @@ class Roof:
 
     tflops: Positive
     datapath: str | None = None
-
-
-@dataclass(frozen=True)
-class Energy:
-    """Of one launch, joules; average power, watts; temperature, celsius. For recordings that have them."""
-
-    joules: float
-    watts: float
-    celsius: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,12 +72,11 @@ class Measurement:
 
     kernel: what was timed, by name. shape: M, N and K of a matrix product; None for anything else, whose place in its
     benchmark is given by axes, the value of each. status: "failed" and "skipped" have a reason and no time. changed:
-    settings that differ from the run's harness, for an ablation. time: microseconds per launch without overhead_us,
-    the event overhead if the settings remove it, which the samples still hold. against: by the name of each baseline in
-    the loop, its time over this kernel's, turn by turn: above 1, this one is faster; None for a baseline that has no
-    time, which the degradations state. Intervals are 95 %. roof: what of_roof is a share of. witnesses: microseconds of
-    one launch with a warm L2 by the wall clock, if it was cross-checked; or why it has no reading.
-    context: of its run; None where it isn't in one.
+    settings that differ from the run's harness, for an ablation. time: microseconds per launch, without the event
+    overhead if the settings remove it. against: by the name of each baseline in the loop, its time over this kernel's,
+    turn by turn: above 1, this one is faster; None for a baseline that has no time, which the degradations state.
+    Intervals are 95 %. roof: what of_roof is a share of. witnesses: microseconds of one launch with a warm L2 by the
+    wall clock, if it was cross-checked; or why it has no reading. context: of its run.
     """
 
     kernel: str
@@ -96,16 +90,10 @@ class Measurement:
     against: dict[str, Estimate | None] = field(default_factory=dict)
     work: Work = Work()
     roof: Roof | None = None
-    energy: Energy | None = None
     samples: Samples = field(default_factory=Samples)
-    overhead_us: float = 0.0
-    throttle_mask: int = 0
-    converged: bool = False
     degradations: tuple[str, ...] = ()
     witnesses: dict[str, float | str] = field(default_factory=dict)
     context: Context | None = field(default=None, compare=False)
-
-    # ------------------------------------------------------------------------------------------------------- its place
 
     @property
     def problem(self) -> Shape:
@@ -133,8 +121,6 @@ class Measurement:
             return ""
         clocks, of = self.changed.get("clocks", self.context.clocks), self.context
         return of.label or source_label(of.origin, of.gpu.name, clocks, of.created) + of.remark
-
-    # -------------------------------------------------------------------------------------------- its time, and derived
 
     @property
     def us(self) -> float | None:
@@ -177,9 +163,9 @@ class Measurement:
         return self.first.high if self.first else None
 
     @property
-    def flops(self) -> int | None:
-        """Operations of one launch."""
-        return self.work.flops
+    def converged(self) -> bool:
+        """Whether the time's interval is as narrow as requested."""
+        return self.time is not None and not any(said.startswith("not converged") for said in self.degradations)
 
     @property
     def moved_bytes(self) -> int:
@@ -196,13 +182,11 @@ class Measurement:
         """GB/s of the problem's bytes, where they are known."""
         return self.moved_bytes / self.us / 1e3 if self.moved_bytes and self.us else None
 
-    def _share(self, rate: float | None, of: str) -> float | None:
-        return rate / getattr(self.context.calibration, of) if rate and self.context else None
-
     @property
     def of_ceiling(self) -> float | None:
         """A matrix product's share of the measured FP32 ceiling."""
-        return self._share(self.tflops, "fp32_tflops") if self.shape else None
+        rate = self.tflops if self.shape else None
+        return rate / self.context.calibration.fp32_tflops if rate and self.context else None
 
     @property
     def of_roof(self) -> float | None:
@@ -212,7 +196,7 @@ class Measurement:
     @property
     def of_copy(self) -> float | None:
         """GB/s as a share of the measured rate of a copy."""
-        return self._share(self.gbs, "copy_gbs")
+        return self.gbs / self.context.calibration.copy_gbs if self.gbs and self.context else None
 
     @property
     def of_memory_peak(self) -> float | None:
@@ -240,8 +224,6 @@ class Measurement:
         sides = self.samples.sides[:2]
         return paired_ratio(sides[1].hot_us, sides[0].hot_us) if self.hot and sides[1:] and sides[1].hot_us else None
 
-    # ------------------------------------------------------------------------------------------------------ its samples
-
     @property
     def n(self) -> int:
         """Samples that count."""
@@ -258,7 +240,7 @@ class Measurement:
             raise BadSetting(f"{self.title} has no quantiles: its samples aren't in the file")
         if not all(0 <= point <= 1 for point in points):
             raise BadSetting(f"quantiles {list(points)}: give shares between 0 and 1, such as (0.2, 0.5, 0.8)")
-        return [float(us) - self.overhead_us for us in np.quantile(self.samples.counted(), points)]
+        return [float(us) - self.samples.overhead_us for us in np.quantile(self.samples.counted(), points)]
 
     @property
     def deviation_us(self) -> float:
@@ -274,12 +256,6 @@ class Measurement:
         return facts(self).html() + gate
 
 
-# ----------------------------------------------------------------------------------------------------- shown as a table
-
-COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
-NO_LABEL = "not from a run: where and how it was measured is not known"
-
-
 def changed_words(m: Measurement) -> str:
     """The changed settings, each behind a comma: ", l2 = warm"."""
     return "".join(f", {setting} = {value}" for setting, value in m.changed.items())
@@ -287,13 +263,11 @@ def changed_words(m: Measurement) -> str:
 
 def share_cells(m: Measurement) -> dict[str, Cell]:
     """Its share of each baseline, by column: "of cuBLAS"."""
-    cells: dict[str, Cell] = {}
-    for name, ratio in m.against.items():
-        words = of_baseline(ratio.value, ratio.low, ratio.high) if ratio else ""
-        if m.status == "measured" and not ratio:
-            words = "–"
-        cells[f"of {name}"] = Bar(words, ratio.value if ratio else None)
-    return cells
+    without = Bar("–" if m.status == "measured" else "", None)
+    return {
+        f"of {name}": Bar(of_baseline(ratio.value, ratio.low, ratio.high), ratio.value) if ratio else without
+        for name, ratio in m.against.items()
+    }
 
 
 def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
@@ -318,9 +292,8 @@ def details(m: Measurement) -> dict[str, str]:
 
     GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
     rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that
-    was seen. cycles: SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. mJ, W, °C:
-    energy of one launch, average power and temperature of the same. parts of ±95 %: of the time's interval. gate:
-    seconds that its stages took.
+    was seen. cycles: SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. parts of
+    ±95 %: of the time's interval. gate: seconds that its stages took.
     """
     rate: str = "" if m.status == "measured" else m.status
     if m.status == "measured" and m.tflops is not None:
@@ -338,9 +311,6 @@ def details(m: Measurement) -> dict[str, str]:
         "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "hot": "" if m.hot is None else duration(m.hot.value, padded=True),
         f"hot of {m.baseline}": "" if m.hot_ratio is None else percent(m.hot_ratio.value),
-        "mJ": "" if m.energy is None else f"{1e3 * m.energy.joules:.3g}",
-        "W": "" if m.energy is None else f"{m.energy.watts:.0f}",
-        "°C": "" if m.energy is None or m.energy.celsius is None else f"{m.energy.celsius:.0f}",
         "samples": str(m.n or ""),
         "parts of ±95 %": ", ".join(f"{half} % {part}" for part, half in _parts(m).items()),
         "gate": f"{m.verdict.seconds:.2f} s" if m.verdict and m.verdict.seconds else "",
@@ -373,7 +343,6 @@ def facts(m: Measurement) -> Table:
         ("TFLOP/s", row["TFLOP/s"]),
         *share_cells(m).items(),
         ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
-        ("energy", more["mJ"] and f"{more['mJ']} mJ a launch, {more['W']} W, {more['°C'] or '–'} °C"),
         ("of ceiling", Bar(str(row["of ceiling"]), m.of_ceiling)),
     ]
     if m.shape is None:

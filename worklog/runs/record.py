@@ -1,27 +1,31 @@
-"""A run's data: what was measured, on which GPU, by which settings, from which sources."""
+"""A run: what was measured, on which GPU, by which settings, from which sources; and its file, in which it grows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
+from worklog.errors import BadRunFile
 from worklog.problem import Shape
-from worklog.runs.calibration import Calibration
-from worklog.runs.clocks import CLOCK_OFF, Difference, Timed, compare
-from worklog.runs.gpu import Gpu
+from worklog.runs import run_file
+from worklog.runs.documents import write_text
+from worklog.runs.gpu import Calibration, Gpu
 from worklog.runs.measurement import Context, Measurement, source_label
+from worklog.runs.samples import CLOCK_OFF, Difference, Timed, compare
 from worklog.settings import PITFALLS
 
 
 @dataclass(repr=False)
 class RunRecord:
     """Measurements plus provenance. harness: its settings. origin: "live" where it was measured, which its file keeps;
-    "recorded" for one that ships with the package. A measurement without a context gets the run's.
+    "recorded" for one that ships with the package. path: of its file. A measurement without a context gets the run's.
     """
 
     harness: dict[str, Any]
@@ -38,7 +42,7 @@ class RunRecord:
     path: Path | None = None
 
     def __post_init__(self) -> None:
-        self.measurements = [self.in_context(m) for m in self.measurements]
+        self.measurements = [self._in_context(m) for m in self.measurements]
 
     @cached_property
     def context(self) -> Context:
@@ -46,8 +50,7 @@ class RunRecord:
         clocks = str(self.harness.get("clocks", ""))
         return Context(self.origin, clocks, self.created, self.gpu, self.calibration)
 
-    def in_context(self, m: Measurement) -> Measurement:
-        """The measurement with this run's context, unless it has another."""
+    def _in_context(self, m: Measurement) -> Measurement:
         return replace(m, context=self.context) if m.context is None else m
 
     @property
@@ -92,12 +95,12 @@ class RunRecord:
 
     def difference(self, first: Measurement, second: Measurement) -> Difference:
         """Of the second measurement's time from the first one's, both of this run, at one SM clock: see compare()."""
-        return compare(self._timed(first), self._timed(second))
-
-    def _timed(self, m: Measurement) -> Timed:
-        assert m.time is not None
-        by = m.changed.get("timer", self.harness.get("timer"))
-        return Timed(m.time, m.samples, m.overhead_us, by == "host")
+        times = []
+        for m in (first, second):
+            assert m.time is not None
+            by_host = m.changed.get("timer", self.harness.get("timer")) == "host"
+            times.append(Timed(m.time, m.samples, m.samples.overhead_us, by_host))
+        return compare(*times)
 
     def clock_off(self, m: Measurement) -> float | None:
         """The measurement's SM clock over the median of this run's minus 1; None where it is within CLOCK_OFF."""
@@ -105,3 +108,79 @@ class RunRecord:
             return None
         off = m.sm_mhz / median(other.sm_mhz for other in self.measurements if other.sm_mhz) - 1
         return off if abs(off) > CLOCK_OFF else None
+
+    @classmethod
+    def load(cls, path: Path, origin: str = "") -> Self:
+        """Read a run file. origin: instead of what the file says. Raises BadRunFile."""
+        known = run_file.read(path)
+        known["origin"] = origin or known["origin"]
+        return cls(**known, path=path)
+
+    @classmethod
+    def begin(cls, head: Sequence[str], path: Path | None = None) -> Self:
+        """A run with this head, in its file (default: a new one among this machine's runs). Raises BadRunFile."""
+        run = cls(**run_file.read_lines(head, path or Path()))
+        run.path = path or new_path(run.gpu.name, run.created, secrets.token_hex(2))
+        write_text(run.path, "".join(f"{line}\n" for line in head))
+        return run
+
+    def head_lines(self) -> list[str]:
+        """The lines of its file but the measurements."""
+        head = {name: getattr(self, name) for name in ("origin", "created", "tool", "software", "harness")}
+        lines = [run_file.line("head", {"schema": run_file.SCHEMA, **head})]
+        lines += [run_file.line("gpu", self.gpu), run_file.line("calibration", self.calibration)]
+        lines += [run_file.line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()]
+        return lines + [run_file.line("note", {"text": note}) for note in self.notes]
+
+    def save(self, path: Path | None = None) -> Path:
+        """Write the whole file to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
+        target = path or self.path
+        if target is None:
+            raise BadRunFile("this run has no file yet: give save() a path")
+        lines = self.head_lines() + [run_file.line("measurement", m) for m in self.measurements]
+        lines += [run_file.line("end", {})] if self.complete else []
+        write_text(target, "".join(f"{line}\n" for line in lines))
+        self.path = target
+        return target
+
+    def add(self, m: Measurement, line: str = "") -> None:
+        """Append a measurement that was made under this run's harness, device and date, and its line to the file."""
+        self.measurements.append(self._in_context(m))
+        self._append(line or run_file.line("measurement", m))
+
+    def add_note(self, note: str) -> None:
+        """Append a note, to the file too."""
+        self.notes.append(note)
+        self._append(run_file.line("note", {"text": note}))
+
+    def describe(self, kernel: str, about: dict[str, object]) -> None:
+        """State what a kernel is, in the file too."""
+        self.kernels[kernel] = about
+        self._append(run_file.line("kernel", {"name": kernel, "about": about}))
+
+    def end(self) -> None:
+        """The run is complete."""
+        self.complete = True
+        self._append(run_file.line("end", {}))
+
+    def _append(self, line: str) -> None:
+        if self.path is None:
+            return
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+        except OSError as error:
+            raise BadRunFile(f"cannot write {self.path}: {error.strerror}; give another place with --out") from error
+
+
+def runs_dir() -> Path:
+    """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
+    import platformdirs
+
+    return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
+
+
+def new_path(device_name: str, created: str, token: str) -> Path:
+    """A fresh file name: time, device and a few random characters."""
+    slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
+    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.jsonl"

@@ -12,7 +12,8 @@ from typing import Any
 
 from worklog.errors import BadRunFile, WorklogError
 from worklog.problem import Shape
-from worklog.runs.run import Run, runs_dir
+from worklog.runs.record import runs_dir
+from worklog.runs.run import Run
 
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 

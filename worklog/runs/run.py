@@ -1,19 +1,44 @@
-"""Runs: what was measured, as files, tables and data frames."""
+"""Runs, as a user meets them: shown as tables, and given to pandas as data frames."""
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadRunFile
-from worklog.runs import frames, run_file, tables
+from worklog.errors import BadSetting
+from worklog.problem import Shape
 from worklog.runs.documents import write_text
-from worklog.runs.measurement import Measurement
+from worklog.runs.estimates import over_shapes
+from worklog.runs.measurement import COLUMNS, Measurement, cells, changed_words, details, share_cells
 from worklog.runs.record import RunRecord
+from worklog.runs.table import WIDTH, Bar, Cell, Table, duration
+
+if TYPE_CHECKING:
+    import pandas
+
+FASTEST, SAME, SLOWEST = "+", "≈", "−"
+LEGEND = (
+    f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
+    "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
+)
+# Columns of a frame that a measurement calls the same, and those that it has elsewhere.
+SAME_NAME = (
+    "status", "reason", "us", "us_low", "us_high", "tflops", "baseline", "ratio", "ratio_low", "ratio_high",
+    "of_ceiling", "of_roof", "gbs", "of_copy", "of_memory_peak", "sm_mhz", "converged", "label",
+)  # fmt: skip
+ELSEWHERE = dict(
+    us_launches="time.launches", us_placement="time.placement", us_process="time.process", datapath="roof.datapath",
+    flops="work.flops", elements="work.elements", bytes_read="work.bytes_read", bytes_written="work.bytes_written",
+    hot_us="hot.value", hot_low="hot.low", hot_high="hot.high", hot_ratio="hot_ratio.value",
+    precision="verdict.precision", samples="samples.n", overhead_us="samples.overhead_us",
+    throttle_mask="samples.throttle_mask",
+)  # fmt: skip
 
 
 class _Charts:
@@ -28,65 +53,252 @@ class Run(RunRecord):
     """Measurements plus provenance: see RunRecord. It shows itself, and grows in its file."""
 
     plot = _Charts()
-    frame, samples, pivot, shares = frames.measurements, frames.samples, frames.pivot, frames.shares
-    text = __repr__ = tables.text
-    _repr_html_ = tables.html
 
-    @classmethod
-    def load(cls, path: Path, origin: str = "") -> Run:
-        """Read a run file. origin: instead of what the file says. Raises BadRunFile."""
-        return run_file.read_run(cls, path, origin)
+    def text(self, *, with_details: bool = False, width: int = WIDTH) -> str:
+        """The measurements under the run's own harness as text for a terminal of `width` characters, a table a size."""
+        parts = [self.full_label]
+        for main, further in self.tables():
+            parts += [main.text(width)] + ([further.text(width)] if with_details and further else [])
+        return "\n".join(parts) + "\n"
 
-    @classmethod
-    def begin(cls, head: Sequence[str], path: Path | None = None) -> Run:
-        """A run with this head, in its file (default: a new one among this machine's runs). Raises BadRunFile."""
-        run = run_file.read_lines(cls, head, path or Path())
-        run.path = path or new_path(run.gpu.name, run.created, secrets.token_hex(2))
-        write_text(run.path, "".join(f"{line}\n" for line in head))
-        return run
+    __repr__ = text
 
-    def save(self, path: Path | None = None) -> Path:
-        """Write the whole file to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
-        target = path or self.path
-        if target is None:
-            raise BadRunFile("this run has no file yet: give save() a path")
-        write_text(target, "".join(f"{line}\n" for line in run_file.lines_of(self)))
-        self.path = target
-        return target
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(self.full_label)}</p>"]
+        for main, further in self.tables():
+            parts.append(replace(main, title=f"{main.title} · {self.label}").html())
+            if further is not None:
+                folded = replace(further, title=f"{further.title} · {self.label}").html()
+                parts.append(f"<details><summary>details</summary>{folded}</details>")
+        return "".join(parts)
 
-    def add(self, m: Measurement, line: str = "") -> None:
-        """Append a measurement that was made under this run's harness, device and date, and its line to the file."""
-        self.measurements.append(self.in_context(m))
-        self._append(line or run_file.line("measurement", m))
+    def tables(self) -> list[tuple[Table, Table | None]]:
+        """A table for each size, or for each benchmark with its axes as columns, and beside it, its details; last, the
+        means over the sizes.
+        """
+        groups: dict[tuple[Any, ...], list[Measurement]] = {}
+        for m in self.select() or self.measurements:
+            of = m.shape or (m.kernel, *m.axes)
+            groups.setdefault((0 if m.shape is None else m.problem.flops, of, changed_words(m)), []).append(m)
+        shown: list[tuple[Table, Table | None]] = []
+        for (_, of, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0]):
+            notes = self.footnotes(measurements)
+            if measurements[0].shape:
+                title, left, always = " × ".join(map(str, of)) + changed, 2, len(COLUMNS)
+                rows = [cells(m, self.kernels.get(m.kernel, {}).get("registers")) for m in measurements]
+            else:
+                title, left = str(of[0]) + changed, max(1, len(measurements[0].axes))
+                rows, always = [_point(m) for m in measurements], left
+                if len(shown) < len(groups) - 1:  # those of the run stand under its last benchmark
+                    notes = notes[: len(notes) - len(self.notes)]
+            main = replace(_known(title, rows, always), left=left, notes=notes)
+            shown.append((main, _known(f"{title}, details", [details(m) for m in measurements])))
+        if over := self.means():
+            shown.append((_known("over the cases" if "cases" in over[0] else "over the sizes", over), None))
+        return shown
 
-    def add_note(self, note: str) -> None:
-        """Append a note, to the file too."""
-        self.notes.append(note)
-        self._append(run_file.line("note", {"text": note}))
+    def means(self) -> list[dict[str, str]]:
+        """For each kernel measured at several sizes or cases of a problem: arithmetic means, which large ones dominate,
+        and geometric means, in which all count alike. "sizes" or "cases" says over how many of the run's.
+        """
+        rows = []
+        for kernel in dict.fromkeys(m.kernel for m in self.select()):
+            every = [m for m in self.select(kernel) if m.shape or "case" in m.axes]
+            timed = [m for m in every if m.status == "measured" and m.us and (m.ratio or not m.shape)]
+            if len(timed) < 2:
+                continue
+            of_cases = timed[0].shape is None
+            row = {"kernel": kernel, "sizes": f"{len(timed)} of {len(self.shapes())}"}
+            if of_cases:
+                mean, _ = over_shapes([m.us or 0.0 for m in timed])
+                row = {"kernel": kernel, "cases": f"{len(timed)} of {len(every)}", "mean time": duration(mean)}
+            if all(m.tflops for m in timed):
+                mean, geometric = over_shapes([m.tflops or 0.0 for m in timed])
+                digits = "#.3g" if of_cases else ".2f"  # a problem's rates differ by more than a kernel's
+                row |= {"mean TFLOP/s": f"{mean:{digits}}", "geometric mean TFLOP/s": f"{geometric:{digits}}"}
+            if all(m.ratio for m in timed):
+                _, ratio = over_shapes([m.ratio or 0.0 for m in timed])
+                row[f"geometric mean of {timed[0].baseline}"] = f"{100 * ratio:.1f} %"
+            rows.append(row)
+        return rows
 
-    def describe(self, kernel: str, about: dict[str, object]) -> None:
-        """State what a kernel is, in the file too."""
-        self.kernels[kernel] = about
-        self._append(run_file.line("kernel", {"name": kernel, "about": about}))
+    def footnotes(self, measurements: Sequence[Measurement]) -> list[str]:
+        """Why kernels failed or were skipped; each degradation and note of the gate once, with what it concerns."""
+        lines, concerned, measured = list[str](), dict[str, list[str]](), [m for m in measurements if m.time]
+        for m in measurements:
+            if m.status != "measured":
+                lines.append(f"{m.kernel if m.shape else m.place or m.kernel}: {m.status}: {m.reason}")
+            elsewhere = [m.label] if m.time and m.context not in (None, self.context) else []
+            for said in (*m.degradations, *(m.verdict.notes if m.verdict else ()), *elsewhere):
+                concerned.setdefault(said, []).append(m.title if m.shape else m.place)
+        if not all(m.converged for m in measured):
+            lines.append("* the interval is wider than requested")
+        if off := [f"{m.title}: {m.sm_mhz:.0f}, {share:+.1%}" for m in measurements if (share := self.clock_off(m))]:
+            lines.append(f"SM MHz far from this run's median, so compare at one clock ({'; '.join(off)})")
+        for said, kernels in concerned.items():
+            every = not measurements[0].shape and len(kernels) == len(measured)
+            lines.append(said if every else f"{said} ({', '.join(dict.fromkeys(kernels))})")
+        return lines + self.notes
 
-    def end(self) -> None:
-        """The run is complete."""
-        self.complete = True
-        self._append(run_file.line("end", {}))
+    def frame(self) -> pandas.DataFrame:
+        """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column
+        "axis us" for an axis that is called as another column), and all its numbers; for further baselines, a column
+        "of NAME". clock_off: see clock_off().
 
-    def _append(self, line: str) -> None:
-        if self.path is not None:
-            run_file.append(self.path, [line])
+        Example, of the run's own harness:
+        `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
+        """
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of frame(), each with all columns."""
+        made = list[dict[str, Any]]()
+        for m in self.measurements:
+            numbers = {name: getattr(m, name) for name in SAME_NAME} | {"changed": _changed(m)}
+            for name, path in ELSEWHERE.items():
+                holder, _, part = path.partition(".")
+                numbers[name] = getattr(getattr(m, holder), part, None)
+            numbers |= {f"of {name}": ratio and ratio.value for name, ratio in [*m.against.items()][1:]}
+            numbers |= {"degradations": "; ".join(m.degradations), "source": m.label.partition(" · ")[0]}
+            numbers["clock_off"] = self.clock_off(m)
+            made.append({"kernel": m.kernel, **_place(m, numbers), **numbers})
+        columns = dict.fromkeys(name for row in made for name in row)
+        return [{name: row.get(name) for name in columns} for row in made]
+
+    def samples(self) -> pandas.DataFrame:
+        """One row per sample. of: "kernel" or "baseline" (further ones by name), "hot kernel" or "hot baseline" for
+        launches in a row (one row per batch). number: in the order in which it was taken. us: microseconds of one
+        launch, without the event overhead if the settings remove it; us_read: as it was read. counts: whether it is in
+        the result. sm_mhz, placement: where they are known. Example, the standard deviation of each kernel at each
+        size, by the run's own harness:
+        `run.samples().query("counts and of == 'kernel' and changed == ''").groupby(["kernel", "n"]).us.std()`.
+        """
+        import pandas
+
+        made = list[dict[str, Any]]()
+        for m in self.measurements:
+            place = _place(m, ("us", "us_read", "of", "number", "counts", "label"))
+            head = {"kernel": m.kernel, **place, "changed": _changed(m), "against": m.baseline}
+            for role, side in enumerate(m.samples.sides):
+                of = ("kernel", "baseline")[role] if role < 2 else side.name
+                for number, us in enumerate(side.us):
+                    row = {"of": of, "number": number, "us": round(us - m.samples.overhead_us, 4), "us_read": us}
+                    row["counts"] = number < len(m.samples.counts) and bool(m.samples.counts[number])
+                    row["sm_mhz"] = side.sm_mhz[number] if side.sm_mhz else None
+                    row["placement"] = side.placement[number] if side.placement else None
+                    made.append(head | row | {"label": m.label})
+                for number, us in enumerate(side.hot_us):
+                    row = {"of": f"hot {of}", "number": number, "us": us, "counts": True, "label": m.label}
+                    made.append(head | row)
+        return pandas.DataFrame(made)
+
+    def pivot(self) -> Table:
+        """Times of kernels (rows) at sizes or points of axes (columns), as torch's Compare shows them: in each column
+        the fastest and the slowest are marked, and what can't be distinguished from the fastest.
+        """
+        shown = self.select() or self.measurements
+        rows: dict[str, dict[str, Cell]] = {m.kernel: {"kernel": m.kernel} for m in shown}
+        for place in dict.fromkeys(m.place for m in shown):
+            there = {m.kernel: m for m in shown if m.place == place}
+            timed = sorted((m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0)
+            for kernel, row in rows.items():
+                m = there.get(kernel)
+                cell: Cell = "" if m is None else m.status
+                if m is not None and m.us is not None:
+                    mark = ""
+                    if len(timed) > 1:
+                        same = not self.difference(timed[0], m).visible
+                        mark = FASTEST if m is timed[0] else SAME if same else SLOWEST if m is timed[-1] else ""
+                    cell = Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (timed[0].us or 0.0) / m.us)
+                row[place or "time"] = cell
+        return Table.of(f"time · {self.label}", [*rows.values()], notes=LEGEND)
+
+    def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
+        """Times of kernels (columns) at sizes (rows), with their shares of cuBLAS; below, each kernel's geometric mean
+        and its lowest share. kinds: of the sizes, for a column; then only these sizes are shown, in this order.
+        """
+        shown = [m for m in self.select() or self.measurements if m.shape and (not kinds or m.problem in kinds)]
+        there = {(m.kernel, m.problem): m for m in shown}
+        kernels, rows = dict.fromkeys(m.kernel for m in shown), list[dict[str, Cell]]()
+        for shape in kinds or dict.fromkeys(m.problem for m in shown):
+            row: dict[str, Cell] = {"size": str(shape), **({"kind": kinds[shape]} if kinds else {})}
+            for kernel in kernels:
+                m = there.get((kernel, shape))
+                row |= {kernel: "" if m is None else m.status, f"{kernel} of cuBLAS": ""}
+                if m is not None and m.us is not None and m.first is not None:
+                    row[kernel] = duration(m.us, padded=True)
+                    row[f"{kernel} of cuBLAS"] = share_cells(m)[f"of {m.baseline}"]
+            rows.append(row)
+        ratios = {kernel: [m.ratio for m in shown if m.kernel == kernel and m.ratio] for kernel in kernels}
+        for name in ("geometric mean", "lowest") if any(ratios.values()) else ():
+            below: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
+            for kernel, values in ratios.items():
+                if values:
+                    share = min(values) if name == "lowest" else over_shapes(values)[1]
+                    below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %"
+            rows.append(below)
+        notes = self.footnotes(shown) if shown else []
+        return Table.of(f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes)
 
 
-def runs_dir() -> Path:
-    """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
-    import platformdirs
+def _point(m: Measurement) -> dict[str, Cell]:
+    """The row of one point of a benchmark by column: its axes, its time, the rates of its work, and its baselines."""
+    row, more = cells(m), details(m)
+    rest: dict[str, Cell] = {
+        "time": row["time"] if m.status == "measured" else m.status,
+        "±95 %": row["±95 %"],
+        "rate": more["rate"] if m.tflops else "",
+        **{name: more[name] for name in ("GB/s", "items/s", "of copy", "hot")},
+        **share_cells(m),
+        "SM MHz": row["SM MHz"],
+    }
+    axes: dict[str, Cell] = {f"axis {name}" if name in rest else name: str(value) for name, value in m.axes.items()}
+    return {**(axes or {"benchmark": m.kernel}), **rest}
 
-    return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
+
+def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> Table:
+    """A table without the columns that are empty in every row, but for the first ones."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    known = [name for place, name in enumerate(names) if place < always or any(str(row.get(name, "")) for row in rows)]
+    return Table.of(title, [{name: row.get(name, "") for name in known} for row in rows])
 
 
-def new_path(device_name: str, created: str, token: str) -> Path:
-    """A fresh file name: time, device and a few random characters."""
-    slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
-    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.jsonl"
+def _changed(m: Measurement) -> str:
+    return ", ".join(f"{name}={value}" for name, value in m.changed.items())
+
+
+def _place(m: Measurement, taken: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+    place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
+    return {f"axis {name}" if name in taken else name: value for name, value in place.items()}
+
+
+def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str = "", of_samples: bool = False) -> None:
+    """Write a run, or a data frame with its title, as "csv", "parquet" (of a run, one row per measurement, or per
+    sample) or "markdown" (of a run, its tables). Raises BadSetting where pandas has no library for Parquet, and
+    BadRunFile where the file can't be written.
+    """
+    import pandas
+
+    if kind == "markdown" and isinstance(shown, pandas.DataFrame):
+        rows = [[*map(str, row)] for row in shown.itertuples(index=False)]
+        write_text(path, f"### {title}\n\n{Table(title, [*map(str, shown.columns)], rows).markdown()}\n")
+    elif kind == "markdown" and isinstance(shown, Run):
+        parts = [f"{shown.full_label}\n"]
+        for table in filter(None, chain(*shown.tables())):
+            notes = "".join(f"- {note}\n" for note in table.notes)
+            parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
+        write_text(path, "\n".join(parts))
+    else:
+        if isinstance(shown, Run):
+            shown = shown.samples() if of_samples else shown.frame()
+        if kind == "csv":
+            write_text(path, shown.to_csv(index=False))
+            return
+        try:
+            shown.to_parquet(path, index=False)
+        except ImportError as error:
+            raise BadSetting("--parquet: pandas has no library that writes it: pip install pyarrow") from error
+        except OSError as error:
+            raise BadSetting(f"cannot write {path}: {error.strerror}; give --parquet another name") from error

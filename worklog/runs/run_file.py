@@ -1,111 +1,65 @@
 """Run files: JSON Lines. First the head, then what is known, a line each; every line has a `kind`.
 
 A file only grows, so a run that is cut short keeps every finished line. What can be derived is derived when it is read.
-A file of schema 1, one JSON document, is read by worklog.runs.schema1.
+A file of schema 1, which users may still have, is one JSON document with 47 fields for each measurement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
 from worklog.errors import BadRunFile, BadSetting
-from worklog.runs.calibration import Calibration
-from worklog.runs.documents import Date, read_text
-from worklog.runs.gpu import Gpu
-from worklog.runs.measurement import Measurement
-from worklog.runs.record import RunRecord
-from worklog.runs.schema1 import BEFORE_PLACEMENT, from_schema_1
+from worklog.runs.documents import Date, read_json, read_text
+from worklog.runs.gpu import Calibration, Gpu
+from worklog.runs.measurement import Measurement, Work
+from worklog.runs.samples import event_overhead_us
 from worklog.settings import Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
-R = TypeVar("R", bound=RunRecord)
+BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
+AGAINST = "against"  # of schema 1, among the changed settings: another baseline than the first one
+
+
+class Known(TypedDict):
+    """What a file must hold: a Run's fields."""
+
+    harness: dict[str, Any]
+    gpu: Gpu
+    calibration: Calibration
+    created: Date
+    kernels: dict[str, dict[str, Any]]
+    notes: list[str]
+    measurements: list[Measurement]
+    complete: bool
+    tool: NotRequired[dict[str, Any]]
+    software: NotRequired[dict[str, str]]
+    origin: str
 
 
 def line(kind: str, value: Any) -> str:
-    """One line of a run file: a record of this kind, or a mapping."""
-    return msgspec.json.encode({"kind": kind, **_plain(value)}).decode()
-
-
-def _plain(value: Any) -> Any:
-    """A record as a mapping, without what has its default; NaN becomes null when it is encoded."""
-    if is_dataclass(value) and not isinstance(value, type):
-        known = {f.name: getattr(value, f.name) for f in fields(value) if f.compare}
-        return {f.name: _plain(known[f.name]) for f in fields(value) if f.compare and known[f.name] != _default(f)}
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)) and value and is_dataclass(value[0]):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _default(of: Field[Any]) -> Any:
-    return of.default_factory() if of.default_factory is not MISSING else of.default
-
-
-def head_lines(run: RunRecord) -> list[str]:
-    """Everything but the measurements."""
-    head = {name: getattr(run, name) for name in ("origin", "created", "tool", "software", "harness")}
-    lines = [line("head", {"schema": SCHEMA, **head})]
-    lines.append(line("gpu", run.gpu))
-    lines.append(line("calibration", run.calibration))
-    lines += [line("kernel", {"name": name, "about": about}) for name, about in run.kernels.items()]
-    return lines + [line("note", {"text": note}) for note in run.notes]
-
-
-def lines_of(run: RunRecord) -> list[str]:
-    """A whole run."""
-    measured = [line("measurement", m) for m in run.measurements]
-    return [*head_lines(run), *measured, *([line("end", {})] if run.complete else [])]
-
-
-def append(path: Path, lines: Iterable[str]) -> None:
-    """Add lines to a file. Raises BadRunFile if that isn't possible."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(f"{text}\n" for text in lines))
-    except OSError as error:
-        raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
-
-
-class Head(msgspec.Struct):
-    """What the first line of a file must hold, as far as it is read."""
-
-    schema: int
-    created: Date
-    harness: dict[str, Any]
-    origin: str = "recorded"
-    tool: dict[str, Any] = {}
-    software: dict[str, str] = {}
-
-
-def read_measurement(entry: Any) -> Measurement:
-    """A line of kind measurement. Raises ValueError."""
-    m = msgspec.convert(entry, Measurement)
-    if m.status == "measured" and (m.time is None or not m.time.value > 0):
-        raise ValueError("it is measured, but has no time")
-    if any(ratio and not ratio.value > 0 for ratio in m.against.values()):
-        raise ValueError("against: a ratio isn't above 0")
-    if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
-        raise ValueError("it is measured, but its verdict isn't passed with a precision")
-    return m
+    """One line of a run file: a record of this kind, or a mapping, without what isn't known. NaN becomes null."""
+    if isinstance(value, Measurement):
+        value = replace(value, context=None)
+    known = {name: part for name, part in msgspec.to_builtins(value).items() if part is not None}
+    return msgspec.json.encode({"kind": kind, **known}).decode()
 
 
 def read_line(text: str) -> Measurement:
     """The measurement of a line. Raises ValueError."""
-    return read_measurement(msgspec.json.decode(text))
+    return _sound(msgspec.json.decode(text, type=Measurement))
 
 
-def read_run(cls: type[R], path: Path, origin: str = "") -> R:
-    """Read a run file. origin: instead of what the file says; a file that says nothing is a recording.
+def read(path: Path) -> Known:
+    """What a file holds; one that doesn't say whether it is live is a recording.
 
-    Raises BadRunFile, saying what to do, for one that is missing, not a run, or of a newer schema, and naming the line
-    that is damaged; a last line that was cut short is left out.
+    Raises BadRunFile, saying what to do, for a file that is missing, not a run, or of a newer schema, and naming the
+    part that is damaged; a last line that was cut short is left out.
     """
     try:
         texts = read_text(path).rstrip("\n").split("\n")
@@ -117,66 +71,124 @@ def read_run(cls: type[R], path: Path, origin: str = "") -> R:
         first = msgspec.json.decode(texts[0])
     except (ValueError, RecursionError):
         first = None
-    if not isinstance(first, dict) or first.get("kind") != "head":
-        return from_schema_1(cls, path, origin, ADVICE)
-    if isinstance(first.get("schema"), int) and first["schema"] > SCHEMA:
-        raise BadRunFile(
-            f"{path} has schema {first['schema']}; this version reads {SCHEMA}: install a newer gemm-worklog"
-        )
-    return read_lines(cls, texts, path, origin)
+    if isinstance(first, dict) and first.get("kind") == "head":
+        return read_lines(texts, path)
+    return _checked(_of_schema_1(path), path)
 
 
-def read_lines(cls: type[R], texts: Sequence[str], path: Path, origin: str = "") -> R:
-    """A run from its lines. Raises as read_run."""
-    try:
-        head = msgspec.json.decode(texts[0], type=Head)
-        harness = BEFORE_PLACEMENT | head.harness if head.harness else {}
-        check_settings(harness)
-    except (ValueError, BadSetting) as error:
-        raise BadRunFile(f"{path} isn't whole (its head: {error}): {ADVICE}") from error
-    known: dict[str, Any] = {"kernels": {}, "notes": [], "measurements": [], "complete": False}
-    for number, text in enumerate(texts[1:], 2):
+def read_lines(texts: Sequence[str], path: Path) -> Known:
+    """What the lines of a file hold; those of a kind that this version doesn't know say nothing. Raises as read()."""
+    document: dict[str, Any] = {"kernels": {}, "notes": [], "measurements": [], "complete": False}
+    for number, text in enumerate(texts, 1):
         try:
-            _take(known, msgspec.json.decode(text), harness)
-        except (ValueError, BadSetting, RecursionError) as error:
-            if number == len(texts) and not known["complete"]:  # it was cut short while it was written
+            entry = msgspec.json.decode(text, type=dict[str, Any])
+        except (ValueError, RecursionError) as error:
+            if number == len(texts) and not document["complete"]:  # it was cut short while it was written
                 break
             raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
-    for part in ("gpu", "calibration"):
-        if part not in known:
-            raise BadRunFile(f"{path} has no line of kind {part}: {ADVICE}")
-    of: dict[str, Any] = {
-        "created": head.created,
-        "tool": head.tool,
-        "software": head.software,
-        "origin": origin or head.origin,
+        kind = entry.get("kind")
+        if kind == "head":
+            document |= entry
+        elif kind in ("gpu", "calibration"):
+            document[kind] = entry
+        elif kind == "kernel":
+            document["kernels"][str(entry.get("name"))] = entry.get("about")
+        elif kind == "note":
+            document["notes"].append(entry.get("text"))
+        elif kind == "measurement":
+            document["measurements"].append(entry)
+            for name in {"overhead_us", "throttle_mask"} & entry.keys():  # since November 2026 of the samples
+                entry["samples"] = {**entry.get("samples", {}), name: entry[name]}
+        elif kind == "end":
+            document["complete"] = True
+    if isinstance(document.get("schema"), int) and document["schema"] > SCHEMA:
+        schema = f"schema {document['schema']}; this version reads {SCHEMA}"
+        raise BadRunFile(f"{path} has {schema}: install a newer gemm-worklog")
+    return _checked(document, path)
+
+
+def _checked(document: dict[str, Any], path: Path) -> Known:
+    settings = {field.name for field in fields(Harness)}
+    try:
+        known = msgspec.convert({"origin": "recorded", **document}, Known)
+        if known["harness"]:
+            known["harness"] = BEFORE_PLACEMENT | known["harness"]
+        for changed in ({}, *(_sound(m).changed for m in known["measurements"])):
+            values = known["harness"] | changed  # a setting that this version doesn't know is ignored
+            Harness(**{name: value for name, value in values.items() if name in settings})
+    except (ValueError, BadSetting, RecursionError) as error:
+        raise BadRunFile(f"{path} isn't a whole run ({error}): {ADVICE}") from error
+    return known
+
+
+def _sound(m: Measurement) -> Measurement:
+    """The measurement. Raises ValueError where its parts don't fit together."""
+    if m.status == "measured" and (m.time is None or not m.time.value > 0):
+        raise ValueError(f"measurements: {m.title} is measured, but has no time")
+    if any(ratio and not ratio.value > 0 for ratio in m.against.values()):
+        raise ValueError(f"measurements: against: a ratio of {m.title} isn't above 0")
+    if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
+        raise ValueError(f"measurements: {m.title} is measured, but its verdict isn't passed with a precision")
+    return m
+
+
+# ------------------------------------------------------------------------------------------------------------ schema 1
+
+
+def _of_schema_1(path: Path) -> dict[str, Any]:
+    document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
+    measurements = list[dict[str, Any]]()
+    try:
+        for old in document["measurements"]:
+            new = _measurement(old, document)
+            if AGAINST not in old["changed"]:
+                measurements.append(new)
+                continue
+            first, name = measurements[-1], old["changed"][AGAINST]  # of the same turns
+            first["against"][name] = new["against"][old["baseline"]]
+            first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        what = f"isn't a whole run (measurements {len(measurements)}: {error!r})"
+        raise BadRunFile(f"{path} {what}: {ADVICE}") from error
+    return {**document, "gpu": document.get("device"), "measurements": measurements}
+
+
+def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    measured, baseline = old["status"] == "measured", old.get("baseline", "cuBLAS")
+    new: dict[str, Any] = {
+        **old,
+        "status": "failed" if old["status"] == "refused" else old["status"],
+        "time": _estimate(old, "us") if measured else None,
+        "against": {baseline: _estimate(old, "ratio") if measured else None} if baseline else {},
+        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
+        "work": {field.name: old.get(field.name) for field in fields(Work)},
+        "roof": None,
+        "samples": {},
     }
-    return cls(harness, path=path, **of, **known)
+    if old.get("tflops") and old.get("of_roof"):
+        new["roof"] = {"tflops": old["tflops"] / old["of_roof"], "datapath": old.get("datapath")}
+    columns: dict[str, Any] = old.get("samples", {})
+    if columns.get("us"):
+        sides = list[dict[str, Any]]()
+        for name, prefix in ((old["kernel"], ""), (baseline, "baseline_")):
+            if columns.get(f"{prefix}us"):
+                side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
+                sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ())})
+        for side, kernels in zip(sides, columns.get("kernels") or (), strict=False):
+            side["kernels"] = kernels
+        new["samples"] = {"sides": sides, "counts": [*map(int, columns["counts"])]}
+    overhead_us = old.get("overhead_us")
+    if overhead_us is None:
+        made_with = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
+        overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
+    new["samples"] |= {"overhead_us": overhead_us, "throttle_mask": old.get("throttle_mask", 0)}
+    return new
 
 
-def _take(known: dict[str, Any], entry: Any, harness: Mapping[str, Any]) -> None:
-    """Add what a line says; of a kind that this version doesn't know, nothing."""
-    if not isinstance(entry, dict):
-        raise ValueError("it isn't an object")
-    kind = entry.get("kind")
-    if kind == "gpu":
-        known["gpu"] = msgspec.convert(entry, Gpu)
-    elif kind == "calibration":
-        known["calibration"] = msgspec.convert(entry, Calibration)
-    elif kind == "kernel":
-        about = msgspec.convert(entry.get("about"), dict[str, Any])
-        known["kernels"][msgspec.convert(entry.get("name"), str)] = about
-    elif kind == "note":
-        known["notes"].append(msgspec.convert(entry.get("text"), str))
-    elif kind == "measurement":
-        m = read_measurement(entry)
-        check_settings({**harness, **m.changed})
-        known["measurements"].append(m)
-    elif kind == "end":
-        known["complete"] = True
-
-
-def check_settings(values: Mapping[str, Any]) -> None:
-    """Raise BadSetting for a setting that has no such value; one that this version doesn't know is ignored."""
-    known = {field.name for field in fields(Harness)}
-    Harness(**{name: value for name, value in values.items() if name in known})
+def _estimate(old: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    value = old.get(name)
+    if value is None:
+        return None
+    parts = {part: old.get(f"{name}_{part}") for part in ("launches", "placement", "process")}
+    ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
+    return {"value": value, **ends, **parts}

@@ -1,19 +1,38 @@
-"""Samples, a column each from the device to the file, and `summarize`, which turns them into a result with a 95 %
-interval.
+"""Samples, a column each from the device to the file; `summarize`, which turns them into a result with a 95 % interval;
+and `compare`, which compares two results at one SM clock. A clock that isn't locked differs by a few tenths of a
+percent between two measurements, and so do their times, whatever else differs between them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.runs.estimates import Estimate, estimate_of, paired_ratio, process_half, process_half_us
-from worklog.settings import BF16_DATASHEET_TFLOPS
+from worklog.runs.estimates import (
+    NORMAL,
+    SHORTEST_US,
+    Estimate,
+    Values,
+    estimate_of,
+    paired_ratio,
+    process_half,
+    process_half_us,
+)
+
+PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
+# By how many percent a time grows with a clock 1 % higher, and the half-width, where the samples don't determine it:
+# the slopes of the recorded ablations' pairs that do determine theirs (31 of 233) are between -0.66 and -1.
+SLOPE, SLOPE_HALF = -0.8, 0.2
+CLOCK_OFF = PRECISION / -SLOPE  # a clock this far off moves a time by PRECISION
+# Standard deviation of the logarithm of what a host clock reads, between measurements of one kernel at one size, in the
+# recording `grid/h100`: with a new recording it must be found again.
+HOST_SD = 0.20
 
 
 @dataclass(frozen=True)
@@ -61,10 +80,13 @@ class Side:
 class Samples:
     """All launches of a loop: sides[0] is the kernel's, the others are its baselines'; launches of one number are one
     turn. counts: 1 or 0 for each turn; timed in sequence, a baseline may have more launches, which don't count.
+    overhead_us: the event overhead in each, if the settings remove it from results. throttle_mask: NVML's reasons.
     """
 
     sides: list[Side] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    overhead_us: float = 0.0
+    throttle_mask: int = 0
 
     def __post_init__(self) -> None:
         if self.sides and len(self.counts) != len(self.sides[0].us):
@@ -84,11 +106,10 @@ class Samples:
         """From the samples of each side; times to a nanosecond, clocks to 0.1 MHz."""
         sides = []
         for number, (name, samples) in enumerate(zip(names, series, strict=True)):
-            clocks = [None if math.isnan(sample.sm_mhz) else round(sample.sm_mhz, 1) for sample in samples]
             side = Side(
                 name,
                 [round(sample.us, 3) for sample in samples],
-                clocks,
+                [None if math.isnan(sample.sm_mhz) else round(sample.sm_mhz, 1) for sample in samples],
                 [sample.placement for sample in samples],
                 [round(us, 3) for us in hot[number]] if hot else [],
                 kernels[number] if kernels else None,
@@ -101,25 +122,20 @@ class Samples:
         """Turns that count."""
         return sum(self.counts)
 
-    def _counting(self, column: Sequence[Any]) -> list[Any]:
-        return [value for value, counts in zip(column, self.counts, strict=False) if counts]
-
-    def counted(self, side: int = 0) -> list[float]:
-        """Microseconds of a side's launches that count, as read."""
-        return self._counting(self.sides[side].us)
+    def counted(self, side: int = 0, column: str = "us") -> list[Any]:
+        """Of a side's launches that count: microseconds as read, or another column; empty where it isn't known."""
+        return [value for value, counts in zip(getattr(self.sides[side], column), self.counts, strict=False) if counts]
 
     def placements(self, side: int = 0) -> list[int]:
         """The placement of each of these."""
-        return self._counting(self.sides[side].placement or [0] * len(self.sides[side].us))
+        return self.counted(side, "placement") or [0] * len(self.counted(side))
 
     def clocked(self) -> tuple[list[float], list[float]]:
         """The kernel's launches that count and have a clock: clocks in MHz, and microseconds as read."""
-        known = [
-            (mhz, us) for mhz, us in zip(self._counting(self.sides[0].sm_mhz), self.counted(), strict=False) if mhz
-        ]
-        return [mhz for mhz, _ in known], [us for _, us in known]
+        clocks, times = self.counted(column="sm_mhz"), self.counted()
+        return [mhz for mhz in clocks if mhz], [us for mhz, us in zip(clocks, times, strict=False) if mhz]
 
-    @property
+    @cached_property
     def sm_mhz(self) -> float | None:
         """Median SM clock of the kernel's launches that count, None if it could not be read."""
         clocks = self.clocked()[0] if self.sides else []
@@ -147,15 +163,11 @@ class Samples:
 class Summary:
     """What samples come to under some settings.
 
-    time: microseconds per launch. ratios: each baseline's time over the kernel's, turn by turn, by name. sm_mhz: median
-    SM clock. tflops: TFLOP/s where the work is known. of_peak: its share of the peak.
+    time: microseconds per launch. ratios: each baseline's time over the kernel's, turn by turn, by name.
     """
 
     time: Estimate
     ratios: dict[str, Estimate]
-    sm_mhz: float | None
-    tflops: float | None = None
-    of_peak: float | None = None
 
     @property
     def ratio(self) -> Estimate | None:
@@ -168,44 +180,106 @@ def event_overhead_us(settings: Mapping[str, Any], offset_us: float) -> float:
     return offset_us if (settings["offset"], settings["timer"]) == ("removed", "events") else 0.0
 
 
-def summarize(
-    samples: Samples,
-    settings: Mapping[str, Any],
-    offset_us: float,
-    flops: float | None = None,
-    peak_tflops: float | None = None,
-) -> Summary:
-    """Subtract the event overhead, apply the statistic, pair with each baseline, divide by the peak.
+def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -> Summary:
+    """Subtract the event overhead, apply the statistic, pair with each baseline.
 
-    settings: offset, timer, statistic and roof, as Harness.as_dict gives them. offset_us: the event overhead, which
-    the settings may remove. flops: of one launch. peak_tflops: the FP32 peak at the samples' clock; the setting `roof`
-    may replace it. Where events time launches whose kernels are known, the intervals hold for other processes, too.
+    settings: offset, timer and statistic, as Harness.as_dict gives them. offset_us: the event overhead, which these may
+    remove. Where events time launches whose kernels are known, the intervals hold for other processes, too.
     """
     overhead, statistic = event_overhead_us(settings, offset_us), str(settings["statistic"])
+    values = [estimate_of(samples.counted(n), statistic, samples.placements(n)) for n in range(len(samples.sides))]
     kernels = [side.kernels for side in samples.sides]
-    by_process = (statistic, settings["timer"]) == ("median", "events") and kernels[0] is not None
-    time = _estimate(samples, 0, statistic).shifted(-overhead)
+    own = kernels[0] if (statistic, settings["timer"]) == ("median", "events") else None
+    time = values[0].shifted(-overhead)
     ratios = {}
     for number, side in enumerate(samples.sides[1:], 1):
         if statistic == "median":
             ours, theirs, placements = samples.comparisons(number)
             ratio = paired_ratio([us - overhead for us in theirs], [us - overhead for us in ours], placements)
         else:
-            value = (_estimate(samples, number, statistic).value - overhead) / time.value
+            value = (values[number].value - overhead) / time.value
             ratio = Estimate(value, value, value)
-        if by_process and kernels[number] is not None:
-            gaps = [count - 1 for count in (kernels[0], kernels[number]) if count is not None]
+        further = kernels[number]
+        if own is not None and further is not None:
             ours_us, theirs_us = 1 / time.value, 1 / (ratio.value * time.value)
-            relative = process_half(ours_us - theirs_us, gaps[0] * ours_us - gaps[1] * theirs_us)
+            relative = process_half(ours_us - theirs_us, (own - 1) * ours_us - (further - 1) * theirs_us)
             ratio = ratio.between_processes(ratio.value * relative)
         ratios[side.name] = ratio
-    if by_process and kernels[0] is not None:
-        time = time.between_processes(process_half_us(kernels[0]))
-    rate = None if flops is None else flops / time.value / 1e6
-    peak = peak_tflops if settings["roof"] == "fp32" else BF16_DATASHEET_TFLOPS
-    of_peak = None if rate is None or peak is None else rate / peak
-    return Summary(time, ratios, samples.sm_mhz, rate, of_peak)
+    if own is not None:
+        time = time.between_processes(process_half_us(own))
+    return Summary(time, ratios)
 
 
-def _estimate(samples: Samples, side: int, statistic: str) -> Estimate:
-    return estimate_of(samples.counted(side), statistic, samples.placements(side))
+@dataclass(frozen=True)
+class Timed:
+    """A time in microseconds, its samples, the event overhead in them, and whether a host clock read them."""
+
+    time: Estimate
+    samples: Samples
+    overhead_us: float
+    by_host: bool
+
+
+class Difference(NamedTuple):
+    """Of a second time from a first one, at the clock of the first. log: the logarithm of their ratio. noise: by how
+    much two equal times may differ. clock: the second median clock over the first one minus 1, None if it isn't known.
+    """
+
+    log: float
+    noise: float
+    clock: float | None
+
+    @property
+    def visible(self) -> bool:
+        """Whether the times differ by more than the noise."""
+        return abs(self.log) > self.noise
+
+    @property
+    def off(self) -> float:
+        """The second time over the first one minus 1."""
+        return math.exp(self.log) - 1
+
+
+def compare(first: Timed, second: Timed) -> Difference:
+    """The difference of two times at the clock of the first, by the slope that the samples of both determine, else by
+    SLOPE. The noise is PRECISION plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks'
+    difference, and for two times by a host clock their scatter between measurements.
+    """
+    log, clock = math.log(second.time.value / first.time.value), None
+    halves = [first.time.relative_half_width, second.time.relative_half_width]
+    if first.by_host and second.by_host:
+        halves.append(NORMAL * math.sqrt(2) * HOST_SD)
+    if first.samples.sm_mhz and second.samples.sm_mhz:
+        clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
+        clocks, times = list[Values](), list[Values]()
+        for timed in (first, second):
+            mhz, us = timed.samples.clocked()
+            clocks.append(np.log(mhz))
+            times.append(np.log(np.maximum(np.array(us) - timed.overhead_us, SHORTEST_US)))
+        slope, half = fitted_slope(clocks, times)
+        if half > SLOPE_HALF:
+            slope, half = SLOPE, SLOPE_HALF
+        log -= slope * math.log1p(clock)
+        halves.append(half * clock)
+    return Difference(log, PRECISION + math.hypot(*halves), clock)
+
+
+def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[float, float]:
+    """By how many percent a time grows with an SM clock 1 % higher: -1 if it is in cycles, 0 if it does not depend on
+    the clock, and between them otherwise; and the 95 % half-width of the fit. clocks, times: logarithms, which are
+    fitted within each group, since groups differ for other reasons, too. 0 and infinity if the clock never changes.
+    """
+    x, y = (np.concatenate([group - group.mean() for group in side]) for side in (clocks, times))
+    squares, free = float(x @ x), len(x) - len(clocks) - 1
+    if squares == 0:
+        return 0.0, math.inf
+    slope = float(x @ y) / squares
+    rest = float(np.sum((y - slope * x) ** 2))
+    half = NORMAL * math.sqrt(rest / free / squares) if free > 0 else math.inf
+    return min(0.0, max(-1.0, slope)), half
+
+
+def clock_in_words(clocks: Collection[float]) -> str:
+    """Relative differences of clocks from the lowest to the highest: "-0.04 to +1.20 %"; a dash for none."""
+    ends = dict.fromkeys(f"{100 * end:+.2f}" for end in (min(clocks), max(clocks))) if clocks else {}
+    return f"{' to '.join(ends)} %" if ends else "–"

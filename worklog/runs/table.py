@@ -55,10 +55,14 @@ class Table:
         return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes) if rows else cls(title, (), ())
 
     def text(self, width: int = WIDTH) -> str:
-        """For a terminal of `width` characters: trailing columns that do not fit are left out and named."""
+        """For a terminal of `width` characters: trailing columns that do not fit are left out and named, but for the
+        first half of them.
+        """
         cells = [[str(cell) for cell in row] for row in (*([self.columns] if self.columns else ()), *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        fitting = self._fitting(widths, width)
+        fitting = len(widths)
+        while self.columns and fitting > len(widths) // 2 and sum(widths[:fitting]) + 2 * fitting > width:
+            fitting -= 1
         lines = [self.title] if self.title else []
         for row in cells:
             padded = [
@@ -70,34 +74,26 @@ class Table:
             lines.append(f"  in a wider terminal: {', '.join(self.columns[fitting:])}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
-    def _fitting(self, widths: Sequence[int], width: int) -> int:
-        """How many columns fit; the first half is always shown, and so is every column of a table of facts."""
-        if not self.columns:
-            return len(widths)
-        least = len(widths) // 2
-        return next((n for n in range(len(widths), least, -1) if sum(widths[:n]) + 2 * n <= width), least)
-
     def html(self) -> str:
         """For a notebook; the title is the caption that screen readers announce."""
-        head = "".join(
-            f'<th scope="col"{self._style(place)}>{escape(c)}</th>' if c else "<td></td>"  # no heading without a word
-            for place, c in enumerate(self.columns)
-        )
-        body = "".join(f"<tr>{''.join(self._cell(*item) for item in enumerate(row))}</tr>" for row in self.rows)
-        top = f"<thead><tr>{head}</tr></thead>" if self.columns else ""
+
+        def cell(tag: str, place: int, inner: str) -> str:
+            align = "left" if place < self.left else "right;white-space:nowrap"
+            return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
+
+        heads = [cell('th scope="col"', place, escape(words)) for place, words in enumerate(self.columns)]
+        heads = [head if words else "<td></td>" for head, words in zip(heads, self.columns, strict=True)]
+        top = f"<thead><tr>{''.join(heads)}</tr></thead>" if heads else ""
+        body = ""
+        for row in self.rows:
+            inner = [words.html() if isinstance(words, Bar) else escape(words) for words in row]
+            cells = [cell("td" if place else 'th scope="row"', place, words) for place, words in enumerate(inner)]
+            body += f"<tr>{''.join(cells)}</tr>"
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
 
     __repr__, _repr_html_ = text, html
-
-    def _cell(self, place: int, cell: Cell) -> str:
-        inner = cell.html() if isinstance(cell, Bar) else escape(cell)
-        tag = ("th", ' scope="row"') if place == 0 else ("td", "")
-        return f"<{tag[0]}{tag[1]}{self._style(place)}>{inner}</{tag[0]}>"
-
-    def _style(self, place: int) -> str:
-        return f' style="text-align:{"left" if place < self.left else "right;white-space:nowrap"}"'
 
     def markdown(self) -> str:
         """For the README, without the title and the notes."""
@@ -123,10 +119,8 @@ def small(half_width: float) -> str:
     return f"{half_width:.{digits}f}"
 
 
-def of_baseline(ratio: float, low: float | None, high: float | None) -> str:
-    """A share of the baseline in percent, and to the same digit its interval, if any: 62.7 % ±0.3, 97.31 % ±0.08."""
-    if low is None or high is None:
-        return f"{100 * ratio:.1f} %"
+def of_baseline(ratio: float, low: float, high: float) -> str:
+    """A share of the baseline in percent, and to the same digit its interval: 62.7 % ±0.3, 97.31 % ±0.08."""
     half = 50 * (high - low)
     words = f"{half:.1f}" if round(half, 2) >= 0.1 else small(half)
     digits = len(words.partition(".")[2]) or 1

@@ -12,8 +12,8 @@ from worklog.errors import NothingToDraw
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, MARGIN_IN, MUTED, OTHER, styled
 from worklog.plots.page import beside, leave_room, name_points, on_axes, scale
-from worklog.runs import Comparison, Run, bound, open_comparison
-from worklog.runs.calibration import KnownLengths
+from worklog.runs import KnownLengths, Run, bound
+from worklog.runs.comparison import Comparison, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
 HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
@@ -91,7 +91,7 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
     finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
     if best := next((name for name in nearest if not name.startswith(OURS)), None):
         finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs"
-    by_length = comparison.document["calibration"]["offset_by_length_us"]
+    by_length = comparison.calibration["offset_by_length_us"]
     band = abs(KnownLengths({float(length): us for length, us in by_length.items()}).worst_us)
     subtitle = (
         "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "

@@ -105,7 +105,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         middle = float(np.nanmedian(mhz))
         reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
         clock.set(ylim=(middle - reach, middle + reach), yticks=[round(middle)])
-        slowed = m.throttle_mask & THROTTLING
+        slowed = m.samples.throttle_mask & THROTTLING
         words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
         clock.text(0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
 

@@ -20,7 +20,8 @@ from worklog.plots.diagrams.template import Facts
 from worklog.plots.figure import BODY_PT, shorten
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import Effect, Measurement, Run, Stage, about, duration
+from worklog.runs import Measurement, Run, Stage, about, duration
+from worklog.runs.ablation import Effect
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 FAVOURITE = "warptiled"
