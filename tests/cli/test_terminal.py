@@ -113,7 +113,7 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch: pyt
         (["run"], "wa", ["warptiled"]),
         (["run", "--against"], "nai", ["naive"]),
         (["check", "a.cu", "--problem"], "so", ["softmax"]),
-        (["new"], "ba", ["batched_gemm"]),
+        (["new"], "so", ["softmax"]),
         (["run", "--set"], "l2=w", ["l2=warm"]),
         (["sweep", "best"], "--fr", ["--from"]),
     ],

@@ -21,19 +21,6 @@ from worklog.problem.shipped import PROBLEMS
 from worklog.runner.check import small_cases
 
 SOFTMAX = (Path(__file__).parents[1] / "problem" / "softmax.cu").read_text(encoding="utf-8")
-BATCHED = """\
-__global__ void batched(const float* A, const float* B, float* C, int batch, int M, int N, int K) {
-  const int row = blockIdx.y * 8 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x, i = blockIdx.z;
-  if (row >= M || col >= N) return;
-  float sum = 0.0f;
-  for (int k = 0; k < K; ++k) sum += A[(i * M + row) * K + k] * B[(i * K + k) * N + col];
-  C[(i * M + row) * N + col] = sum;
-}
-extern "C" void solution(const float* A, const float* B, float* C, int batch, int M, int N, int K) {
-  dim3 blocks((N + 15) / 16, (M + 7) / 8, batch);
-  batched<<<blocks, dim3(16, 8)>>>(A, B, C, batch, M, N, K);
-}
-"""
 DOUBLED = """\
 import numpy as np
 import worklog
@@ -137,12 +124,20 @@ extern "C" void solution(const float* x, float* y, size_t n) {{ twice<<<1, 96>>>
 
 
 def test_a_launch_has_three_dimensions_and_a_file_without_solution_is_an_error() -> None:
-    result = worklog(BATCHED, "batched_gemm", "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["problem"] == "batched_gemm in float32" and found["accepted"] and found["precision"] == "float32"
-    advice = refused(worklog(BATCHED.replace("void solution", "void solve"), "batched_gemm"))
-    assert 'write extern "C" void solution(const float* A, ' in advice and "its kernels (batched)" in advice
+    Path("own.py").write_text(DOUBLED)
+    source = """
+__global__ void twice(const float* x, float* y, size_t n) {
+  if (blockIdx.z * 32 + threadIdx.x < n) y[blockIdx.z * 32 + threadIdx.x] = 2 * x[blockIdx.z * 32 + threadIdx.x];
+}
+extern "C" void solution(const float* x, float* y, size_t n) {
+  dim3 blocks(1, 1, (n + 31) / 32);
+  twice<<<blocks, dim3(32)>>>(x, y, n);
+}
+"""
+    found = json.loads(worklog(source, "own.py", "--json").stdout)
+    assert found["problem"] == "Doubled in float32" and found["accepted"] and found["precision"] == "float32"
+    advice = refused(worklog(source.replace("void solution", "void solve"), "own.py"))
+    assert 'write extern "C" void solution(const float* x, ' in advice and "its kernels (twice)" in advice
 
 
 def test_sgemm_is_an_instance() -> None:

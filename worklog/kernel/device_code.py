@@ -86,9 +86,8 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
 
 
 def headers(source: str, folders: Sequence[str]) -> dict[str, str]:
-    """The texts, by the names in #include, of the headers in the folders that device code includes, and that these
-    include in turn: without host code, unless they are written for NVRTC. STANDARD for code that uses the standard
-    library.
+    """Texts by the names in #include: of headers in the folders that device code includes, and that these include in
+    turn, without host code unless they are written for NVRTC; and STANDARD for code that uses the standard library.
     """
     texts: dict[str, str] = {}
     waiting = [(source, list(folders))]

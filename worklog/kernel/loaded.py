@@ -75,17 +75,16 @@ class Loaded(Runnable):
         """
         described: dict[str, Any] = self.kernel.describe()
         described |= asdict(self.passes[self.kernel.main][1].resources) if self.passes else {}
-        if len(self.passes) > 1:
-            described["passes"] = [
-                {"entry": part.entry, "grid": parts(part.grid), "block": part.threads, **asdict(compiled.resources)}
-                for part, compiled in self.passes
-            ]
-        if self.kernel.choose is not None:
-            described["choices"] = {
-                str(shape): [{"entry": part.entry, "grid": list(grid)} for part, _, grid, _ in launches]
-                for shape, (launches, _) in self._launches.items()
-            }
-        return described
+        passes = [
+            {"entry": part.entry, "grid": parts(part.grid), "block": part.threads, **asdict(compiled.resources)}
+            for part, compiled in self.passes
+        ]
+        choices = {
+            str(shape): [{"entry": part.entry, "grid": list(grid)} for part, _, grid, _ in launches]
+            for shape, (launches, _) in self._launches.items()
+        }
+        described |= {"passes": passes} if len(passes) > 1 else {}
+        return described | ({"choices": choices} if self.kernel.choose is not None else {})
 
     def _load(self, part: Any) -> Executable:
         key = part.program.sha256

@@ -82,28 +82,24 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
         raise WorklogError(f"the limits of {arch} are unknown: choose from {', '.join(LIMITS)}")
     if threads < 1:
         raise WorklogError(f"a block of {threads} threads: give at least one")
-    limits = LIMITS[arch]
-    warps = -(-threads // WARP)
-    bounds = dict.fromkeys(("warps", "blocks", "registers", "shared memory"), limits.blocks)
-    bounds["warps"] = limits.warps // warps if threads <= MAX_THREADS else 0
+
+    def up(value: int, unit: int) -> int:
+        return -(-value // unit) * unit
+
+    limits, warps = LIMITS[arch], -(-threads // WARP)
+    bounds = {"warps": limits.warps // warps if threads <= MAX_THREADS else 0, "blocks": limits.blocks}
     if registers:
-        of_warp = _up(registers * WARP, REGISTER_UNIT)
+        of_warp = up(registers * WARP, REGISTER_UNIT)
         # The launch check gives each partition its share of warps; the allocation gives each one whole warps.
-        fits = of_warp * _up(warps, PARTITIONS) <= REGISTERS
+        fits = of_warp * up(warps, PARTITIONS) <= REGISTERS
         bounds["registers"] = REGISTERS // PARTITIONS // of_warp * PARTITIONS // warps if fits else 0
-    else:
-        bounds["registers"] = REGISTERS
     if shared_bytes > limits.block_shared:
         bounds["shared memory"] = 0
-    elif taken := _up(shared_bytes + limits.reserved, limits.unit):
+    elif taken := up(shared_bytes + limits.reserved, limits.unit):
         bounds["shared memory"] = limits.shared // taken
     blocks = min(bounds.values())
     limited_by = tuple(name for name, bound in bounds.items() if bound == blocks)
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, limited_by)
-
-
-def _up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
 
 
 def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
@@ -155,13 +151,12 @@ def main_loop(text: str, symbol: str) -> dict[str, int]:
 
     Empty without a loop with an FFMA. Instructions that are never executed (@!PT) do not count.
     """
-    counts: Counter[str] = Counter()
+    names = []
     for name, _ in _main_loop(text, symbol):
         operation, *modifiers = name.split(".")
-        if operation in MEMORY:
-            operation += "." + next((WIDTHS[modifier] for modifier in modifiers if modifier in WIDTHS), "32")
-        counts[operation] += 1
-    return dict(counts.most_common())
+        width = next((WIDTHS[modifier] for modifier in modifiers if modifier in WIDTHS), "32")
+        names.append(f"{operation}.{width}" if operation in MEMORY else operation)
+    return dict(Counter(names).most_common())
 
 
 def bank_conflicts(text: str, symbol: str) -> float:
@@ -243,18 +238,13 @@ def shared_widths(cubin: bytes, symbol: str) -> Widths:
 
 def section(elf: bytes, name: str) -> bytes:
     """A section's bytes by its name."""
-    (headers,) = struct.unpack_from("<Q", elf, 40)
+    (first,) = struct.unpack_from("<Q", elf, 40)
     size, count, names = struct.unpack_from("<HHH", elf, 58)
-
-    def header(number: int) -> tuple[int, int, int]:
-        """Offset of its name, its start and its length."""
-        start = headers + number * size
-        return struct.unpack_from("<I", elf, start)[0], *struct.unpack_from("<QQ", elf, start + 24)
-
-    table = header(names)[1]
-    for number in range(count):
-        at, start, length = header(number)
-        if elf[table + at : elf.index(b"\0", table + at)].decode() == name:
+    # Of each section: the offset of its name, its start and its length.
+    headers = [struct.unpack_from("<I20xQQ", elf, first + number * size) for number in range(count)]
+    for at, start, length in headers:
+        text = headers[names][1] + at
+        if elf[text : elf.index(b"\0", text)].decode() == name:
             return elf[start : start + length]
     return b""
 

@@ -72,7 +72,7 @@ def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS,
     multiples of 16 bytes; needed where they don't. whole: for shapes whose number of tiles is a multiple of `blocks`,
     so that no tile has parts.
     """
-    sizes = [("M", "K")] * a_copied + [("K", "N")] * b_copied
+    sizes = [size for size, copied in ((("M", "K"), a_copied), (("K", "N"), b_copied)) if copied]
     launches = [replace(RAGGED.launch, grid=str(blocks))]
     workspace = [f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes]
     if sizes:

@@ -18,6 +18,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter as Kind
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -218,23 +219,21 @@ class Solution(Kernel):
             kernels = ", ".join(kernel_names(self.source)) or "none"
             advice = f'write extern "C" void {signature}, which launches its kernels ({kernels})'
             raise BadSetting(f"{self.file} has no host function {FUNCTION}: {advice}")
-        takes, passes = f"{len(own.parameters)} parameters", str(len(declared))
-        differs = len(own.parameters) != len(declared)
-        for taken, passed in zip(own.parameters, declared, strict=False):
-            if not differs and (taken.pointer != passed.pointer or taken.dtype not in ("", passed.dtype)):
-                differs = True
-                takes, passes = f"{taken.type}{'*' if taken.pointer else ''} {taken.name}", passed.declaration
-        if differs:
-            raise BadSetting(
-                f"{self.file}: {FUNCTION} takes {takes}, and {problem.name} passes {passes}: declare {signature}"
-            )
+        for taken, passed in zip_longest(own.parameters, declared):
+            takes, passes = f"{len(own.parameters)} parameters", str(len(declared))
+            if taken is not None and passed is not None:
+                if taken.pointer == passed.pointer and taken.dtype in ("", passed.dtype):
+                    continue
+                takes, passes = taken.declaration, passed.declaration
+            why = f"{FUNCTION} takes {takes}, and {problem.name} passes {passes}"
+            raise BadSetting(f"{self.file}: {why}: declare {signature}")
         return _Kernels(self, problem, device, own)
 
     def describe(self) -> dict[str, Any]:
         """For a run's `kernels`."""
         sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(self.source.encode()).hexdigest()
-        solves = {"problem": self.problem, "dtype": self.dtype, "user": "solution"}
-        return {"file": self.file, "sha256": sha256, "entry": self.entry, **solves}
+        about = {"file": self.file, "sha256": sha256, "entry": self.entry}
+        return {**about, "problem": self.problem, "dtype": self.dtype, "user": "solution"}
 
 
 class Solver(Runnable):
@@ -293,12 +292,11 @@ def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place:
     if parameter.pointer != (buffer is not None):
         kind = "an address" if parameter.pointer else "a number"
         raise BadSetting(f"{place}: {parameter.name} takes {kind}: pass a parameter of {FUNCTION} as it is")
-    if buffer is not None:
-        return buffer
-    if parameter.dtype in ("", "bfloat16"):
-        number = f"a number of type {parameter.type}"
-        raise BadSetting(f"{place}: {number} can't be passed to {parameter.name}: take a float")
-    return np.dtype(parameter.dtype).type(argument if passed is None else passed.number)
+    if buffer is None and parameter.dtype in ("", "bfloat16"):
+        raise BadSetting(f"{place}: {parameter.name} is a {parameter.type}, which can't be passed: take a float")
+    if buffer is None:
+        return np.dtype(parameter.dtype).type(argument if passed is None else passed.number)
+    return buffer
 
 
 class _Python(Solver):
@@ -337,8 +335,7 @@ class _Python(Solver):
             raise LaunchFailed(f"{self.name} takes the inputs only: return the outputs, or take all parameters")
         with self.loan.current():
             for output, result in zip(outputs, results, strict=True):
-                if tuple(result.shape) != tuple(output.shape):
-                    raise LaunchFailed(
-                        f"{self.name} returned shape {tuple(result.shape)}: {tuple(output.shape)} is right"
-                    )
+                shape, right = tuple(result.shape), tuple(output.shape)
+                if shape != right:
+                    raise LaunchFailed(f"{self.name} returned shape {shape}: {right} is right")
                 output[...] = result

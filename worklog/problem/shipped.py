@@ -1,4 +1,4 @@
-"""The problems of the package: SGEMM, row softmax, and batched GEMM."""
+"""The problems of the package: SGEMM and row softmax."""
 
 from __future__ import annotations
 
@@ -97,48 +97,5 @@ class Softmax(Problem):
         return [test_case["rows"], test_case["columns"]]
 
 
-class BatchedGemm(Problem):
-    """C[i] (M x N) = A[i] (M x K) B[i] (K x N), row-major, for each i of a batch."""
-
-    name = "batched_gemm"
-    parameters = "const T* A, const T* B, T* C, int batch, int M, int N, int K"
-    dtypes: ClassVar = {"float32": (1e-4, 2e-4), "float16": (2e-2, 2e-2), "float64": (1e-12, 1e-12)}
-
-    def of(self, batch: int, *sizes: int) -> Words:
-        """The case of a batch of one M, N and K, with inputs U(-1, 1)."""
-        shape = Shape.of(sizes)
-
-        def inputs(rng: np.random.Generator) -> list[Array]:
-            products = [random_inputs(shape, rng) for _ in range(batch)]
-            return [np.stack(matrices).astype(self.dtype) for matrices in zip(*products, strict=True)]
-
-        return self.case(f"{batch} of {shape}", inputs, batch=batch, shape=shape)
-
-    def reference_solution(self, a: Array, b: Array) -> Array:
-        """In float64, rounded once."""
-        return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)), a.dtype)
-
-    def baseline(self, a: Array, b: Array) -> Any:
-        """The library's batched product in the dtype."""
-        return np.matmul(a, b)
-
-    def generate_sample(self) -> list[Words]:
-        """Sizes that tiles don't divide, and a batch of one."""
-        return [self.of(1, 1, 7, 2), self.of(3, 33, 17, 9), self.of(5, 16, 40, 33)]
-
-    def generate_test_cases(self) -> list[Words]:
-        """Many small products, and a few large ones."""
-        return [self.of(*sizes) for sizes in ((4096, 32), (512, 128), (64, 512), (8, 1024), (32, 512, 64, 1024))]
-
-    def get_flops(self, test_case: Words) -> int:
-        """2 M N K for each product."""
-        return int(test_case["batch"]) * int(test_case["shape"].flops)
-
-    def get_extra_params(self, test_case: Words) -> list[Any]:
-        """The batch, M, N and K."""
-        shape: Shape = test_case["shape"]
-        return [test_case["batch"], shape.m, shape.n, shape.k]
-
-
 SGEMM = Sgemm()
-PROBLEMS: dict[str, type[Problem]] = {kind.name: kind for kind in (Sgemm, Softmax, BatchedGemm)}
+PROBLEMS: dict[str, type[Problem]] = {kind.name: kind for kind in (Sgemm, Softmax)}
