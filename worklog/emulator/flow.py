@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from worklog.emulator import isa
-from worklog.emulator.ptx import Instruction, Kernel, Mem, PtxError, Sym, Variable
+from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Special, Sym, Variable
 
 LOADED = "loaded values"
 
@@ -114,6 +114,31 @@ class Flow:
     def live_out(self) -> list[set[str]]:
         """By block, the names of the registers that are live after it."""
         return [set().union(*(self.live_in[s] for s in block.successors)) for block in self.blocks]
+
+    @cached_property
+    def specials(self) -> set[str]:
+        """Names of the special registers that the kernel reads."""
+        return {x.name for i in self.kernel.instructions for x in i.operands if isinstance(x, Special)}
+
+    @cached_property
+    def fences(self) -> bool:
+        """Whether the kernel has fences, releases or acquires."""
+        return any(map(isa.is_fence, self.kernel.instructions))
+
+    @cached_property
+    def notes(self) -> list[tuple[int, Instruction, str, str]]:
+        """The instructions whose last bits may differ on a GPU, and reads of a clock: block, kind and message."""
+        out = []
+        for block in self.blocks:
+            for i in self.kernel.instructions[block.start : block.stop]:
+                for operand in i.operands:
+                    if isinstance(operand, Special) and operand.name in TIMES:
+                        clock = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
+                        out.append((block.index, i, "no-time", clock))
+                if not {"approx", "full"}.isdisjoint(i.parts):
+                    bits = f"{i.op} gives the nearest float32 here; a GPU's last bits may differ"
+                    out.append((block.index, i, "approximation", bits))
+        return out
 
     @cached_property
     def loops(self) -> tuple[tuple[int, int, int], ...]:

@@ -29,7 +29,7 @@ import numpy as np
 from worklog.emulator.findings import ONE_STORE, Batch
 from worklog.emulator.flow import origins
 from worklog.emulator.integers import turns
-from worklog.emulator.isa import defined, is_fence, is_strong, loads, reads, row_of
+from worklog.emulator.isa import defined, is_strong, loads, reads, row_of
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Array, Instruction, Kernel, Mask, Mem, Reg, Sym, plain_name
 
@@ -56,13 +56,13 @@ class GlobalChecks:
     the lanes of the blocks in this order.
     """
 
-    def __init__(self, batch: Batch, numbers: Sequence[int], kernel: Kernel, grain: int) -> None:
+    def __init__(self, batch: Batch, numbers: Sequence[int], fences: bool, grain: int) -> None:
         self.batch, self.numbers, self.grain = batch, numbers, grain
         self.bits = (len(numbers) * batch.block_lanes).bit_length()
         self.thread = (1 << self.bits) - 1  # of a stamp
         self.shadows: dict[int, Shadow] = {}
         self.sites: list[Site | None] = [None]  # by time; the next access has time len(sites)
-        self.handover = Handover(batch.block_lanes) if any(map(is_fence, kernel.instructions)) else None
+        self.handover = Handover(batch.block_lanes) if fences else None
         self.begun = self.done = 0  # blocks of all batches so far, and of those before this one
 
     def watch(self, name: str, base: int, size: int, flags: bool) -> None:

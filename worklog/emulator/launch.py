@@ -22,7 +22,7 @@ from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
 from worklog.emulator.machine import REGISTERS, Machine
 from worklog.emulator.program import Program, Site, Watch
-from worklog.emulator.ptx import TIMES, Array, Kernel, Param, Special, UnsupportedInstruction
+from worklog.emulator.ptx import Array, Kernel, Param, UnsupportedInstruction
 from worklog.emulator.waiting import SMS
 from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
@@ -127,7 +127,7 @@ def launch(
         )
     program = _program(kernel, shared_bytes)
     _, static, local = _layout(kernel, shared_bytes)
-    named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
+    named = program.flow.specials
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
     waits = program.flow.may_wait
@@ -168,7 +168,10 @@ def launch(
             for start in range(0, len(numbers), together):
                 machine.run(numbers[start : start + together])
         machine.shared.settle()
-        _note_approximations(program, machine.executed, batch)
+        for block, instruction, kind, message in program.flow.notes:
+            if threads := machine.executed[block][1]:
+                line, text = instruction.line, batch.text(instruction.line)
+                batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
     return Result(kernel.name, label, len(numbers), batch.findings(), lines, machine.printed.lines())
 
@@ -178,29 +181,13 @@ def _global_checks(
 ) -> GlobalChecks:
     """The checks of the buffers that the kernel may write."""
     grain = min([4, *(site.size for site in program.sites.values() if site.space in ("global", "generic"))])
-    checks = GlobalChecks(memory.batch, numbers, program.kernel, grain)
+    checks = GlobalChecks(memory.batch, numbers, program.flow.fences, grain)
     address = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
     written, flags = (names and {address[name] for name in names} for names in places(program.kernel))
     for buffer in memory.buffers:
         if buffer.writable and buffer.data is not None and (written is None or buffer.base in written):
             checks.watch(buffer.name, buffer.base, buffer.size, flags is None or buffer.base in flags)
     return checks
-
-
-def _note_approximations(program: Program, executed: Sequence[Sequence[int]], batch: Batch) -> None:
-    """Report the executed instructions whose last bits may differ on a GPU, and reads of a clock."""
-    for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
-        for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
-            clocks = (each.name for each in instruction.operands if isinstance(each, Special) and each.name in TIMES)
-            notes = [
-                ("no-time", f"{name} only grows by 1000 at each read here: the emulator has no time") for name in clocks
-            ]
-            if not {"approx", "full"}.isdisjoint(instruction.parts):
-                message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
-                notes.append(("approximation", message))
-            for kind, message in notes:
-                text = batch.text(instruction.line)
-                batch.add(Finding(kind, instruction.line, text, message, (0, 0, 0), (), count=threads))
 
 
 def require_matrices(shape: Shape, copies: int) -> None:
