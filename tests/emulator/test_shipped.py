@@ -36,7 +36,7 @@ def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once() ->
     files = {path.name: path.read_text(encoding="utf-8") for path in device.FOLDER.glob("*.ptx")}
     assert files.keys() == {name for name, _ in there} and len(set(files.values())) == len(files), AGAIN
     require_same_nvrtc()
-    assert kept() == ship.index() and files == ship.modules(), AGAIN
+    assert (kept(), files) == ship.shipped(), AGAIN
 
 
 def test_a_rungs_resources_are_known_without_a_compiler(no_nvrtc: None) -> None:

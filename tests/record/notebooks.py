@@ -58,13 +58,12 @@ def install_cell(address: str) -> nbformat.NotebookNode:
     first = "# Install worklog where it is missing, as in Colab"
     code = f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
-    cell: nbformat.NotebookNode = nbformat.v4.new_code_cell(code, metadata=metadata)
-    return cell
+    return nbformat.v4.new_code_cell(code, metadata=metadata)
 
 
 def prepared(source: Path) -> nbformat.NotebookNode:
     """The notebook of a .py with the cell that installs the package, its cells numbered; nothing is executed."""
-    notebook: nbformat.NotebookNode = jupytext.read(source)
+    notebook = jupytext.read(source)
     notebook.cells.insert(1, install_cell(public_address()))
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"
@@ -81,25 +80,22 @@ def folded(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
     if cell.execution_count and not shown.startswith("right: "):
         raise SystemExit(f"this solution is not right ({shown}):\n{cell.source}")
     code = f"<details><summary>Solution</summary>\n\n```python\n{cell.source}\n```\n\n</details>"
-    hidden: nbformat.NotebookNode = nbformat.v4.new_markdown_cell(code, id=cell.id)
-    return hidden
+    return nbformat.v4.new_markdown_cell(code, id=cell.id)
 
 
 def execute(source: Path, client: NotebookClient | None = None) -> nbformat.NotebookNode:
-    """The notebook of a .py with its outputs, without timings and widget state, its solution folded.
-
-    client: of a running kernel to execute it in, made with OPTIONS (default: a kernel of its own).
+    """The notebook of a .py with its outputs, without timings and widget state, its solution folded. client: of a
+    running kernel to execute it in, made with OPTIONS (default: a kernel of its own).
     """
     notebook = prepared(source)
     client = client or NotebookClient(notebook, **OPTIONS)
     client.nb = notebook
     client.execute()
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            data.pop(WIDGET, None)
-            if "image/png" in data:  # a chart: GitHub would show its HTML without styles
-                data.pop("text/html", None)
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        data = output.get("data", {})
+        data.pop(WIDGET, None)
+        if "image/png" in data:  # a chart: GitHub would show its HTML without styles
+            data.pop("text/html", None)
     notebook.cells = [folded(cell) for cell in notebook.cells]
     # No metadata of jupytext's: it would pair the file with the .py, and refuse to open it for the cells that differ.
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
@@ -110,8 +106,7 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
 
 def text(notebook: nbformat.NotebookNode) -> str:
     """The notebook as the text of its .ipynb file."""
-    written: str = nbformat.writes(notebook, indent=1, sort_keys=True)
-    return written + "\n"
+    return f"{nbformat.writes(notebook, indent=1, sort_keys=True)}\n"
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,30 +22,26 @@ from worklog.problem import Shape
 SHAPE = Shape.of(4096)
 
 
-def programs() -> Iterator[tuple[str, Program]]:
+def programs() -> list[tuple[str, Program]]:
     """What is shipped, each with the name of its PTX file: a rung's name, or the name of a gate kernel's source, whose
     kernels are one module.
     """
-    yield from ((rung.name, rung.program) for rung in LADDER)
-    for program in (shapes.DIFFER, *after_timing.PROGRAMS):
-        yield Path(program.name).stem, program
+    of_gate = [(Path(program.name).stem, program) for program in (shapes.DIFFER, *after_timing.PROGRAMS)]
+    return [*((rung.name, rung.program) for rung in LADDER), *of_gate]
 
 
-def modules() -> dict[str, str]:
-    """PTX by file name, without comments, which hold the compiler's build number."""
-    ptx = {f"{name}.ptx": compile_cuda(program, ARCH).ptx for name, program in programs()}
-    return {name: re.sub(r"^\s*//.*\n", "", text, flags=re.MULTILINE).strip() + "\n" for name, text in ptx.items()}
-
-
-def index() -> dict[str, Any]:
-    """The index of the PTX files: for each program its hash, its symbol and its resources."""
-    entries = []
+def shipped() -> tuple[dict[str, Any], dict[str, str]]:
+    """The index, for each program its hash, its symbol and its resources; and PTX by file name, without comments, which
+    hold the compiler's build number.
+    """
+    entries, modules = [], {}
     for name, program in programs():
         out = compile_cuda(program, ARCH)
+        modules[f"{name}.ptx"] = re.sub(r"^\s*//.*\n", "", out.ptx, flags=re.MULTILINE).strip() + "\n"
         identity = {"ptx": f"{name}.ptx", "entry": program.entry, "sha256": program.sha256, "symbol": out.symbol}
         resources = {what: getattr(out, what) for what in RESOURCES}
         entries.append({**identity, **resources, "shared_accesses": dict(out.shared_accesses)})
-    return {"arch": ARCH, "nvrtc": ".".join(map(str, nvrtc_version())), "programs": entries}
+    return {"arch": ARCH, "nvrtc": ".".join(map(str, nvrtc_version())), "programs": entries}, modules
 
 
 def count(rung: Kernel) -> MemoryCounts:
@@ -56,18 +50,13 @@ def count(rung: Kernel) -> MemoryCounts:
     return MemoryCounts.of(rung.program, predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts)
 
 
-def main() -> None:
-    """Replace the files."""
+if __name__ == "__main__":
+    index, modules = shipped()
     for old in FOLDER.glob("*.ptx"):
         old.unlink()
-    for name, ptx in modules().items():
+    for name, ptx in modules.items():
         (FOLDER / name).write_text(ptx, encoding="utf-8")
-    (FOLDER / INDEX).write_text(json.dumps(index(), indent=1) + "\n", encoding="utf-8")
+    (FOLDER / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     rungs = {rung.name: asdict(count(rung)) for rung in LADDER}
     counts = {"label": f"emulated · {ARCH} PTX", "shape": [SHAPE.m, SHAPE.n, SHAPE.k], "rungs": rungs}
     FILE.write_text(json.dumps(counts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(modules())} modules for {ARCH}, compiled by NVRTC {index()['nvrtc']}, in {FOLDER}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.record import corpus, forms, recording
+from tests.record import corpus, recording
 from tests.record.public_kernels import kernels
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import of_nvidia
@@ -95,8 +95,3 @@ def test_a_repository_is_cloned_at_its_commit_without_its_data(tmp_path: Path) -
         assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"}
         assert corpus.record({folder: []})["rows"][0]["commit"] == first
     assert (folder / "kernel.cu").read_text(encoding="utf-8") == GEMM
-
-
-def test_the_emulator_has_most_instruction_forms_of_hopper() -> None:
-    counts = forms.table().sum()
-    assert counts["covered"] > 0.8 * counts["forms"] > 800 and not forms.covered("frobnicate.b32 w0,w1;")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from pytest import approx
 
 from tests.record.intervals import WORKS, at_one_clock, clock_slope, coverage, together
 from worklog.runs.comparison import open_comparison
-from worklog.runs.estimates import DRIFT_SD_US, NORMAL, median, process_half_us
+from worklog.runs.estimates import DRIFT_SD_US, NORMAL, process_half_us
 
 POINTS = {
     (point["work"], point["of"]): point for point in open_comparison(part="intervals").document["promises"]["coverage"]
@@ -44,62 +42,17 @@ def test_what_differs_between_processes_is_as_recorded() -> None:
     assert max(drifts) ** 0.5 == approx(DRIFT_SD_US, rel=0.1)
 
 
-def point_of(intervals_us: Any, mhz: Any = 1980.0, kernels: int = 1) -> dict[str, Any]:
-    """mhz: of each reading."""
-    clocks = np.broadcast_to(mhz, np.shape(intervals_us)[:2])
-    return {"intervals_us": np.array(intervals_us), "sm_mhz": clocks, "kernels": kernels}
-
-
-DRIFT = 2**0.5 * NORMAL * DRIFT_SD_US
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "mhz", "share"),
-    [
-        ([9.0, 10.0, 11.0], [10.4, 11.4, 12.4], 1980.0, 1.0),
-        ([9.0, 10.0, 11.0], [10.5, 11.5, 12.5], 1980.0, 0.0),
-        ([99.9, 100.0, 100.1], [100.9, 101.0, 101.1], 1980 / 1.01, 1.0),
-        ([10.0, 10.0, 11.0], [10.0, 11.0, 11.0], 1980.0, 1.0),  # order statistics of times in two groups
-        ([10.0] * 3, [10.0 + 0.98 * DRIFT] * 3, 1980.0, 1.0),
-        ([10.0] * 3, [10.0 + 1.02 * DRIFT] * 3, 1980.0, 0.0),
-    ],
-)
-def test_a_pair_holds_if_its_difference_at_one_clock_is_within_both_half_widths_in_quadrature(
-    first: list[float], second: list[float], mhz: float, share: float
-) -> None:
-    assert coverage(point_of([[first, second] * 4] * 2, [1980.0, mhz] * 4))[0] == share
-
-
-def test_an_effect_of_the_process_shows_across_processes_only() -> None:
-    processes = [[[x - 0.1, x, x + 0.1]] * 8 for x in (10.0, 10.3)]
-    assert coverage(point_of(processes)) == (1.0, 0.0)
-    assert coverage(point_of(processes, kernels=2)) == (1.0, 1.0), "the gap before a second kernel differs"
-
-
 @pytest.mark.parametrize("slope", [-1.0, 0.0])
 def test_intervals_of_the_right_width_hold_in_95_percent(slope: float) -> None:
     """Whether the time depends on the clock or not: the readings show it."""
     rng = np.random.default_rng(0)
     clocks = rng.uniform(1960, 2000, (10, 400))
     middles = 1000 * (clocks / 1980) ** slope + rng.standard_normal(clocks.shape)
-    point = point_of(np.stack([middles - 1.96, middles, middles + 1.96], axis=-1), clocks)
-    assert coverage(point) == approx((0.95, 0.95), abs=0.015)
-
-
-def test_intervals_over_nine_placements_hold_in_more_of_the_pairs() -> None:
-    """Each is one of Student's t with 8 degrees of freedom, and a difference has about 16: 96.5 %."""
-    samples = np.random.default_rng(0).normal(1000.0, 30.0, (4, 400, 9)).repeat(3, axis=2).tolist()
-    placements = [number // 3 for number in range(27)]
-    read = [[median(times, placements) for times in process] for process in samples]
-    point = point_of([[[us.low, us.value, us.high] for us in process] for process in read])
-    assert coverage(point)[1] == approx(0.965, abs=0.007)
-
-
-def test_the_dependence_on_the_clock_is_fitted_within_processes() -> None:
-    """Process 1 is slower at higher clocks for a reason of its own."""
-    clocks = np.array([[1960.0, 1970.0, 1980.0], [1980.0, 1990.0, 2000.0]])
-    middles = np.array([[100.0], [103.0]]) * (clocks / 1980) ** -0.5
-    times = np.stack([0.9 * middles, middles, 1.1 * middles], axis=-1)
-    columns = zip(times, clocks, strict=True)
-    (point,) = together([[{"intervals_us": us, "sm_mhz": mhz, "wall_s": [0.5]}] for us, mhz in columns])
-    assert clock_slope(point) == approx(-0.5) and point["wall_s"] == 0.5
+    times = np.stack([middles - 1.96, middles, middles + 1.96], axis=-1)
+    columns = {"kernels": 1, "wall_s": [0.5]}
+    children = [[{"intervals_us": us, "sm_mhz": mhz, **columns}] for us, mhz in zip(times, clocks, strict=True)]
+    (point,) = together(children)
+    assert coverage(point) == approx((0.95, 0.95), abs=0.015) and clock_slope(point) == approx(slope, abs=0.01)
+    assert point["wall_s"] == 0.5
+    point["intervals_us"] = times + np.arange(10)[:, None, None]  # an effect of the process
+    assert coverage(point) == approx((0.95, 0.41), abs=0.03)
