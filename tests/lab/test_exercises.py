@@ -18,7 +18,6 @@ from worklog.errors import BadSetting
 from worklog.lab.exercises import EXERCISES
 from worklog.runs.comparison import KNOWN, open_comparison
 
-FACTOR_2 = PLAIN.replace("alpha * acc :", "2.0f * alpha * acc :")
 GPU = worklog.open_run().gpu
 ALL_WAVEFRONTS = memory_counts().rungs["vectorized"].wavefronts / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3
 
@@ -52,43 +51,34 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
     ("notebook", "answer", "why", "unsaid"),
     [
         ("00", "warptiled", "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks", "shared"),
-        ("00", "cuBLAS", "name a rung", "shared"),
         ("01", {"warmup": "none"}, r"changes the time by [+-]\d+\.\d%. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
-        ("01", {"warmup": "hot"}, "warmup", "first"),
-        ("02", 5, "don't give a 95 % interval", "9 samples"),
         ("02", 8, "begins before the second one. Hint: ", "9 samples"),
         ("02", 12, "fewer are, too", "9 samples"),
         ("03", 14.3, "a multiply-add is two operations", "28.6"),
-        ("03", 31, "31 TFLOP/s is too large. Hint: ", "28.6"),
         ("03", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
-        ("04", FACTOR_2, "the article's rule fails it, too: .* Hint: ", "1.001"),
         ("04", PLAIN.replace(" || col >= N", ""), "the article's rule fails it, too: .*out-of-bounds", "1.001"),
         ("04", "void f();", "no __global__ function", "1.001"),
         ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
         ("06", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
-        ("06", 64, "a smaller tile", "40"),
         ("06", 33, "not a multiple of 8", "40"),
         ("07", {"BM": 256, "BN": 256, "TM": 16}, r"\d+ bytes spilled, .* Hint: .*fewer threads", "'TN': 8"),
-        ("07", {"BM": 64}, "more than the rung's own 3.29 GB", "'TN': 8"),
         ("07", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
         ("08", PLAIN, "failed at exact on edge shapes: .* never written.* Hint: .*128 rows", "acc[8]"),
         ("10", "__global__ void k() {}", "softmax.cu has no host function solution", "fmaxf"),
         ("10", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
         ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
         ("11", FORGOTTEN, "variance 0.0000, no race; right are", "barrier"),
-        ("12", 4, "the number of waves", "1.03"),
         ("12", 0.97, "the share of the time", "1.03"),
         ("13", 27.9, "reading alone", "55.8"),
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),
-        ("09", 1 / READ, "the longer time over the shorter", f"{READ:.2g}"),
     ],
 )
 def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook: str, answer: Any, why: str, unsaid: str) -> None:
     graded = lab.check_answer(notebook, answer)
     assert not graded.right and repr(graded).startswith("not yet: ")
     assert re.search(why, graded.feedback), graded
-    assert unsaid not in repr(graded)
+    assert unsaid not in repr(graded) and graded._repr_html_().startswith('<pre role="status"')
 
 
 def test_the_smallest_tile_is_right_where_even_that_is_right_of_the_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +104,3 @@ def test_a_missing_barrier_passes_the_articles_rule_because_the_emulators_result
     graded = lab.check_answer("04", right.replace(f"__syncthreads();  // {barrier}", ""))
     assert graded.right, graded
     assert re.search(r"= \d\.\de-07 .*shared-race.* addresses", graded.feedback, re.DOTALL), graded
-
-
-def test_the_feedback_is_read_out_and_is_text() -> None:
-    html = lab.check_answer("04", "__global__ void f(int) {}<b>")._repr_html_()
-    assert html.startswith('<pre role="status"') and "<b>" not in html

@@ -103,49 +103,31 @@ def test_a_race_names_the_cells_lines(run: Typed) -> None:
     assert "cell:9: shared-race" in trial._repr_html_()
 
 
-DOMAIN = "'M % 512 == 0, N % 512 == 0, K % 16 == 0'"
-
-
 @pytest.mark.parametrize(
-    ("cell", "words"),
+    ("line", "words"),
     [
-        (CELL.replace("float alpha", "double alpha"), "plain takes 8 parameters of 32, 32, 32, f64"),
-        (CELL.replace("mine", "mine\n" + PLAIN.replace("plain", "other"), 1), "(other, plain)"),
-        ("%%rung\nint x;", "__global__"),
-        *(
-            (f"%%rung {line}\n{PLAIN}", words)
-            for line, words in (
-                ("naive", "naive is the name of another kernel"),
-                ("cuBLAS", "cuBLAS is the name of another kernel"),
-                ("--grid N", "a grid needs a block"),
-                ("--block 256", "a block of 256 threads needs a grid"),
-                ("--block x --grid N", "'x'"),
-                ("--domain 'M > 3'", "'M > 3'"),
-                ("--size big", "'big'"),
-                ("--class fp99", "there is no precision class 'fp99'"),
-                (f"--domain {DOMAIN} --limit 1e-3", "or allow it with --limit"),
-                ("--args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
-                ("--beside nonsense", "'nonsense'"),
-                ("--entry other", "plain"),
-                ("--on gpu", "this test has no GPU"),
-            )
-        ),
+        ("naive", "naive is the name of another kernel"),
+        ("--grid N", "a grid needs a block"),
+        ("--block 256", "a block of 256 threads needs a grid"),
+        ("--size big", "'big'"),
+        ("--domain 'M % 512 == 0' --limit 1e-3", "or allow it with --limit"),
+        ("--args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
+        ("--entry other", "plain"),
+        ("--on gpu", "this test has no GPU"),
+        ("--set l2=hot", "l2 = 'hot'"),
     ],
 )
-def test_a_mistake_is_one_line_and_the_shell_goes_on(run: Typed, cell: str, words: str) -> None:
-    error, printed = run(cell)
+def test_a_mistake_is_one_line_and_the_shell_goes_on(run: Typed, line: str, words: str) -> None:
+    error, printed = run(f"%%rung {line}\n{PLAIN}")
     assert isinstance(error, Exception) and words in str(error), str(error)
     assert str(error).startswith("%%rung: ") and str(error).splitlines()[0] in printed and "Traceback" not in printed
     assert run("1 + 1")[0] == 2
 
 
 def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(run: Typed, shell: InteractiveShell) -> None:
-    for cell in (f"%%rung --frobnicate\n{PLAIN}", f"%%rung one two\n{PLAIN}", "%%rung\n"):
-        error, printed = run(cell)
-        assert isinstance(error, Exception) and printed.startswith("UsageError: "), printed
+    assert run(f"%%rung --frobnicate\n{PLAIN}")[1].startswith("UsageError: ")
     text = shell.find_cell_magic("rung").__doc__ or ""
-    options = ["--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only", "--on"]
-    assert all(option in text for option in ["name", *options]) and "'M % 64 == 0" in text
+    assert all(option in text for option in ("--grid", "--class", "--size", "--check-only", "--on", "'M % 64 == 0"))
 
 
 @pytest.fixture
@@ -172,11 +154,9 @@ def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> 
     ("line", "words"),
     [
         ("%time_gpu", "UsageError: %time_gpu needs an expression"),
-        ("%time_gpu --nothing 1 short()", "UsageError: "),
         ("%%time_gpu short()\nlong()", "UsageError: %%time_gpu takes options only"),
         ("%time_gpu --flops many short()", "%time_gpu: --flops many: NameError"),
         ("%time_gpu --set l2=hot short()", "%time_gpu: "),
-        ("%time_gpu 1 + 1", "%time_gpu: 1 + 1: 3.45 µs were read"),
         ("without a GPU", "%time_gpu: no GPU to measure on: "),
     ],
 )
@@ -186,9 +166,6 @@ def test_a_mistake_in_timing_is_one_line(run: Typed, request: pytest.FixtureRequ
     error, printed = run(line if line.startswith("%") else "%time_gpu 1 + 1")
     assert isinstance(error, Exception) and printed.startswith(words) and "Traceback" not in printed, printed
     assert printed.strip().count("\n") == 0
-
-
-# ------------------------------------------------------------------------------------------------------- in a notebook
 
 
 def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_leaves_no_process() -> None:
@@ -222,13 +199,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         text, html = report["text/plain"], report["text/html"]
         assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
         assert re.search(r"^at least \S+ µs at 1024 on an NVIDIA H200, bound by L1 lookups \(", text, re.MULTILINE)
-        assert (
-            "<p>at least " in html
-            and "mine: skipped: the emulator gives no time" in text
-            and "recorded · NVIDIA H200" in text
-        )
-        assert 'role="status"' in html and "mine: " in html and "32 registers" in html
-        assert re.search(r"mine</th><td[^>]*>skipped<", html) and "recorded · NVIDIA H200" in html
+        assert "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
+        assert '<pre role="status"' in html and "<p>at least " in html and "mine</th><td" in html
         assert "skipped: the emulator gives no time" in chart["text/plain"] and "image/png" in chart
         shown = outputs(SLOW, begun=manager.interrupt_kernel)
         [error] = [output for output in shown if output["output_type"] != "stream"]
@@ -242,9 +214,6 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-
-
-# ------------------------------------------------------------------------------------------------------ the function
 
 
 LADDER_NAMES = [record.name for record in LADDER]
@@ -277,13 +246,8 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
-    single = try_kernel(PLAIN, "mine", shapes=512, beside="naive").shown
-    assert [m.kernel for m in single.measurements] == ["naive", "mine", "cuBLAS"], "one needs no list"
-    largest = try_kernel(PLAIN, "mine", shapes=["100x7x3"]).shown
+    largest = try_kernel(PLAIN, "mine", shapes="100x7x3").shown
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
-
-
-# ---------------------------------------------------------------------------------------------------- with a GPU
 
 
 @pytest.fixture
@@ -326,9 +290,6 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, g
     assert [m.kernel for m in other.shown.measurements] == [*LADDER_NAMES, "other", "cuBLAS"], "mine is not shown"
     run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
-    with pytest.raises(BadSetting, match="nonsense"):
-        try_kernel(PLAIN, beside=["nonsense"])
-    assert len(gpu) == 4, "an unknown rung is an error before anything is measured"
 
 
 def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(run: Typed, gpu: list[list[str]]) -> None:
