@@ -1,6 +1,5 @@
 """A real JupyterLab in a headless Chromium, for what only a browser can tell: that widgets show, answer, and can be
-reached by keyboard. Skipped with the reason where there is no Chromium; a failed test leaves a screenshot in
-.screenshots/.
+reached by keyboard. Skipped with the reason where there is no Chromium.
 """
 
 from __future__ import annotations
@@ -30,19 +29,10 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-dev-shm-usage",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
+QUIET = ["no-sandbox", "disable-gpu", "disable-background-networking", "disable-dev-shm-usage", "no-first-run"]
 SERVER_S = 60
 PAGE_MS = 60_000  # on a busy machine a chart takes seconds
 expect.set_options(timeout=PAGE_MS)
-SHOTS = Path(__file__).parents[2] / ".screenshots"
 # The toolbar says "idle" before the kernel's session is connected, and a cell that is run then does nothing.
 CONNECTED = """async () => {
     const notebook = window.jupyterapp.shell.currentWidget;
@@ -59,7 +49,6 @@ SETTINGS = {
 OTHERS = "pitfalls that the article doesn't name"
 
 Opened = Callable[..., AbstractContextManager[Page]]
-PAGES: list[Page] = []  # open ones
 
 
 @dataclass(frozen=True)
@@ -71,17 +60,6 @@ class Lab:
     folder: Path
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """A test that failed leaves a picture of every open page."""
-    report = yield
-    if report.when == "call" and report.failed:
-        SHOTS.mkdir(exist_ok=True)
-        for number, page in enumerate(PAGES):
-            page.screenshot(path=SHOTS / f"{re.sub(r'[^a-zA-Z0-9]+', '-', item.name)}-{number}.png", full_page=True)
-    return report
-
-
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with serving(tmp_path_factory.mktemp("jupyter")) as found:
@@ -90,7 +68,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @contextmanager
 def serving(home: Path) -> Iterator[Lab]:
-    """JupyterLab on a free port, with settings of its own in an empty folder, answering from recordings."""
+    """JupyterLab on a free port, once it answers, with settings of its own in an empty folder; from recordings."""
     folder = home / "notebooks"
     folder.mkdir()
     for name, settings in SETTINGS.items():
@@ -101,21 +79,14 @@ def serving(home: Path) -> Iterator[Lab]:
     own = {name: str(home / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
     own |= {"WORKLOG_SOURCE": "recorded", "PYTHONPATH": str(Path(__file__).parents[2])}  # for the panel's stand-in job
-    command = (sys.executable, "-m", "jupyterlab", "--allow-root", f"--ServerApp.root_dir={folder}")
-    with jupyterlab(lambda options: [*command, *options], folder, home / "server.log", env=os.environ | own) as found:
-        yield found
-
-
-@contextmanager
-def jupyterlab(command: Callable[[list[str]], list[str]], folder: Path, log: Path, **how: Any) -> Iterator[Lab]:
-    """A server, once it answers. command: what starts it with the given options. how: for its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port, token = free.getsockname()[1], secrets.token_hex(8)
-    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", f"--IdentityProvider.token={token}"]
-    started = command([*options, "--LabApp.expose_app_in_browser=True"])
+        port, token, log = free.getsockname()[1], secrets.token_hex(8), home / "server.log"
+    command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
+    command += [f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={token}"]
+    command += ["--LabApp.expose_app_in_browser=True"]
     with log.open("w") as said:  # a session of its own, so that all its processes end together
-        server = subprocess.Popen(started, stdout=said, stderr=said, start_new_session=True, **how)
+        server = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True, env=os.environ | own)
     try:
         deadline = time.monotonic() + SERVER_S
         while not answers(f"http://127.0.0.1:{port}/api?token={token}"):
@@ -152,7 +123,9 @@ def chromium() -> Iterator[Browser]:
         found = next((path for path in map(shutil.which, NAMES) if path), playwright.chromium.executable_path)
         if not Path(found).exists():
             raise FileNotFoundError(NO_BROWSER)
-        running = playwright.chromium.launch(executable_path=found, headless=True, args=list(QUIET))
+        running = playwright.chromium.launch(
+            executable_path=found, headless=True, args=[f"--{option}" for option in QUIET]
+        )
         yield running
         running.close()
 
@@ -170,22 +143,15 @@ def open_and_run(browser: Browser, lab: Lab, name: str, notebook: nbformat.Noteb
     page.set_default_timeout(PAGE_MS)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, lab.folder / f"{name}.ipynb")
-    show(page, lab, name)
+    page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
+    page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
     page.evaluate(CONNECTED)
     page.evaluate(RUN_ALL)
-    PAGES.append(page)
     try:
         yield page
     finally:
-        PAGES.remove(page)
         page.evaluate(SHUT_DOWN)
         page.close()
-
-
-def show(page: Page, lab: Lab, name: str) -> None:
-    """Open a notebook of the server's folder."""
-    page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
-    page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
 
 
 def of_cells(*cells: str) -> nbformat.NotebookNode:

@@ -11,19 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import (
-    OTHERS,
-    RESTART,
-    Lab,
-    Opened,
-    axe_findings,
-    box,
-    cell,
-    of_cells,
-    reading,
-    rgb,
-    tab_to,
-)
+from tests.browser.conftest import OTHERS, RESTART, Lab, Opened, axe_findings, box, cell, of_cells, reading, rgb, tab_to
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
@@ -70,6 +58,7 @@ def page(opened: Opened, runs: None) -> Iterator[Page]:
 @pytest.fixture
 def panel(page: Page) -> Locator:
     """The first panel, unbiased and folded."""
+    page.set_viewport_size({"width": 1400, "height": 1000})
     shown = cell(page, 1)
     shown.get_by_role("button", name="all unbiased").click()
     shown.get_by_role("combobox", name="rung").select_option("warptiled")
@@ -103,27 +92,21 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, page: Page, width: int) -> None:
-    before = page.viewport_size
     page.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
     panel.get_by_role("button", name="all naive").click()
     expect(panel.get_by_text("the gate is off")).to_be_visible()
-    try:
-        page.set_viewport_size({"width": width, "height": 1000})
-        for number in (1, 3):
-            assert cell(page, number).locator(".worklog").evaluate(CLIPPED) == []
-        for theme in ("JupyterLab Dark", "JupyterLab Light"):
-            page.evaluate(THEME, theme)
-            expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
-            expect(page.locator("#jupyterlab-splash")).to_have_count(0)
-            assert axe_findings(page, ".worklog") == []
-            palette = DARK if theme.endswith("Dark") else LIGHT
-            expect(panel.locator(".comparison")).to_have_css("color", rgb(palette["alert"]))
-        words, controls = reading(panel).bounding_box(), panel.get_by_role("combobox", name="rung").bounding_box()
-        assert words and controls
-        assert (words["y"] < controls["y"] - 50) == (width == 390), "above the controls only where it is narrow"
-    finally:
-        page.set_viewport_size(before or {"width": 1400, "height": 1000})
-        page.evaluate("() => jupyterapp.shell.expandLeft()")
+    page.set_viewport_size({"width": width, "height": 1000})
+    for number in (1, 3):
+        assert cell(page, number).locator(".worklog").evaluate(CLIPPED) == []
+    for theme, palette in (("JupyterLab Dark", DARK), ("JupyterLab Light", LIGHT)):
+        page.evaluate(THEME, theme)
+        expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+        expect(page.locator("#jupyterlab-splash")).to_have_count(0)
+        assert axe_findings(page, ".worklog") == []
+        expect(panel.locator(".comparison")).to_have_css("color", rgb(palette["alert"]))
+    words, controls = reading(panel).bounding_box(), panel.get_by_role("combobox", name="rung").bounding_box()
+    assert words and controls
+    assert (words["y"] < controls["y"] - 50) == (width == 390), "above the controls only where it is narrow"
 
 
 def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel: Locator, page: Page) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import OTHERS, PAGES, axe_findings, box, reading, rgb, tab_to
+from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
 from tests.helpers import small_run
 from worklog.errors import WorklogError
 from worklog.lab.ladder_page import Climb, diff, ladder_runs
@@ -55,9 +55,7 @@ def opened(html: str, browser: Browser, tmp_path_factory: pytest.TempPathFactory
     shown.on("request", lambda request: None if request.url in (path.as_uri(), "data:,") else noted.append(request.url))
     shown.goto(path.as_uri())
     shown.wait_for_selector("html[data-ready]")
-    PAGES.append(shown)
     yield shown, noted
-    PAGES.remove(shown)
     shown.close()
 
 
