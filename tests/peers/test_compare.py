@@ -17,12 +17,11 @@ from tests.exploits.arrays import xp
 from tests.helpers import GPU, compared
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.machine import Machine
-from tests.virtual.session import VirtualSession
+from tests.virtual.session import CALIBRATION, VirtualSession
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import OtherHarness, Timer, Work, cupti_timer, nvbench_summaries, works_on
 from worklog.runner.declare import declared
-from worklog.runs import recorded_run
 from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate
 
@@ -43,11 +42,9 @@ class VirtualCupti:
     ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
 
     def __init__(self) -> None:
-        self.gpu, self.error = VirtualGpu(), ""
+        self.gpu, self.error, self.completed = VirtualGpu(), "", list[Any]().extend
 
     def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
-        size, most = requested()
-        assert (size > 0, most) == (True, 0)
         self.completed = completed
 
     def activity_enable(self, kind: int) -> None:
@@ -148,12 +145,10 @@ def test_the_time_to_an_interval_is_the_median_reading_and_one_that_did_not_conv
 
 def test_kernels_of_known_length_are_functions_with_a_name() -> None:
     """cupyx's benchmark reads __name__."""
-    seen: list[tuple[int, str]] = []
-    device = SimpleNamespace(stream="its stream", synchronize=lambda: None)
-    timeline = SimpleNamespace(spin=lambda ns, stream: seen.append((ns, stream)))
-    works = works_on(SimpleNamespace(device=device, timeline=timeline), (1, 20), ())  # type: ignore[arg-type]
-    assert seen == [(1000, "its stream"), (20_000, "its stream")]
-    assert all(hasattr(spin.enqueue, "__name__") for spin in works)
+    machine, seen = SimpleNamespace(stream="a stream", synchronize=lambda: None), list[tuple[int, str]]()
+    session: Any = SimpleNamespace(device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun)))
+    works = works_on(session, (1, 20), ())
+    assert seen == [(1000, "a stream"), (20_000, "a stream")] and all(hasattr(w.enqueue, "__name__") for w in works)
 
 
 def test_nvbench_results_are_read_by_tag() -> None:
@@ -188,12 +183,10 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     gpu = VirtualGpu(noise=1e-3, tracer_us=0.6)
     cupti.gpu = gpu
 
-    class Ready:
-        device = SimpleNamespace(stream=None)
-        timeline = gpu
-        calibration = replace(recorded_run().calibration, offset_us=gpu.offset_us)
+    calibration = replace(CALIBRATION, offset_us=gpu.offset_us)
+    ready = SimpleNamespace(device=SimpleNamespace(stream=None), timeline=gpu, calibration=calibration)
 
-    def works_on(session: Ready, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
+    def works_on(session: Any, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
         spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
         return [*spins, *(work(gpu, size, size / 32) for size in sizes)]
 
@@ -203,11 +196,11 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
         OtherHarness("broken", fails_at_the_second),
         OtherHarness.of_timer("missing", is_not_installed, "torch"),
     )
-    replaced: dict[str, Any] = dict(gpu=virtual_gpu, HARNESSES=others, works_on=works_on)
+    replaced: dict[str, Any] = dict(gpu=lambda: GPU, HARNESSES=others, works_on=works_on)
     replaced |= dict(KNOWN_US=(1, 100), SIZES=(512, 4096), PROMISED_SIZES=(512, 4096))
     for name, value in replaced.items():
         monkeypatch.setattr(peers, name, value)
-    monkeypatch.setattr("worklog.runner.session.Session", Ready)
+    monkeypatch.setattr("worklog.runner.session.Session", lambda: ready)
     written: list[bool] = []
     path = tmp_path / "peers.json"
     assert peers.compare(path, lambda done, total, doing: written.append(bool(path.stat().st_size))) == path
@@ -229,10 +222,6 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     promises = compared.document["promises"]
     assert [point["of"] for point in promises["wall_s"]] == [512, 4096]
     assert {point["of"] for point in promises["beside_cupti"]} == {512, 4096}
-
-
-def virtual_gpu() -> Any:
-    return replace(GPU, name="Virtual")
 
 
 DECLARED = """
@@ -281,7 +270,7 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.Monke
         return timed
 
     monkeypatch.setattr("worklog.runner.session.Session", lambda: session)
-    monkeypatch.setattr(peers, "gpu", virtual_gpu)
+    monkeypatch.setattr(peers, "gpu", lambda: GPU)
     monkeypatch.setattr(peers, "HARNESSES", (OtherHarness.of_timer("foreign", on_its_own_stream),))
     path = peers.compare(tmp_path / "out.json", benchmarks=[scaled, on_a_stream])
     compared = open_comparison(path, "benchmarks")
