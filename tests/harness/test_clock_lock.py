@@ -17,14 +17,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from click.testing import CliRunner
 
 import worklog
 from tests.harness import fake_nvml
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession, launches_of_warm_up, session_on, timed
-from worklog.cli.commands import main
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
 from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_requested, locked_clocks
@@ -208,8 +206,7 @@ def test_samples_under_a_lock_are_still_watched() -> None:
     assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", reading.samples.sm_mhz))
 
 
-SHORT = {"most_samples": 4, "least_samples": 2, "budget_s": 1.0, "precision": 0.2, "warmup": "count:1"}
-QUICK = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
+SHORT = Harness().but(most_samples=4, least_samples=2, budget_s=1.0, precision=0.2, warmup="count:1")
 
 
 @pytest.fixture
@@ -252,11 +249,8 @@ def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: An
 
 
 def of_run(clocks: str) -> tuple[str, str]:
-    """The label of a measurement that `worklog run` makes, and what it says was degraded."""
-    words = ["run", BASELINE, "--size", "64", "--set", f"clocks={clocks}", *QUICK, "--json"]
-    done = CliRunner().invoke(main, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    run = worklog.open_run(Path(json.loads(done.stdout)["path"]))
+    """The label of a measurement in a run, and what it says was degraded."""
+    run = worklog.measure([BASELINE], 64, harness=SHORT.but(clocks=clocks))
     (m,) = run.measurements
     return m.label, str([run.notes, m.degradations])
 
