@@ -37,11 +37,10 @@ class Effect:
     """The effect of one biased setting on one kernel at one shape.
 
     setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
-    article's four together, "all" for everything that touches the time. value: the biased value. unbiased, biased: the
-    number that the pitfall `corrupts`, by the unbiased and the biased setting; a biased TFLOP/s of a median is that at
-    the clock of the unbiased measurement. noise: of times, see worklog.runs.samples; of ratios, PRECISION and both
-    half-widths; 0 for an effect computed from the unbiased samples. label: of the unbiased measurement. clock: the
-    biased SM clock over the unbiased one minus 1, since an effect can act through it; None if it isn't known.
+    article's four together, "all" for everything that touches the time. unbiased, biased: the number that the pitfall
+    `corrupts`, by both settings; a biased TFLOP/s of a median is that at the clock of the unbiased measurement. noise:
+    of times, see worklog.runs.samples; of ratios, PRECISION and both half-widths; 0 if computed from the unbiased
+    samples. clock: the biased SM clock over the unbiased one minus 1, since an effect can act through it.
     """
 
     kernel: str

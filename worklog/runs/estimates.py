@@ -34,12 +34,10 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its 95 % interval, in the samples' unit. With fewer than 6 samples in one placement, the interval is
-    their whole range.
+    """A value and its 95 % interval, in the samples' unit; of fewer than 6 samples in one placement, their whole range.
 
-    launches, placement, process: half-widths of the interval's parts, whose squares add up to the interval's: what
-    varies between launches in one placement, between placements, and between processes. launches and placement are None
-    if they can't be separated. process is None if it isn't known; the interval then leaves it out.
+    launches, placement, process: half-widths of the interval's parts, whose squares add up to its own: what varies
+    between launches in one placement, between placements, and between processes; None where a part isn't known.
     """
 
     value: float
@@ -70,13 +68,12 @@ class Estimate:
 
 
 def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate:
-    """The median and its 95 % interval. Raises BadSetting unless all samples are finite.
+    """The median and its 95 % interval. placements: of each sample. Raises BadSetting unless all samples are finite.
 
-    In one placement: the sample median with its order-statistic interval, interpolated. placements: the placement of
-    each sample. If they differ, each placement counts as one value, the median of its samples, and the interval is over
-    these values, so it includes what varies between launches. Where most placements have 3 samples or more: the mean
-    over placements, which is stable where placements fall into groups; the medians keep interrupted launches out of it.
-    Otherwise nothing would: the median over placements with its order-statistic interval.
+    In one placement: the sample median with its order-statistic interval, interpolated. In several, the interval is
+    over the medians of the placements, so it includes what varies between launches. Where most placements have 3
+    samples or more, which keep interrupted launches out of the medians: their mean, which is stable where placements
+    fall into groups. Otherwise: their median, with its order-statistic interval.
 
     The mean's interval is Stein's (1945): Student's t with the variance of the first PILOT placements alone. How many
     placements follow is chosen from that variance (worklog.harness.rules), and an interval that also used theirs would
@@ -120,8 +117,8 @@ def _of_order_statistics(values: Values) -> Estimate:
 
 
 def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> float | None:
-    """The half-width that all launches would have in one placement: the order-statistic interval of what they differ by
-    from their placement's median, widened for the degrees of freedom that these medians take. Never wider than all.
+    """The half-width of all launches in one placement: of what they differ by from their placement's median, widened
+    for the degrees of freedom that these medians take.
     """
     several = [(group, middle) for group, middle in zip(groups, medians, strict=True) if len(group) > 1]
     rest = np.concatenate([group - middle for group, middle in several] or [[]])
@@ -161,10 +158,9 @@ def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[i
 def paired_ratio(
     numerators: Sequence[float], denominators: Sequence[float], placements: Sequence[int] = ()
 ) -> Estimate:
-    """The ratio, sample by sample: a drift in both cancels. It is the exponential of median() of the logarithms, so its
-    mean over placements is the geometric one. The arithmetic mean of ratios is too large: with four samples in each
-    placement that scatter by 9 %, it shows a kernel as 0.4 % faster than itself. A sample that isn't above the event
-    overhead counts as SHORTEST_US.
+    """The ratio, sample by sample: a drift in both cancels. It is the exponential of median() of the logarithms, since
+    the arithmetic mean of ratios is too large: with four samples in each placement that scatter by 9 %, it shows a
+    kernel as 0.4 % faster than itself. A sample that isn't above the event overhead counts as SHORTEST_US.
     """
     above, below = (np.log(np.maximum(times, SHORTEST_US)) for times in (numerators, denominators))
     logs = median((above - below).tolist(), placements)
@@ -200,8 +196,8 @@ def process_half(overheads: float, gaps: float) -> float:
 
 
 def about(value: float, half: float, written: Callable[[float], str]) -> str:
-    """The number as `written` writes it. half: of its 95 % interval, relative. Where the interval is wider than WIDE,
-    only the digits that it has, down to the first one of the half-width: "about 3000" for 3404 ±52 %.
+    """The number as `written` writes it; where its 95 % interval is wider than WIDE, to the first digit of the
+    half-width: "about 3000" for 3404 ±52 %. half: relative.
     """
     if 2 * half <= WIDE:
         return written(value)

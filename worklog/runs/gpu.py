@@ -49,9 +49,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class KnownLengths:
-    """Of kernels of known length, what their median readings exceed each length by, and the smallest step between two
-    readings. Microseconds.
-    """
+    """By how much readings exceed each known length, and the smallest step between two readings. Microseconds."""
 
     over_us: dict[float, float]
     tick_us: float = 0.0
@@ -87,12 +85,11 @@ class KnownLengths:
 class Calibration:
     """What the harness measured about itself. Microseconds, TFLOP/s, GB/s.
 
-    offset_us: event overhead. offset_spread_us: largest disagreement of the overhead between the known lengths. slope:
-    microseconds read per true one beyond the overhead. tick_us: smallest step between two readings. fp32_tflops:
-    multiply-adds alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays
-    in L2. sm_mhz: clock during the FP32 ceiling, where it is known. aa_ratio and its 95 % interval: a kernel against
-    itself. launch_us: host time per launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush.
-    still_cached: share of the reads after a flush that were as quick as from L2.
+    offset_us: event overhead; its spread is between the known lengths. slope: microseconds read per true one beyond it.
+    tick_us: smallest step between two readings. fp32_tflops: multiply-adds alone. copy_gbs: device-to-device copy,
+    bytes read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz: clock during the FP32 ceiling.
+    aa_ratio and its 95 % interval: a kernel against itself. launch_us: host time per launch. warm_cycles, cold_cycles:
+    of a single read from L2, and after a flush; still_cached: share of the latter that were as quick as from L2.
     """
 
     offset_us: float

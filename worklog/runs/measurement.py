@@ -232,8 +232,7 @@ class Measurement:
     def quantiles(self, points: Sequence[float] = (0.2, 0.5, 0.8)) -> list[float]:
         """Of the samples that count, interpolated, in microseconds without the event overhead; 0 and 1 are the fastest
         and the slowest. With several placements, `us` is their mean and may differ from the median of all samples.
-        Raises BadSetting for a point outside of 0 to 1, and for a measurement without samples.
-
+        Raises BadSetting for a point outside of 0 to 1, and without samples.
         Example: `worklog.time(fn).quantiles((0, 0.5, 0.99))`.
         """
         if not self.n:
@@ -290,10 +289,9 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
 def details(m: Measurement) -> dict[str, str]:
     """Further numbers of one measurement by column; what the run does not hold stays empty.
 
-    GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
-    rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that
-    was seen. cycles: SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. parts of
-    ±95 %: of the time's interval. gate: seconds that its stages took.
+    GB/s, items/s: compulsory bytes, and elements of A and B, over the time. of copy: share of the measured rate of a
+    copy; of memory peak and of FP32 peak: of the theoretical peaks, the latter at the SM clock that was seen. cycles:
+    SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. gate: seconds of its stages.
     """
     rate: str = "" if m.status == "measured" else m.status
     if m.status == "measured" and m.tflops is not None:

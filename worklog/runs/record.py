@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from worklog.errors import BadRunFile
+import msgspec
+
+from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
 from worklog.runs import run_file
-from worklog.runs.documents import write_text
+from worklog.runs.documents import Date, write_text
 from worklog.runs.gpu import Calibration, Gpu
 from worklog.runs.measurement import Context, Measurement, source_label
 from worklog.runs.samples import CLOCK_OFF, Difference, Timed, compare
-from worklog.settings import PITFALLS
+from worklog.settings import PITFALLS, Harness
+
+BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 
 
 @dataclass(repr=False)
@@ -33,7 +37,7 @@ class RunRecord:
     calibration: Calibration
     tool: dict[str, Any] = field(default_factory=dict)
     software: dict[str, str] = field(default_factory=dict)
-    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    created: Date = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
@@ -111,15 +115,31 @@ class RunRecord:
 
     @classmethod
     def load(cls, path: Path, origin: str = "") -> Self:
-        """Read a run file. origin: instead of what the file says. Raises BadRunFile."""
-        known = run_file.read(path)
-        known["origin"] = origin or known["origin"]
-        return cls(**known, path=path)
+        """Read a run file. origin: instead of what the file says; one that says nothing is a recording.
+
+        Raises BadRunFile, saying what to do, for a file that is missing, not a run, or of a newer schema, and naming
+        the part that is damaged; a last line that was cut short is left out.
+        """
+        return cls._checked(run_file.read(path) | ({"origin": origin} if origin else {}), path)
+
+    @classmethod
+    def _checked(cls, document: dict[str, Any], path: Path) -> Self:
+        settings = {field.name for field in fields(Harness)}
+        try:
+            run = msgspec.convert({"origin": "recorded", **document}, cls)
+            run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
+            for changed in ({}, *(run_file.sound(m).changed for m in run.measurements)):
+                values = run.harness | changed  # a setting that this version doesn't know is ignored
+                Harness(**{name: value for name, value in values.items() if name in settings})
+        except (ValueError, BadSetting, RecursionError) as error:
+            raise BadRunFile(f"{path} isn't a whole run ({error}): {run_file.ADVICE}") from error
+        run.path = path
+        return run
 
     @classmethod
     def begin(cls, head: Sequence[str], path: Path | None = None) -> Self:
         """A run with this head, in its file (default: a new one among this machine's runs). Raises BadRunFile."""
-        run = cls(**run_file.read_lines(head, path or Path()))
+        run = cls._checked(run_file.read_lines(head, path or Path()), path or Path())
         run.path = path or new_path(run.gpu.name, run.created, secrets.token_hex(2))
         write_text(run.path, "".join(f"{line}\n" for line in head))
         return run

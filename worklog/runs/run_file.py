@@ -9,37 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import msgspec
 
-from worklog.errors import BadRunFile, BadSetting
-from worklog.runs.documents import Date, read_json, read_text
-from worklog.runs.gpu import Calibration, Gpu
+from worklog.errors import BadRunFile
+from worklog.runs.documents import read_json, read_text
 from worklog.runs.measurement import Measurement, Work
 from worklog.runs.samples import event_overhead_us
-from worklog.settings import Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
-BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 AGAINST = "against"  # of schema 1, among the changed settings: another baseline than the first one
-
-
-class Known(TypedDict):
-    """What a file must hold: a Run's fields."""
-
-    harness: dict[str, Any]
-    gpu: Gpu
-    calibration: Calibration
-    created: Date
-    kernels: dict[str, dict[str, Any]]
-    notes: list[str]
-    measurements: list[Measurement]
-    complete: bool
-    tool: NotRequired[dict[str, Any]]
-    software: NotRequired[dict[str, str]]
-    origin: str
 
 
 def line(kind: str, value: Any) -> str:
@@ -52,15 +33,11 @@ def line(kind: str, value: Any) -> str:
 
 def read_line(text: str) -> Measurement:
     """The measurement of a line. Raises ValueError."""
-    return _sound(msgspec.json.decode(text, type=Measurement))
+    return sound(msgspec.json.decode(text, type=Measurement))
 
 
-def read(path: Path) -> Known:
-    """What a file holds; one that doesn't say whether it is live is a recording.
-
-    Raises BadRunFile, saying what to do, for a file that is missing, not a run, or of a newer schema, and naming the
-    part that is damaged; a last line that was cut short is left out.
-    """
+def read(path: Path) -> dict[str, Any]:
+    """What a file holds, by the names of a Run's fields; it isn't checked yet. Raises BadRunFile: see Run.load."""
     try:
         texts = read_text(path).rstrip("\n").split("\n")
     except OSError as error:
@@ -73,11 +50,11 @@ def read(path: Path) -> Known:
         first = None
     if isinstance(first, dict) and first.get("kind") == "head":
         return read_lines(texts, path)
-    return _checked(_of_schema_1(path), path)
+    return _of_schema_1(path)
 
 
-def read_lines(texts: Sequence[str], path: Path) -> Known:
-    """What the lines of a file hold; those of a kind that this version doesn't know say nothing. Raises as read()."""
+def read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
+    """The same from the lines of a file; those of a kind that this version doesn't know say nothing."""
     document: dict[str, Any] = {"kernels": {}, "notes": [], "measurements": [], "complete": False}
     for number, text in enumerate(texts, 1):
         try:
@@ -96,32 +73,19 @@ def read_lines(texts: Sequence[str], path: Path) -> Known:
         elif kind == "note":
             document["notes"].append(entry.get("text"))
         elif kind == "measurement":
-            document["measurements"].append(entry)
+            samples = entry.setdefault("samples", {})
             for name in {"overhead_us", "throttle_mask"} & entry.keys():  # since November 2026 of the samples
-                entry["samples"] = {**entry.get("samples", {}), name: entry[name]}
+                samples[name] = entry[name]
+            document["measurements"].append(entry)
         elif kind == "end":
             document["complete"] = True
     if isinstance(document.get("schema"), int) and document["schema"] > SCHEMA:
         schema = f"schema {document['schema']}; this version reads {SCHEMA}"
         raise BadRunFile(f"{path} has {schema}: install a newer gemm-worklog")
-    return _checked(document, path)
+    return document
 
 
-def _checked(document: dict[str, Any], path: Path) -> Known:
-    settings = {field.name for field in fields(Harness)}
-    try:
-        known = msgspec.convert({"origin": "recorded", **document}, Known)
-        if known["harness"]:
-            known["harness"] = BEFORE_PLACEMENT | known["harness"]
-        for changed in ({}, *(_sound(m).changed for m in known["measurements"])):
-            values = known["harness"] | changed  # a setting that this version doesn't know is ignored
-            Harness(**{name: value for name, value in values.items() if name in settings})
-    except (ValueError, BadSetting, RecursionError) as error:
-        raise BadRunFile(f"{path} isn't a whole run ({error}): {ADVICE}") from error
-    return known
-
-
-def _sound(m: Measurement) -> Measurement:
+def sound(m: Measurement) -> Measurement:
     """The measurement. Raises ValueError where its parts don't fit together."""
     if m.status == "measured" and (m.time is None or not m.time.value > 0):
         raise ValueError(f"measurements: {m.title} is measured, but has no time")

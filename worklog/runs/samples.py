@@ -38,8 +38,7 @@ HOST_SD = 0.20
 @dataclass(frozen=True)
 class Sample:
     """One timed launch: microseconds as read (event overhead included), SM clock in MHz (NaN if not known), whether it
-    counts, and the number of the placement of the buffers. Raises LaunchFailed for a time that isn't finite and 0 or
-    more.
+    counts, and the placement of the buffers. Raises LaunchFailed for a time that isn't finite and 0 or more.
     """
 
     us: float
@@ -161,10 +160,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Summary:
-    """What samples come to under some settings.
-
-    time: microseconds per launch. ratios: each baseline's time over the kernel's, turn by turn, by name.
-    """
+    """What samples come to: microseconds per launch, and each baseline's time over the kernel's, turn by turn."""
 
     time: Estimate
     ratios: dict[str, Estimate]

@@ -10,10 +10,8 @@ from worklog.runs.table import Bar, Table
 
 @dataclass(frozen=True)
 class ErrorMap:
-    """Which elements of C (M, N) are wrong.
-
-    wrong: the number of wrong elements, of `checked` that were compared. rows and columns: which, in words. tile:
-    height and width of one tile. tiles: row by row, the share of wrong elements in each. guess: the cause, if known.
+    """Which elements of C (M, N) are wrong: how many of `checked`, and which rows and columns, in words. tile: height
+    and width of one tile. tiles: row by row, the share of wrong elements in each. guess: the cause, if known.
     """
 
     shape: tuple[int, int]
@@ -26,7 +24,6 @@ class ErrorMap:
     guess: str
 
     def __str__(self) -> str:
-        """One line."""
         words = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
         return f"{words}. {self.guess}" if self.guess else words
 
@@ -37,9 +34,8 @@ class ErrorMap:
 
 @dataclass(frozen=True)
 class Stage:
-    """One check and its result: passed if measured <= limit, both in the stage's own unit (wrong elements for the exact
-    stages, u·D for precision). detail: what was checked, or for a failure what was found. seconds: that it took. note:
-    what a reader should know although the stage passed.
+    """One check: passed if measured <= limit, both in its own unit (wrong elements of exact stages, u·D of precision).
+    detail: what was checked, or found where it failed. note: what a reader should know although it passed.
     """
 
     name: str
