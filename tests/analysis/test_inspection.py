@@ -65,10 +65,9 @@ def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
 
 def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
     printed = run(racy).stdout
-    assert "give --block" in printed and "give --grid and --block" in printed
+    assert "give --block" in printed and "give --grid and --block" in printed and "at least" not in printed
     document = json.loads(run(racy, "--json").stdout)
-    assert (document["counts"], document["lines"], document["threads"]) == (None, [], None)
-    assert document["prediction"] is document["resources"][0]["occupancy"] is None and "at least" not in printed
+    assert (document["counts"], document["threads"], document["prediction"]) == (None, None, None)
 
 
 def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
@@ -88,22 +87,17 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
 
 def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str) -> None:
     """The extra dev brings the disassembler."""
-    done = run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here")
-    document = json.loads(done.stdout)
+    document = json.loads(run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here").stdout)
     assert [out["arch"] for out in document["resources"]] == list(ARCHITECTURES)
     assert all(0 < out["occupancy"]["share"] <= 1 for out in document["resources"])
-    assert document["label"].startswith("emulated · sm_90 PTX")
     loops = document["sass_main_loop"]
     assert tuple(loops) == ARCHITECTURES and all(mix["FFMA"] >= 16 for mix in loops.values())
-    assert {"LDS.32", "LDS.128"} <= set(loops["sm_90"])
     names = {f"mine.mine.{arch}.{kind}" for arch in ARCHITECTURES for kind in ("cubin", "ptx")}
-    assert {path.name for path in Path("built/here").iterdir()} == names
+    assert {path.name for path in Path("built/here").iterdir()} == names == {Path(f).name for f in document["files"]}
     assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
     assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
-    assert "written: built/here/mine.mine.sm_90.ptx" in run(racy, "--out", "built/here").stdout
     Path("taken").write_text("", encoding="utf-8")
-    done = run(racy, "--out", "taken")
-    assert done.exit_code == 2 and "cannot write into taken" in done.stderr
+    assert "cannot write into taken" in run(racy, "--out", "taken").stderr
 
 
 @pytest.mark.parametrize(
@@ -117,8 +111,7 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str
 )
 def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
     done = run(*words)
-    assert done.exit_code == 2
-    assert done.stdout == "" and done.stderr.startswith("worklog: ") and complaint in done.stderr
+    assert (done.exit_code, done.stdout) == (2, "") and complaint in done.stderr
 
 
 def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(

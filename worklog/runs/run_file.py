@@ -75,7 +75,8 @@ def read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
         elif kind == "measurement":
             samples = entry.setdefault("samples", {})
             for name in {"overhead_us", "throttle_mask"} & entry.keys():  # since November 2026 of the samples
-                samples[name] = entry[name]
+                if isinstance(samples, dict):
+                    samples[name] = entry[name]
             document["measurements"].append(entry)
         elif kind == "end":
             document["complete"] = True
