@@ -141,7 +141,7 @@ class CudaDevice:
             self.stream.synchronize()
 
     def loan(self, arrays: str) -> CudaLoan:
-        """Its memory and stream for host functions, as worklog.kernel.host_function.Loan."""
+        """Its memory and stream for host functions. arrays: one of worklog.kernel.host_function.ARRAYS."""
         return CudaLoan(self, arrays)
 
     def synchronize_all(self) -> None:
@@ -193,7 +193,7 @@ class CudaDevice:
 
 
 class CudaLoan:
-    """A CudaDevice's memory and stream for host functions, as worklog.kernel.host_function.Loan.
+    """A CudaDevice's memory and stream for host functions.
 
     arrays: "cupy", "torch" or "pointers".
     """

@@ -141,9 +141,7 @@ def kernel_of(
 
 
 def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int, int]:
-    """Of the rung split: stages of tiles with 128 columns on the busiest multiprocessor, and bytes that the first pass
-    moves, that are stored float by float, since rows begin anywhere, and that the last pass moves.
-    """
+    """Of the rung split: stages of 128 columns, and bytes of the first pass, stored float by float, and of the last."""
     bn, parts = split_tile(shape, multiprocessors)
     stages = split_tiles(shape, bn, parts, multiprocessors)[1] / 128
     stored = FLOAT_BYTES * parts * shape.m * shape.n if shape.n % 4 else 0

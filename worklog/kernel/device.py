@@ -76,9 +76,7 @@ def _codes() -> dict[Any, str]:
 
 @dataclass(frozen=True)
 class Resources:
-    """Registers per thread, bytes of local memory per thread (spills and stack), bytes of static shared memory per
-    block.
-    """
+    """Registers and bytes of local memory (spills and stack) per thread, and static shared bytes per block."""
 
     registers: int
     local_bytes: int
@@ -102,9 +100,7 @@ class Buffer(Protocol):
 
 
 class Device(Protocol):
-    """A machine that compiles and runs kernels. Work is enqueued in order; `synchronize` waits for it and raises
-    LaunchFailed.
-    """
+    """A machine that compiles and runs kernels. Work is enqueued in order."""
 
     source: str  # "live" or "emulated": the label of results from this device
 

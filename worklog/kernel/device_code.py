@@ -34,7 +34,6 @@ _NAMESPACE = re.compile(r"\s*(?:(?:inline\s+)?namespace[\w\s:]*|extern\s*)")
 _ENDS_LATER = re.compile(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$|[^(]*=\s*$")
 _FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
 # The headers of types that the host's headers of NVIDIA bring along.
-_INT128 = re.compile(r"\b(?:__int128(?:_t)?|__uint128_t)\b")
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 _FOR_THE_HOST = re.compile(
     r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|\btorch::|"
@@ -54,10 +53,10 @@ def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[st
     """What NVRTC gets of a source, for any entry. folders: of headers. define: macros."""
     text = device_code(source, folders)
     own = headers(text, folders)
+    options = (*COMPILE_OPTIONS, *(f"-D{macro}" for macro in define), *(f"-I{folder}" for folder in folders))
     if added := _prelude(source, own):
         own[HOST.name] = added
-    options = (*COMPILE_OPTIONS, *(f"-D{macro}" for macro in define), *(f"-I{folder}" for folder in folders))
-    options += (f"-include={HOST.name}",) * bool(added) + ("-device-int128",) * bool(_INT128.search(code(source)))
+        options += (f"-include={HOST.name}",)
     if text != source:
         options += (HOST_AS_DEVICE,)
     return Program(file, text, "", options, headers=tuple(own.items()))

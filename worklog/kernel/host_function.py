@@ -29,11 +29,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Runnable, require_shape
@@ -48,20 +48,6 @@ ARRAYS = ("cupy", "torch", "pointers")
 LIBRARY = ".so"
 C_SIGNATURE = (*map(ctype_of, SGEMM.signature), ctypes.c_void_p)  # the last one is the stream
 Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last argument is the stream's handle
-
-
-class Loan(Protocol):
-    """A GPU's memory and stream, as host functions use them: `loan(arrays)` of the device."""
-
-    @property
-    def handle(self) -> int:
-        """The stream, as a cudaStream_t."""
-
-    def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """The first elements of the buffer's memory as an array of any type, or its address."""
-
-    def current(self) -> AbstractContextManager[Any]:
-        """While open, the device's stream is the current one of the libraries that are loaded."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +144,7 @@ class HostFunction:
         return call, arrays
 
     def module(self) -> ModuleType:
-        """The file as a new module, or the importable module. It can import from the file's folder and the current one.
-        Raises BadSetting with the module's error and line.
-        """
+        """The file as a new module, or the importable module. Raises BadSetting with the module's error and line."""
         path = self._unchanged() if self.sha256 else None
         for folder in [os.getcwd()] if path is None else [str(path.parent), os.getcwd()]:
             if folder not in sys.path:
@@ -190,7 +174,7 @@ class HostSubject(Runnable):
 
     is_host = True
 
-    def __init__(self, kernel: Any, loan: Loan, call: Call, arrays: str) -> None:
+    def __init__(self, kernel: Any, loan: Any, call: Call, arrays: str) -> None:
         self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
         self.claimed, self.remarks = kernel.claimed, kernel.remarks
         self.loan, self.call, self.arrays = loan, call, arrays
@@ -212,16 +196,16 @@ class HostSubject(Runnable):
             raise LaunchFailed(f"{self.name} returned a value of type {type(returned).__name__}: {advice}")
 
 
-def loan_of(device: Device, what: str) -> Callable[[str], Loan]:
-    """The device's loans by their arrays, one of ARRAYS. Raises NoGpu."""
-    loan: Callable[[str], Loan] | None = getattr(device, "loan", None)
+def loan_of(device: Device, what: str) -> Callable[[str], Any]:
+    """A GPU's memory and stream as host functions use them, by their arrays, as CudaLoan. Raises NoGpu."""
+    loan: Callable[[str], Any] | None = getattr(device, "loan", None)
     if loan is None:
         raise NoGpu(f"{what}: it needs a GPU, and this device is {device.source}")
     return loan
 
 
 @contextmanager
-def calling(name: str, loan: Loan) -> Iterator[None]:
+def calling(name: str, loan: Any) -> Iterator[None]:
     """While a host function is called. Raises LaunchFailed for its errors."""
     try:
         with loan.current():

@@ -16,9 +16,7 @@ Part = tuple[Any, Executable, tuple[int, ...], Block]  # a worklog.kernel.Kernel
 
 
 class Loaded(Runnable):
-    """A kernel on a device. Raises CompileFailed. Without a workspace of the caller's, one is allocated at the first
-    launch that needs it or needs more of it.
-    """
+    """A kernel on a device, which allocates a workspace unless its caller lends one. Raises CompileFailed."""
 
     is_movable = True
 
@@ -70,9 +68,7 @@ class Loaded(Runnable):
             self.device.launch(compiled, grid, threads, arguments)
 
     def describe(self) -> dict[str, Any]:
-        """The kernel; its resources, and those of each launch where there are several; the launches at each shape where
-        it chooses.
-        """
+        """The kernel, its resources, its launches where there are several, and at each shape where it chooses."""
         described: dict[str, Any] = self.kernel.describe()
         described |= asdict(self.passes[self.kernel.main][1].resources) if self.passes else {}
         passes = [
@@ -93,9 +89,7 @@ class Loaded(Runnable):
         return self._compiled[key]
 
     def launches_at(self, shape: Shape) -> tuple[list[Part], int]:
-        """The launches at a shape, and the workspace's elements; computed once, so that a timed launch neither parses
-        expressions nor compiles.
-        """
+        """The launches and the workspace's elements, computed once, so that a timed launch parses nothing."""
         if shape not in self._launches:
             self.kernel.check(shape)
             kernel = self.kernel.at(shape, self.device.arch)

@@ -36,9 +36,7 @@ _MNEMONIC = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTI
 
 @dataclass(frozen=True)
 class InstructionMix:
-    """counts: instructions by kind, of KINDS, without those that don't occur. operands: types of the tensor cores'
-    operands, as PTX names them.
-    """
+    """counts: by kind, of those of KINDS that occur. operands: types of the tensor cores' operands, as in PTX."""
 
     counts: dict[str, int]
     operands: tuple[str, ...] = ()

@@ -105,9 +105,7 @@ def nvrtc_version() -> tuple[int, int]:
 
 
 def newer_than_the_driver() -> str | None:
-    """Why the driver can't load what NVRTC compiles, and what to do; None where it can, and without a driver: a driver
-    loads no code of a CUDA newer than its own major version. Raises NvrtcMissing.
-    """
+    """Why the driver is too old for what NVRTC compiles, and what to do; None where it isn't. Raises NvrtcMissing."""
     driver, compiler = _driver_major(), nvrtc_version()[0]
     if driver is None or compiler <= driver:
         return None
@@ -128,9 +126,7 @@ def _driver_major() -> int | None:
 
 @cache
 def nvidia_library(name: str) -> ctypes.CDLL:
-    """A library of NVIDIA's wheels, of a toolkit or, as "cuda", of the driver. Raises ImportError or RuntimeError where
-    there is none.
-    """
+    """A library of NVIDIA's wheels, of a toolkit or, as "cuda", the driver. Raises ImportError or RuntimeError."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)

@@ -62,9 +62,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """blocks and warps: resident on one SM. share: of its maximum number of warps. limited_by: "warps", "blocks",
-    "registers" or "shared memory", or several.
-    """
+    """blocks, warps: resident on one SM. share: of its most warps. limited_by: names of what binds."""
 
     blocks: int
     warps: int
@@ -196,9 +194,7 @@ def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
 
 
 def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """One kernel's instructions in order with their operands, or the guard of one without operands, such as EXIT; and
-    the places of its labels among them.
-    """
+    """One kernel's instructions with their operands, or else their guard; and the places of its labels among them."""
     start = text.find(f"\n.text.{symbol}:")
     code: list[tuple[str, str]] = []
     labels: dict[str, int] = {}

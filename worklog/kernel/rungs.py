@@ -55,9 +55,7 @@ SPLIT = numbered(26, "split", "a pass splits each factor once; the product's blo
 
 
 def equal_shares(blocks: int = BLOCKS) -> Kernel:
-    """Rung 18: blocks that take equal shares of all steps along K, and a pass that adds the parts of tiles. blocks: as
-    many as the GPU has multiprocessors; any number is right.
-    """
+    """Rung 18: blocks take equal shares of all steps along K; a pass adds the parts. blocks: any number is right."""
     main = replace(EQUAL_SHARES.launch, grid=str(blocks))
     adding = Launch(f"add_parts<BM, BN, BK, {blocks}, GROUP>", "M / BM * (N / BN)", "256")
     return replace(EQUAL_SHARES, launches=(main, adding), workspace=f"{2 * blocks} * BM * BN * 4")
@@ -140,9 +138,7 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
 
 
 def split_tiles(shape: Shape, bn: int, parts: int, multiprocessors: int) -> tuple[int, float]:
-    """Tiles of 128 x bn, or parts of one, that the busiest multiprocessor computes; and stages of a column of these,
-    each as long as one of a tile of 192.
-    """
+    """On the busiest multiprocessor: tiles of 128 x bn or parts of one, and stages of a column as in a tile of 192."""
     tiles = math.ceil(math.ceil(shape.m / LINES) * math.ceil(shape.n / bn) * parts / multiprocessors)
     return tiles, tiles * bn * SPLIT_TILES[bn][1] * math.ceil(math.ceil(shape.k / STAGE_K) / parts)
 

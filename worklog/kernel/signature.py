@@ -73,9 +73,7 @@ def launch_text(argument: str, sizes: Any) -> str:
 
 
 def order(words: str, file: str, function: str, defined: Definition | None) -> tuple[str, ...]:
-    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting where
-    neither decides it.
-    """
+    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
     declared = defined.parameters if defined is not None else ()
     if words:
         values = _given(words, file, len(declared) if defined is not None else None)
@@ -182,9 +180,7 @@ def stated(source: str, label: str) -> set[str]:
 
 
 def domain(source: str, tile: Mapping[str, int]) -> str:
-    """The only domain that a comment states in its first sentence, as in "Domain: M % 8 == 0"; "any" where none or
-    several do. tile: values of names.
-    """
+    """The only domain that a comment states in its first sentence, else "any". tile: values of names."""
     rules = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
     with suppress(BadSetting):
         if len(rules) == 1 and (only := Domain.of(text := rules.pop(), tile)) != Domain():
@@ -236,9 +232,7 @@ def _size(value: str) -> str:
 def _readable(
     function: str, grid: Sequence[str], block: Sequence[str], known: Mapping[str, str], own: Mapping[str, str]
 ) -> Launch:
-    """The launch with numbers for all names but M, N and K. own: the source's names for these. Raises BadSetting where
-    that isn't possible, or where it has a third dimension.
-    """
+    """The launch with numbers for all names but M, N and K, which `own` maps the source's to. Raises BadSetting."""
     texts = []
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
         shown = [filled(reduced(part, known), own) for part in dimensions]

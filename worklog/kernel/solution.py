@@ -206,9 +206,7 @@ class Solution(Kernel):
         return cls(path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define), **of)
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
-        """Load it on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and NoGpu for
-        a Python function without a GPU.
-        """
+        """As Kernel has it; BadSetting also for a signature that isn't the problem's."""
         problem = find_problem(self.problem, self.dtype)
         if self.host is not None:
             return _Python(self, problem, device)

@@ -75,9 +75,7 @@ def read_source(path: Path) -> str:
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:
-    """Value of an integer expression with + - * / // %, min, max and names; "/" rounds down. Raises BadSetting for
-    anything else.
-    """
+    """Value of an integer expression with + - * / // %, min, max and names; "/" rounds down. Raises BadSetting."""
     advice = f"use {', '.join(['integers', *names])} and + - * / %"
 
     def value(node: ast.expr) -> int:
@@ -106,9 +104,7 @@ def filled(text: str, values: Mapping[str, object]) -> str:
 
 
 def reduced(text: str, names: Mapping[str, str]) -> str:
-    """The expression with the names' values, as a number if that is all that is left. Casts, sizeof and functions that
-    divide and round up are read too.
-    """
+    """The expression with the names' values, without casts and sizeof; as a number if that is all that is left."""
     values = {name: value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})" for name, value in names.items()}
     for _ in range(DEPTH):
         text = filled(plain(text), values)
@@ -177,9 +173,7 @@ def code_lines(source: str) -> str:
 
 
 def constants(text: str) -> dict[str, str]:
-    """Expressions of the integers that #define, const and constexpr name in the text, and of a dim3 and its members; a
-    name that has two is left out.
-    """
+    """Expressions of the integers, dim3 and their members that a text names once, by #define, const or constexpr."""
     bare = code(text)
     defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
     for declared in DECLARED.finditer(bare):
@@ -243,9 +237,7 @@ class Definition:
 
 
 def definition(source: str, function: str, *, of_host: bool = False) -> Definition | None:
-    """The definition of a kernel, or of a host function, in a source; None where it can't be found, such as in a
-    macro.
-    """
+    """The definition of a kernel or a host function; None where it can't be found, such as in a macro."""
     bare = DIRECTIVE.sub(lambda match: " " * len(match[0]), code(source))
     for match in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
         end = closing(bare, match.end() - 1)

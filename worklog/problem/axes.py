@@ -199,9 +199,7 @@ def spoken(seconds: float) -> str:
 
 
 def shapes(axes: Sequence[Axis]) -> list[Shape]:
-    """Shapes from axes M, N and K; M and K default to N. Raises BadSetting for any other axis, or without N, and
-    BadSetting for values that are not sizes.
-    """
+    """Shapes from axes M, N and K; M and K default to N. Raises BadSetting for other axes and for values below 1."""
     names = [axis.name for axis in axes]
     other = [name for name in names if name not in ("M", "N", "K")]
     if other or "N" not in names:
@@ -225,9 +223,7 @@ DRAWN: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape, str]:
-    """Different shapes by a seed, and the kind of each: the kinds of DRAWN take turns. without: shapes that are not
-    drawn, such as those that a table was tuned at.
-    """
+    """Different shapes by a seed, and the kind of each; the kinds take turns. without: shapes that are not drawn."""
     rng, kinds, kind_of = Random(seed), [*DRAWN], dict[Shape, str]()
 
     def size(kind: str, low: int, high: int) -> int:

@@ -139,9 +139,7 @@ def tflops(shape: Shape, microseconds: float) -> float:
 
 
 def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") -> tuple[Float32, Float32]:
-    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are easy data,
-    which draws less power and biases a measurement.
-    """
+    """A (M x K) and B (K x N), float32: "random" is U(-1, 1); "zeros" and "ones" are easy data, a pitfall."""
 
     sizes = (shape.m, shape.k), (shape.k, shape.n)
     if kind == "random":

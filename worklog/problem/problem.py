@@ -95,9 +95,7 @@ def values_of(value: Any) -> NDArray[np.float64]:
 
 
 def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
-    """Each element's error over what is tolerated, (relative, absolute): at most 1 where it is right. Infinite for NaN,
-    and where only one of them is infinite.
-    """
+    """Each element's error over the tolerance (relative, absolute): at most 1 where right, infinite for NaN."""
     right, values, (relative, absolute) = values_of(expected), values_of(actual), tolerance
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         excess = np.abs(values - right) / (absolute + relative * np.abs(right))
@@ -108,9 +106,7 @@ def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArra
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a solution. type: C++. dtype: of its elements or its value, such as "float32". const: whether a
-    solution may only read it.
-    """
+    """One parameter of a solution. type: C++. dtype: of its elements or value. const: it is only read."""
 
     name: str
     type: str
@@ -195,9 +191,7 @@ class Problem:
         return self.reference_solution(*inputs)
 
     def generate_test_cases(self) -> list[Words]:
-        """The cases that are checked and timed; `case` makes one. "create_inputs" of each makes its inputs, the same
-        ones each time.
-        """
+        """The cases that are checked and timed, made by `case`: each gives the same inputs each time."""
         raise NotImplementedError
 
     def generate_sample(self) -> Words | list[Words]:
@@ -235,9 +229,7 @@ class Problem:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
     def case(self, name: str, inputs: Callable[[np.random.Generator], Any], **words: Any) -> Words:
-        """A test case of that name. inputs: makes the inputs from a seeded generator, one array or a tuple. words: for
-        the problem's other methods.
-        """
+        """A test case. inputs: makes one array or a tuple from a seeded generator. words: for the other methods."""
         seed = self.get_seed(f"{self.name} {name}")
         return {"name": name, "seed": seed, **words, "create_inputs": lambda: inputs(np.random.default_rng(seed))}
 
@@ -359,9 +351,7 @@ class Problem:
 
 
 def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
-    """What a method of a problem gives. One that takes a dtype, as Tensara's first ones did, gets PyTorch's. Raises
-    BadSetting, with the place, for its errors.
-    """
+    """What a method of a problem gives. Raises BadSetting, with the place, for its errors."""
     function = of or getattr(problem, method)
     try:
         if of is None and "dtype" in inspect.signature(function).parameters:

@@ -14,9 +14,7 @@ Array = NDArray[Any]
 
 
 class Sgemm(Problem):
-    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32. The ladder's kernels solve it, and their gate
-    has exact stages of its own; here beta is 0.
-    """
+    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32, as the ladder's kernels do; beta is 0."""
 
     name = "sgemm"
     parameters = "int M, int N, int K, float alpha, const T* A, const T* B, float beta, T* C"
