@@ -71,7 +71,7 @@ def test_flops_bytes_and_rate() -> None:
     assert tflops(shape, 1e3) == pytest.approx(shape.flops / 1e9)
     elements, written = 64 * 16 + 16 * 32, 4 * 64 * 32
     work = {"flops": shape.flops, "elements": elements, "bytes_read": 4 * elements, "bytes_written": written}
-    assert asdict(work_of(shape)) == work and shape.compulsory_bytes == 4 * elements + written
+    assert asdict(work_of(shape)).items() >= work.items() and shape.compulsory_bytes == 4 * elements + written
     assert SGEMM.work(SGEMM.prepared(SGEMM.of(shape))) == work
 
 
