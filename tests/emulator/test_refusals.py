@@ -100,7 +100,7 @@ def test_odd_arguments_run_or_are_refused(grid: Any, block: Any, arguments: list
 REFUSALS = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8").splitlines()[1:]
 
 
-@pytest.mark.parametrize(("statement", "message"), (line.split(" | ") for line in REFUSALS))
+@pytest.mark.parametrize(("statement", "message"), [line.split(" | ") for line in REFUSALS])
 def test_what_is_wrong_is_named_with_its_line_and_advice(statement: str, message: str) -> None:
     with pytest.raises((PtxError, UnsupportedInstruction), match=f"^line 7: {message}"):
         run_statement(statement)
