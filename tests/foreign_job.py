@@ -22,7 +22,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.worker import Say, main, packed
 from worklog.runs import Estimate, Measurement, Run
-from worklog.runs.run_file import line
+from worklog.runs.record import line
 
 FOR_EVER_S = 300.0
 

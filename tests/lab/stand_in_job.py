@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.lab.grid import small_grid
 from worklog.runner.worker import Say, started
-from worklog.runs.run_file import line
+from worklog.runs.record import line
 
 
 def main() -> None:

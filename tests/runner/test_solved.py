@@ -19,7 +19,7 @@ from worklog.runner.job import Job
 from worklog.runner.measure import measure_solutions
 from worklog.runner.prepare import LAST, measure_job
 from worklog.runs import Measurement, Work, duration
-from worklog.runs.run_file import line, read_line
+from worklog.runs.record import line, read_line
 
 FILE = """
 import numpy as np

@@ -67,11 +67,9 @@ def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    pipe = "a pipe or a device, not a file"
-    reasons = {tmp_path / "none.json": "No such file", tmp_path: "directory", tmp_path / "pipe": pipe}
-    for path, why in (*reasons.items(), (Path("/dev/full"), pipe)):
+    for name, why in (("none", "No such file"), ("", "directory"), ("pipe", "a pipe or a device, not a file")):
         with pytest.raises(BadRunFile, match=f"{why}.*; do this"):
-            read_json(path, Rows, "rows", (1, 2), "do this")
+            read_json(tmp_path / name, Rows, "rows", (1, 2), "do this")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)

@@ -27,7 +27,7 @@ from worklog.runs import (
     Samples,
     open_run,
 )
-from worklog.runs.run_file import SCHEMA
+from worklog.runs.record import SCHEMA
 
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
 

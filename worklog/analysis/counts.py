@@ -32,12 +32,10 @@ GLOBAL = ("A", "B", "C", "workspace")  # in the order of the launch
 
 @dataclass(frozen=True)
 class Request:
-    """One memory instruction of warp 0 in block 0, as the assembler leaves it.
-
-    line: of the .cu file; text: that line. memory: one of GLOBAL in global memory, else the shared array's name.
-    width: bytes per lane. floats: (lanes, width / 4), the floats of that memory that each active lane accesses.
-    sectors: of 32 bytes, in global memory. wavefronts: passes through shared memory; conflicts: those that bank
-    conflicts add.
+    """One memory instruction of warp 0 in block 0, as the assembler leaves it. line: of the .cu file; text: that line.
+    memory: one of GLOBAL in global memory, else the shared array's name. width: bytes per lane. floats: (lanes, width /
+    4), the floats of it that each active lane accesses. sectors: of 32 bytes, in global memory. wavefronts: passes
+    through shared memory; conflicts: those that bank conflicts add.
     """
 
     line: int

@@ -41,33 +41,19 @@ SASS_SHOWN = 12  # instructions of a main loop
 @dataclass(frozen=True)
 class Sass:
     """The machine code's main loop: its instructions by architecture, and the share of its multiply-adds that wait for
-    a register bank; or why there is none.
+    a register bank; note: why there is none.
     """
 
     loops: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     conflicts: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
-    @classmethod
-    def of(cls, compiled: Sequence[Compiled]) -> Sass:
-        """Disassemble what was compiled."""
-        if not all(out.cubin for out in compiled):
-            return cls(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
-        if (tool := disassembler()) is None:
-            return cls(note=no_sass())
-        loops, conflicts = {}, {}
-        for out in compiled:
-            code = disassemble(out.cubin, tool)
-            if mix := main_loop(code, out.symbol):
-                loops[out.arch], conflicts[out.arch] = mix, bank_conflicts(code, out.symbol)
-        return cls(loops, conflicts, "" if loops else "no loop with an FFMA")
-
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a kernel. compiled: PTX, cubin and resources per architecture. main: the one that the counts are
-    for. threads: per block, None if unknown. lines: counts by source line, empty if nothing was run. caveats: why
-    nothing was run, or where a GPU may count otherwise.
+    """What is known of a kernel. compiled: PTX, cubin and resources per architecture; main: the one that is counted.
+    threads: per block. lines: counts by source line, if it was run. caveats: why it wasn't, or where a GPU may count
+    otherwise.
     """
 
     compiled: tuple[Compiled, ...] = field(repr=False)
@@ -128,13 +114,12 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     """A kernel at a shape; without grid and block, only its resources. An instruction that the emulator does not
     support is a caveat.
 
-    The ladder's kernels (default: 4096) are predicted from a few of their blocks and a short K, in about a second at
-    any size. A user kernel is run in full on random data up to WHOLE (default: 128, padded to the domain). For larger
-    sizes its counts are predicted, if the same prediction for a small shape equals the counts of a full run.
+    The ladder's kernels (default: 4096) are predicted from a few of their blocks and a short K, in about a second. A
+    user kernel is run in full on random data up to WHOLE (default: 128, padded to the domain); for larger sizes its
+    counts are predicted, if the same prediction for a small shape equals the counts of a full run.
 
-    Raises NotPredictable if it does not (of a rung, that is a caveat), CompileFailed, NvrtcMissing (with NVRTC missing,
-    the ladder still has sm_90), BadSetting, LaunchFailed for a kernel that cannot be launched, and BadSetting for an
-    unknown architecture, a host function, and a grid without a block.
+    Raises NotPredictable if it does not (of a rung, that is a caveat), CompileFailed, NvrtcMissing (the ladder still
+    has sm_90), LaunchFailed, and BadSetting for an architecture, a host function, or a grid without a block.
     """
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung")
@@ -146,7 +131,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
     main, label = next((pair for pair in built if pair[0].arch == ARCH), built[0])
-    inspected = Inspection(compiled, main, threads, label, Sass.of(compiled))
+    inspected = Inspection(compiled, main, threads, label, _main_loops(compiled))
     if not kernel.grid:
         return inspected
     own = kernel.number is None and all(kernel.code is not record.code for record in RUNGS)  # of no other tile
@@ -189,6 +174,19 @@ def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts],
     return device.last.lines, device.last.findings
 
 
+def _main_loops(compiled: Sequence[Compiled]) -> Sass:
+    if not all(out.cubin for out in compiled):
+        return Sass(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
+    if (tool := disassembler()) is None:
+        return Sass(note=no_sass())
+    loops, conflicts = {}, {}
+    for out in compiled:
+        code = disassemble(out.cubin, tool)
+        if mix := main_loop(code, out.symbol):
+            loops[out.arch], conflicts[out.arch] = mix, bank_conflicts(code, out.symbol)
+    return Sass(loops, conflicts, "" if loops else "no loop with an FFMA")
+
+
 def save(inspected: Inspection, folder: Path) -> list[Path]:
     """Write PTX, and the cubin where NVRTC made it, of each architecture into a folder. Raises WorklogError."""
     program = inspected.main.program
@@ -223,7 +221,7 @@ def report(inspected: Inspection) -> str:
             "limited by": " and ".join(at_once.limited_by) if at_once else "give --block",
         }
         resources.append(row)
-    parts = [f"{program.name}: {program.entry}{threads}", Table.of("", resources).text(), _main_loops(inspected.sass)]
+    parts = [f"{program.name}: {program.entry}{threads}", Table.of("", resources).text(), _sass(inspected.sass)]
     if not inspected.lines:
         caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
         return "\n\n".join([*parts, inspected.label, *caveats])
@@ -239,7 +237,7 @@ def report(inspected: Inspection) -> str:
     return "\n\n".join([*parts, _source(inspected)])
 
 
-def _main_loops(sass: Sass) -> str:
+def _sass(sass: Sass) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
     if not sass.loops:
         return sass.note

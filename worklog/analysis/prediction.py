@@ -29,11 +29,9 @@ TRIAL_BLOCKS, TRIAL_LEAST, TRIAL_MOST = 5, 160, 640  # along M and along N: bloc
 
 @dataclass(frozen=True)
 class Bound:
-    """At least this time for a launch with a cold L2.
-
-    limits: milliseconds that each limit alone takes, by FMA, L1, SHARED and DRAM. counts: of the launch. source: of the
-    counts. gpu: its name. notes: where a GPU may count otherwise. measured_ms: the measured time of this kernel at this
-    shape on this GPU, where there is one.
+    """At least this time for a launch with a cold L2. limits: milliseconds that each limit alone takes, by FMA, L1,
+    SHARED and DRAM. source: of the counts. notes: where a GPU may count otherwise. measured_ms: the kernel's time, if
+    it was measured.
     """
 
     kernel: str
@@ -84,7 +82,6 @@ def _card(gpu: str) -> str:
 def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) -> Bound:
     """The bound of a kernel at a shape (default: 4096, padded to the domain) on a GPU (default: the one here, else the
     recording's). Immediate for a rung on whole tiles, else about a second, and some seconds for a kernel for squares.
-
     Raises NotPredictable for a kernel whose counts depend on data or differ between blocks, UnsupportedInstruction,
     BadSetting for a host function or without a launch, and what compiling it raises.
     """
@@ -251,7 +248,7 @@ def predicted(
     kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None, measured_us: float | None = None
 ) -> Prediction:
     """The bound of a kernel, or why there is none, beside the recorded rungs. shape, gpu: as for bound(). measured_us:
-    the kernel's time at the shape on the GPU, if it was measured.
+    the kernel's time there, if it was measured.
     """
     run = recorded_run()
     try:

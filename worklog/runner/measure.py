@@ -39,7 +39,7 @@ from worklog.runs import (
     recordings,
     runs_dir,
 )
-from worklog.runs.run_file import read_line
+from worklog.runs.record import read_line
 from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0

@@ -82,8 +82,8 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     """
     from worklog.runner.prepare import measure_job
     from worklog.runner.session import Session
+    from worklog.runs.record import line
     from worklog.runs.run import Run
-    from worklog.runs.run_file import line
 
     jobs, harness = order["jobs"], order["harness"]
     with alone_on_the_gpu(), switchable_clocks() as hold:

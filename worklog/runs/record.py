@@ -1,4 +1,9 @@
-"""A run: what was measured, on which GPU, by which settings, from which sources; and its file, in which it grows."""
+"""A run: what was measured, on which GPU, by which settings, from which sources; and its file, in which it grows.
+
+A run file is JSON Lines. First the head, then what is known, a line each; every line has a `kind`. It only grows, so a
+run that is cut short keeps every finished line. What can be derived is derived when it is read. A file of schema 1,
+which users may still have, is one JSON document with 47 fields for each measurement.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,15 @@ import msgspec
 
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
-from worklog.runs import run_file
-from worklog.runs.documents import Date, write_text
+from worklog.runs.documents import Date, read_json, read_text, write_text
 from worklog.runs.gpu import Calibration, Gpu
-from worklog.runs.measurement import Context, Measurement, source_label
-from worklog.runs.samples import CLOCK_OFF, Difference, Timed, compare
+from worklog.runs.measurement import Context, Measurement, Work, source_label
+from worklog.runs.samples import CLOCK_OFF, Difference, Timed, compare, event_overhead_us
 from worklog.settings import PITFALLS, Harness
 
+SCHEMA = 2
+ADVICE = "measure again, or give a file that `worklog run` wrote"
+AGAINST = "against"  # of schema 1, among the changed settings: another baseline than the first one
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 
 
@@ -120,7 +127,7 @@ class RunRecord:
         Raises BadRunFile, saying what to do, for a file that is missing, not a run, or of a newer schema, and naming
         the part that is damaged; a last line that was cut short is left out.
         """
-        return cls._checked(run_file.read(path) | ({"origin": origin} if origin else {}), path)
+        return cls._checked(_read(path) | ({"origin": origin} if origin else {}), path)
 
     @classmethod
     def _checked(cls, document: dict[str, Any], path: Path) -> Self:
@@ -128,67 +135,67 @@ class RunRecord:
         try:
             run = msgspec.convert({"origin": "recorded", **document}, cls)
             run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
-            for changed in ({}, *(run_file.sound(m).changed for m in run.measurements)):
+            for changed in ({}, *(_sound(m).changed for m in run.measurements)):
                 values = run.harness | changed  # a setting that this version doesn't know is ignored
                 Harness(**{name: value for name, value in values.items() if name in settings})
         except (ValueError, BadSetting, RecursionError) as error:
-            raise BadRunFile(f"{path} isn't a whole run ({error}): {run_file.ADVICE}") from error
+            raise BadRunFile(f"{path} isn't a whole run ({error}): {ADVICE}") from error
         run.path = path
         return run
 
     @classmethod
     def begin(cls, head: Sequence[str], path: Path | None = None) -> Self:
         """A run with this head, in its file (default: a new one among this machine's runs). Raises BadRunFile."""
-        run = cls._checked(run_file.read_lines(head, path or Path()), path or Path())
+        run = cls._checked(_read_lines(head, path or Path()), path or Path())
         run.path = path or new_path(run.gpu.name, run.created, secrets.token_hex(2))
-        write_text(run.path, "".join(f"{line}\n" for line in head))
+        write_text(run.path, "".join(f"{text}\n" for text in head))
         return run
 
     def head_lines(self) -> list[str]:
         """The lines of its file but the measurements."""
         head = {name: getattr(self, name) for name in ("origin", "created", "tool", "software", "harness")}
-        lines = [run_file.line("head", {"schema": run_file.SCHEMA, **head})]
-        lines += [run_file.line("gpu", self.gpu), run_file.line("calibration", self.calibration)]
-        lines += [run_file.line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()]
-        return lines + [run_file.line("note", {"text": note}) for note in self.notes]
+        lines = [line("head", {"schema": SCHEMA, **head})]
+        lines += [line("gpu", self.gpu), line("calibration", self.calibration)]
+        lines += [line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()]
+        return lines + [line("note", {"text": note}) for note in self.notes]
 
     def save(self, path: Path | None = None) -> Path:
         """Write the whole file to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
         target = path or self.path
         if target is None:
             raise BadRunFile("this run has no file yet: give save() a path")
-        lines = self.head_lines() + [run_file.line("measurement", m) for m in self.measurements]
-        lines += [run_file.line("end", {})] if self.complete else []
-        write_text(target, "".join(f"{line}\n" for line in lines))
+        lines = self.head_lines() + [line("measurement", m) for m in self.measurements]
+        lines += [line("end", {})] if self.complete else []
+        write_text(target, "".join(f"{text}\n" for text in lines))
         self.path = target
         return target
 
-    def add(self, m: Measurement, line: str = "") -> None:
+    def add(self, m: Measurement, text: str = "") -> None:
         """Append a measurement that was made under this run's harness, device and date, and its line to the file."""
         self.measurements.append(self._in_context(m))
-        self._append(line or run_file.line("measurement", m))
+        self._append(text or line("measurement", m))
 
     def add_note(self, note: str) -> None:
         """Append a note, to the file too."""
         self.notes.append(note)
-        self._append(run_file.line("note", {"text": note}))
+        self._append(line("note", {"text": note}))
 
     def describe(self, kernel: str, about: dict[str, object]) -> None:
         """State what a kernel is, in the file too."""
         self.kernels[kernel] = about
-        self._append(run_file.line("kernel", {"name": kernel, "about": about}))
+        self._append(line("kernel", {"name": kernel, "about": about}))
 
     def end(self) -> None:
         """The run is complete."""
         self.complete = True
-        self._append(run_file.line("end", {}))
+        self._append(line("end", {}))
 
-    def _append(self, line: str) -> None:
+    def _append(self, text: str) -> None:
         if self.path is None:
             return
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+                file.write(f"{text}\n")
         except OSError as error:
             raise BadRunFile(f"cannot write {self.path}: {error.strerror}; give another place with --out") from error
 
@@ -204,3 +211,136 @@ def new_path(device_name: str, created: str, token: str) -> Path:
     """A fresh file name: time, device and a few random characters."""
     slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
     return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.jsonl"
+
+
+def line(kind: str, value: Any) -> str:
+    """One line of a run file: a record of this kind, or a mapping, without what isn't known. NaN becomes null."""
+    if isinstance(value, Measurement):
+        value = replace(value, context=None)
+    known = {name: part for name, part in msgspec.to_builtins(value).items() if part is not None}
+    return msgspec.json.encode({"kind": kind, **known}).decode()
+
+
+def read_line(text: str) -> Measurement:
+    """The measurement of a line. Raises ValueError."""
+    return _sound(msgspec.json.decode(text, type=Measurement))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a file holds, by the names of a Run's fields; it isn't checked yet."""
+    try:
+        texts = read_text(path).rstrip("\n").split("\n")
+    except OSError as error:
+        raise BadRunFile(f"cannot read {path}: {error.strerror}; {ADVICE}") from error
+    except ValueError as error:
+        raise BadRunFile(f"{path} is not a run: {error}: {ADVICE}") from error
+    try:
+        first = msgspec.json.decode(texts[0])
+    except (ValueError, RecursionError):
+        first = None
+    if isinstance(first, dict) and first.get("kind") == "head":
+        return _read_lines(texts, path)
+    return _of_schema_1(path)
+
+
+def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
+    """The same from the lines of a file; those of a kind that this version doesn't know say nothing."""
+    document: dict[str, Any] = {"kernels": {}, "notes": [], "measurements": [], "complete": False}
+    for number, text in enumerate(texts, 1):
+        try:
+            entry = msgspec.json.decode(text, type=dict[str, Any])
+        except (ValueError, RecursionError) as error:
+            if number == len(texts) and not document["complete"]:  # it was cut short while it was written
+                break
+            raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
+        kind = entry.get("kind")
+        if kind == "head":
+            document |= entry
+        elif kind in ("gpu", "calibration"):
+            document[kind] = entry
+        elif kind == "kernel":
+            document["kernels"][str(entry.get("name"))] = entry.get("about")
+        elif kind == "note":
+            document["notes"].append(entry.get("text"))
+        elif kind == "measurement":
+            samples = entry.setdefault("samples", {})
+            for name in {"overhead_us", "throttle_mask"} & entry.keys():  # since November 2026 of the samples
+                if isinstance(samples, dict):
+                    samples[name] = entry[name]
+            document["measurements"].append(entry)
+        elif kind == "end":
+            document["complete"] = True
+    if isinstance(document.get("schema"), int) and document["schema"] > SCHEMA:
+        schema = f"schema {document['schema']}; this version reads {SCHEMA}"
+        raise BadRunFile(f"{path} has {schema}: install a newer gemm-worklog")
+    return document
+
+
+def _sound(m: Measurement) -> Measurement:
+    """The measurement. Raises ValueError where its parts don't fit together."""
+    if m.status == "measured" and (m.time is None or not m.time.value > 0):
+        raise ValueError(f"measurements: {m.title} is measured, but has no time")
+    if any(ratio and not ratio.value > 0 for ratio in m.against.values()):
+        raise ValueError(f"measurements: against: a ratio of {m.title} isn't above 0")
+    if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
+        raise ValueError(f"measurements: {m.title} is measured, but its verdict isn't passed with a precision")
+    return m
+
+
+def _of_schema_1(path: Path) -> dict[str, Any]:
+    document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
+    measurements = list[dict[str, Any]]()
+    try:
+        for old in document["measurements"]:
+            new = _measurement(old, document)
+            if AGAINST not in old["changed"]:
+                measurements.append(new)
+                continue
+            first, name = measurements[-1], old["changed"][AGAINST]  # of the same turns
+            first["against"][name] = new["against"][old["baseline"]]
+            first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        what = f"isn't a whole run (measurements {len(measurements)}: {error!r})"
+        raise BadRunFile(f"{path} {what}: {ADVICE}") from error
+    return {**document, "gpu": document.get("device"), "measurements": measurements}
+
+
+def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    measured, baseline = old["status"] == "measured", old.get("baseline", "cuBLAS")
+    new: dict[str, Any] = {
+        **old,
+        "status": "failed" if old["status"] == "refused" else old["status"],
+        "time": _estimate(old, "us") if measured else None,
+        "against": {baseline: _estimate(old, "ratio") if measured else None} if baseline else {},
+        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
+        "work": {field.name: old.get(field.name) for field in fields(Work)},
+        "roof": None,
+        "samples": {},
+    }
+    if old.get("tflops") and old.get("of_roof"):
+        new["roof"] = {"tflops": old["tflops"] / old["of_roof"], "datapath": old.get("datapath")}
+    columns: dict[str, Any] = old.get("samples", {})
+    if columns.get("us"):
+        sides = list[dict[str, Any]]()
+        for name, prefix in ((old["kernel"], ""), (baseline, "baseline_")):
+            if columns.get(f"{prefix}us"):
+                side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
+                sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ())})
+        for side, kernels in zip(sides, columns.get("kernels") or (), strict=False):
+            side["kernels"] = kernels
+        new["samples"] = {"sides": sides, "counts": [*map(int, columns["counts"])]}
+    overhead_us = old.get("overhead_us")
+    if overhead_us is None:
+        made_with = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
+        overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
+    new["samples"] |= {"overhead_us": overhead_us, "throttle_mask": old.get("throttle_mask", 0)}
+    return new
+
+
+def _estimate(old: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    value = old.get(name)
+    if value is None:
+        return None
+    parts = {part: old.get(f"{name}_{part}") for part in ("launches", "placement", "process")}
+    ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
+    return {"value": value, **ends, **parts}
