@@ -10,22 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import helpers
 from tests.helpers import GPU, compared, measured
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
-from worklog.runs import (
-    Calibration,
-    Estimate,
-    Gpu,
-    Measurement,
-    Roof,
-    Run,
-    Samples,
-    Side,
-    Stage,
-    Verdict,
-    Work,
-)
+from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Stage, Verdict, Work
 from worklog.runs.comparison import Comparison
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
@@ -42,24 +31,14 @@ TIMES_MS = {
     "cuBLAS": 2.663,
 }
 SIZE = (4096, 4096, 4096)
-CEILING = 66.0
-CALIBRATION = Calibration(
-    offset_us=3.45,
-    offset_spread_us=0.1,
+CALIBRATION = replace(
+    helpers.CALIBRATION,
     offset_by_length_us={"1": 3.5, "10": 3.45, "1000": 3.41},
-    tick_us=0.032,
-    fp32_tflops=CEILING,
+    fp32_tflops=66.0,
     copy_gbs=4244.6,
     l2_gbs=7824.2,
-    sm_mhz=1980.0,
-    slope=0.99996,
-    aa_ratio=1.0001,
-    aa_low=0.9998,
-    aa_high=1.0004,
-    launch_us=11.0,
     warm_cycles=270.0,
     cold_cycles=690.0,
-    still_cached=0.0,
 )
 PRECISE = 187.4, 1296.0, "class fp32: rms 19.3 u·D (fp32 up to 80.8), largest 187 (up to 1296)"
 STAGES = tuple(
@@ -77,18 +56,10 @@ BIASED = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS}
 NAIVE_READING = {setting: BIASED[setting] for setting in HOW_ONE_MEASURES}
 ARTICLE_FOUR = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article}
 # How much faster each bias makes a kernel of 20 µs look; at other lengths the effect of a fixed time shrinks or grows.
-ALONE_AT_20_US = {
-    "clocks": 1.004,  # below the noise
-    "timer": 4.6,
-    "l2": 1.31,
-    "warmup": 0.83,
-    "queue": 0.78,
-    "order": 1.02,
-    "placement": 1.03,
-    "inputs": 1.07,
-    "gate": 1.0,
-    "baseline": 0.16,
-}
+ALONE_AT_20_US = dict(
+    clocks=1.004, timer=4.6, l2=1.31, warmup=0.83, queue=0.78
+)  # that of the clocks is below the noise
+ALONE_AT_20_US |= dict(order=1.02, placement=1.03, inputs=1.07, gate=1.0, baseline=0.16)
 BIAS_AT_20_US = [({setting: BIASED[setting]}, factor) for setting, factor in ALONE_AT_20_US.items()]
 BIAS_AT_20_US += [(ARTICLE_FOUR, 4.1), (NAIVE_READING, 4.3)]
 
@@ -155,27 +126,15 @@ def full_run() -> Run:
 
 
 LENGTHS = (1, 2, 5, 10, 30, 100, 1000)
-ERRORS = {
-    "worklog": 0.03,
-    "worklog, offset kept": 3.45,
-    "CuPy benchmark": 9.0,
-    "torch Timer": 12.0,
-    "do_bench": 3.42,
-    "do_bench_cudagraph": 1.0,
-    "NVBench cold": 2.8,
-    "NVBench batch": 1.3,
-    "worklog, CUPTI": 0.6,
-}
+ERRORS = {"worklog": 0.03, "worklog, offset kept": 3.45, "CuPy benchmark": 9.0, "torch Timer": 12.0, "do_bench": 3.42}
+ERRORS |= {"do_bench_cudagraph": 1.0, "NVBench cold": 2.8, "NVBench batch": 1.3, "worklog, CUPTI": 0.6}
 
 
 def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
     """Harnesses that read every known length wrong by the same time, in microseconds, and one that read none."""
-    rows = [
-        {"ruler": name, "work": "spin", "of": length, "us": length + error, "reason": None}
-        for name, error in errors.items()
-        for length in LENGTHS
-    ]
-    rows.append({"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"})
+    rows: list[dict[str, Any]] = [{"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"}]
+    for name, error in errors.items():
+        rows += [{"ruler": name, "work": "spin", "of": of, "us": of + error, "reason": None} for of in LENGTHS]
     return compared(rows, calibration=asdict(CALIBRATION))
 
 
@@ -202,16 +161,9 @@ def below(size: int) -> Run:
     return replace(run, measurements=[m for m in run.measurements if m.shape and m.shape[0] < size])
 
 
-def single_settings() -> Run:
-    """The full run without its combined readings."""
-    run = full_run()
-    return replace(run, measurements=[m for m in run.measurements if len(m.changed) < 2])
-
-
-def calibrated(gpu: Gpu = GPU, **changes: Any) -> Run:
-    """The ladder with another calibration and GPU."""
-    run = ladder_run()
-    return of(*run.measurements, kernels=run.kernels, gpu=gpu, calibration=replace(CALIBRATION, **changes))
+def calibrated(**changes: Any) -> Run:
+    """The ladder with another calibration."""
+    return replace(ladder_run(), calibration=replace(CALIBRATION, **changes))
 
 
 REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"
@@ -222,72 +174,55 @@ def failed() -> Run:
     are a user's and come first."""
     run = ladder_run()
     wide = ("not converged: ±0.5 % was not reached",)
-    found = {m.kernel: replace(m, degradations=wide if m.kernel == "naive" else ()) for m in run.measurements}
-    mine = measurement("mine", 4096, 5500.0, 0.5)
+    kernels = {m.kernel: replace(m, degradations=wide if m.kernel == "naive" else ()) for m in run.measurements}
     for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
-        found[name] = Measurement(name, SIZE, "failed", reason=reason)
+        kernels[name] = Measurement(name, SIZE, "failed", reason=reason)
     users = {name: {"user": "kernel"} for name in ("mine", "wrong")}
-    return of(mine, *found.values(), kernels=run.kernels | users)
+    return of(measurement("mine", 4096, 5500.0, 0.5), *kernels.values(), kernels=run.kernels | users)
 
 
 def both() -> Run:
     """Both ladders at 4096; tf32 has neither the class nor the error of FP32, split ran at a lower clock, and best on
     another day."""
-    found = {
-        name: replace(measured(name, 4096, us, 2663 / us), verdict=Verdict((stage(largest),), "fp32"))
-        for name, us, largest in (
-            ("naive", 270_000, 205.0),
-            ("best", 2500, 205.0),
-            ("tf32", 600, 20_400.0),
-            ("split", 700, 38.4),
-            ("cuBLAS", 2663, 205.0),
-        )
-    }
-    found["tf32"] = replace(found["tf32"], verdict=Verdict((stage(20_400.0, 263_000.0),), "tf32"))
-    run = of(*found.values())
-    [best] = run.select("best")
-    another = replace(best, context=replace(run.context, created="2026-10-01T00:00:00+00:00"))
-    slower = replace(found["split"], samples=Samples([Side("split", [700.0], [1650.0])], [1]))
-    return of(found["naive"], another, found["tf32"], slower, found["cuBLAS"])
 
+    def checked(name: str, us: float, largest: float, limit: float = 1296.0, precision: str = "fp32") -> Measurement:
+        verdict = Verdict((Stage("precision", True, largest, limit, ""),), precision)
+        return replace(measured(name, 4096, us, 2663 / us), verdict=verdict)
 
-def stage(largest: float, limit: float = 1296.0) -> Stage:
-    """The gate's stage for precision, of a kernel with this error."""
-    return Stage("precision", True, largest, limit, "")
+    another_day = replace(empty_run().context, created="2026-10-01T00:00:00+00:00")
+    return of(
+        checked("naive", 270_000, 205.0),
+        replace(checked("best", 2500, 205.0), context=another_day),
+        checked("tf32", 600, 20_400.0, 263_000.0, "tf32"),
+        replace(checked("split", 700, 38.4), samples=Samples([Side("split", [700.0], [1650.0])], [1])),
+        checked("cuBLAS", 2663, 205.0),
+    )
 
 
 def over_sizes() -> Run:
     """A rung that leads at 256 and one that leads at 4096, and cuBLAS."""
     shares = {"shared": (0.7, 0.2), "warptiled": (0.2, 1.1), "cuBLAS": (1.0, 1.0)}
-    return of(
-        *(
-            measured(name, n, 100.0, share)
-            for name, both in shares.items()
-            for n, share in zip((256, 4096), both, strict=True)
-        )
-    )
+    return of(*(measured(name, n, 100.0, shares[name][n > 256]) for name in shares for n in (256, 4096)))
 
 
 def sampled(count: int, mask: int = 0) -> Run:
     """naive at 512 with that many noisy samples, a tenth of which doesn't count; the mask says why it was slowed."""
     us = 100 * (1 + 0.01 * np.random.default_rng(0).standard_normal(count))
-    repeated = count // 10
-    counts = [1] * (count - repeated) + [0] * repeated
+    counts = [1] * (count - count // 10) + [0] * (count // 10)
     clocks = [1980.0] * (count - 1) + [None if count > 1 else 1980.0]
-    side = Side("naive", us.tolist(), clocks)
-    return of(measurement("naive", 512, 100.0, 0.5, samples=Samples([side], counts, throttle_mask=mask)))
+    samples = Samples([Side("naive", us.tolist(), clocks)], counts, throttle_mask=mask)
+    return of(measurement("naive", 512, 100.0, 0.5, samples=samples))
 
 
-def benchmark(sizes: Iterable[int] = (8, 64), **changes: Any) -> Run:
+def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
     """A declared benchmark over N of two kernels, of 1 and of 0.5 GB/s, and a baseline, of 2 and of 1."""
-    found = []
+    shown = []
     for name, us in (("fast", 1.0), ("slow", 2.0)):
         for n in sizes:
             time, ratio = Estimate(us * n, 0.99 * us * n, 1.01 * us * n), Estimate(0.5, 0.49, 0.51)
-            m = measured(name, us=us * n)
-            m = replace(m, shape=None, axes={"N": n, "dtype": "half"}, time=time, against={"theirs": ratio})
-            found.append(replace(m, work=Work(bytes_read=1000 * n), roof=None, **changes))
-    return of(*found)
+            m = replace(measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, time=time)
+            shown.append(replace(m, against={"theirs": ratio}, work=Work(bytes_read=1000 * n), roof=None))
+    return of(*shown)
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from matplotlib.colors import to_rgb
 from PIL import Image, ImageColor
 
 from tests.plots import test_charts as charts
-from tests.plots.conftest import ablate, ladder_run, of
+from tests.plots.conftest import ablate, benchmark, ladder_run, of
 from worklog.errors import WorklogError
-from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
+from worklog.plots import DIAGRAMS, Drawn, draw_all, ladder, save, write_gallery
 from worklog.plots.figure import DARK, LIGHT, Drawing
 from worklog.plots.registry import FIGURES
 from worklog.runs import recordings
@@ -81,19 +81,16 @@ def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> Non
     assert [path for path in drawn.paths if any(trace in path.read_bytes() for trace in traces)] == []
 
 
-def test_a_picture_alone_is_for_savefig(tmp_path: Path) -> None:
-    with pytest.raises(WorklogError, match=r"name without a suffix, or use chart\.savefig"):
-        save(charts.drawn("ladder"), tmp_path / "x.pdf")
-    charts.drawn("ladder").savefig(tmp_path / "x.pdf")
-    assert [path.name for path in tmp_path.iterdir()] == ["x.pdf"]
-
-
-def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
     drawn = draw_all(of(), tmp_path)
     assert set(drawn.charts) == {"headline", "traffic", "peers", "calibration"}
     assert set(drawn.missing) == FIGURES.keys() - drawn.charts.keys() | {"ablation"}
     assert "worklog ablate" in drawn.missing["ablation"]
     assert f"Not drawn: `roofline`, {drawn.missing['roofline']}" in (tmp_path / "README.md").read_text()
+    assert {"lines_fast", "lines_slow"} <= set(draw_all(benchmark(), tmp_path).charts)
 
 
 def test_the_same_run_gives_the_same_bytes_in_another_process_and_on_another_cpu(drawn: Drawn, run_file: Path) -> None:
@@ -149,35 +146,31 @@ def test_a_chart_shows_itself_in_a_notebook() -> None:
     assert base64.b64decode(dark).decode() == chart.svg(dark=True) and data["text/html"].count("<img ") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_clear_line_and_a_picture_alone_is_for_savefig(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(WorklogError, match=r"cannot write the figure .*--out"):
         save(charts.drawn("ladder"), tmp_path / "file" / "ladder")
     with pytest.raises(WorklogError, match=r"cannot write the gallery .*--out"):
         write_gallery({"ladder": charts.drawn("ladder")}, {}, tmp_path / "nowhere")
+    with pytest.raises(WorklogError, match=r"name without a suffix, or use chart\.savefig"):
+        save(charts.drawn("ladder"), tmp_path / "x.pdf")
 
 
-def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(drawn: Drawn) -> None:
+def test_the_gallery_shows_every_figure_and_replaces_no_other_page(drawn: Drawn, tmp_path: Path) -> None:
     assert drawn.gallery is not None
     page = drawn.gallery.read_text(encoding="utf-8")
-    assert page == gallery(drawn.charts, drawn.missing)
     for name, chart in drawn.charts.items():
         for link in (f'src="{name}.png"', f'srcset="{name}_dark.png"', f'href="{name}.svg"', f'href="{name}_dark.svg"'):
             assert link in page
         assert f"### {escape(chart.headline, False)}\n" in page and escape(chart.alt) in page
     assert "<GPU" not in page
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
-
-
-def test_the_gallery_replaces_its_own_page_and_no_other(tmp_path: Path) -> None:
-    page = tmp_path / "README.md"
-    assert write_gallery({}, {}, tmp_path) is None and not page.exists()
-    for name in ("ladder", "traffic"):
-        assert write_gallery({name: charts.drawn(name)}, {}, tmp_path) == page
-        assert charts.drawn(name).alt in page.read_text()
-    page.write_text("# My project")
-    assert write_gallery({"ladder": charts.drawn("ladder")}, {}, tmp_path) is None
-    assert page.read_text() == "# My project"
+    own, ladder = tmp_path / "README.md", {"ladder": charts.drawn("ladder")}
+    assert write_gallery({}, {}, tmp_path) is None and not own.exists()
+    own.write_text(page)
+    assert write_gallery(ladder, {}, tmp_path) == own and "diagram_1" not in own.read_text()
+    own.write_text("# My project")
+    assert write_gallery(ladder, {}, tmp_path) is None and own.read_text() == "# My project"
 
 
 # What stands on what, as charts do it, with the least contrast: WCAG 2.2 requires 4.5 for text (1.4.3) and 3 for marks
