@@ -187,23 +187,6 @@ def test_each_gremlin_has_its_measurement_and_each_of_its_settings_a_sentence(h2
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"),
-    [
-        (MENTAL_MODEL, "2.648 ms, 51.9 TFLOP/s, 100.6 % of cuBLAS"),
-        (HIERARCHY, "60 MiB, 140 GiB, 132 SMs, 7.82 TB/s, 4.24 TB/s, 201 per, 33 KiB, 3 × 64 MiB, +31.0 %"),
-        (LOOP, "2 × 60 MiB, 3.45 µs, ±0.2 %, ±0.4 %"),
-        (FORMULA, "276.5 ms, 0.497 TFLOP/s, 2.648 ms, 51.9 TFLOP/s"),
-        (GATE, "2.648 ms, 14 % of the limit, 77.7 % of the 66.9 TFLOP/s, 530 times as loose"),
-        (CONVERSION, "137.4 GFLOP, 2.648 ms, 51.9 TFLOP/s, 78.6 % of it, 100.6 % of it, 989 · 5.2 %"),
-    ],
-)
-def test_the_numbers_are_the_runs(name: str, numbers: str, h200: Run) -> None:
-    h200.kernels["warptiled"] |= {"registers": 201, "shared_bytes": 33 * 1024}
-    h200.harness["precision"] = 0.002
-    assert [number for number in numbers.split(", ") if number not in words(draw(name, h200))] == []
-
-
-@pytest.mark.parametrize(
     ("name", "lose", "missing"),
     [
         (LOOP, lambda run: change(run, samples=Samples()), "no samples"),

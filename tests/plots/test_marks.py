@@ -8,23 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_hex
 from matplotlib.pyplot import subplots
 from pytest import approx
 
 from tests.helpers import measured
 from tests.plots import conftest as runs
-from tests.plots.conftest import ERRORS, NAIVE_READING, SIZE, TIMES_MS, empty_run, full_run, of
+from tests.plots.conftest import NAIVE_READING, SIZE, TIMES_MS, full_run, of
 from tests.plots.test_charts import boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
-from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.plots import Chart, bars, ladder, lines, roofline, samples
 from worklog.plots.charts.ablation import REMAINDER, falls
-from worklog.plots.charts.levels import levels_of
-from worklog.plots.charts.samples import closing
-from worklog.plots.figure import ACCENT, GREY, INK, OTHER, PAPER
+from worklog.plots.charts.harness import closing
+from worklog.plots.figure import ACCENT, INK, OTHER
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recordings
@@ -50,6 +48,7 @@ def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_
     assert names(chart) == [*list(TIMES_MS)[:-1], "mine · yours", "wrong · yours", "cuBLAS"]
     colours = [to_hex(bar.get_facecolor()) for bar in chart.axes[0].patches]
     assert len(colours) == len(names(chart)) - 2 and [colour == ACCENT for colour in colours].index(True) == 7
+    assert runs.REASON in chart.alt and "one: a heading of more than one line, µs 12.50, % 0.000; " in drawn("bars").alt
     assert to_hex(drawn("ladder").axes[0].patches[0].get_facecolor()) == ACCENT
     assert drawn("ladder, far ceiling").axes[0].get_xlim()[1] < 60, "a far ceiling does not squeeze the bars"
 
@@ -66,32 +65,9 @@ def test_no_words_cross_the_line_of_cublas(share: float, rival: float) -> None:
     assert len(placed) == len(rungs) + 1 and [words for words, box in placed if box.x0 < crossed < box.x1] == []
 
 
-def test_only_the_class_fp32_is_drawn_full() -> None:
-    hollow = [bar for bar in drawn("both ladders").axes[0].patches if bar.get_facecolor()[3] == 0]
-    assert [round(bar.get_width()) for bar in hollow] == [229]
-    marks = [line for line in drawn("accuracy").axes[0].lines if line.get_marker() == "o"]
-    assert len(marks) == 5
-    assert [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER] == [20_400.0]
-
-
-def test_the_roofline_counts_from_the_tile_and_draws_theoretical_roofs_dashed(h200: Run) -> None:
-    def intensity(chart: Chart) -> float:
-        [points] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
-        return float(points.get_xdata()[0])
-
-    assert intensity(drawn("roofline")) == approx(8, rel=0.01)
-    assert [line.get_linestyle() for line in drawn("roofline").axes[0].lines].count("--") == 2
-    h200.kernels["naive"]["tile"] = {"BM": 16, "BN": 16}
-    assert intensity(roofline(h200)) == approx(4, rel=0.01)
-
-
 def ys(chart: Chart, panel: int = 0) -> list[list[float]]:
     """The values of each line with two points, in the order of the names."""
     return [line.get_ydata().tolist() for line in chart.axes[panel].lines if line.get_marker() not in (None, "None")]
-
-
-def test_performance_over_size_has_each_kernel_once_per_panel() -> None:
-    assert len(ys(drawn("sizes"))) == 3 and ys(drawn("sizes"), 1) == [approx([70.0, 20.0]), approx([20.0, 110.0])]
 
 
 def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> None:
@@ -111,13 +87,6 @@ def test_other_axes_are_in_the_names_of_lines_and_further_baselines_are_lines_to
     chart = lines(of(*timed), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
-
-
-def test_the_three_harnesses_nearest_to_the_true_length_have_colours_and_the_others_are_grey() -> None:
-    colours = [line.get_color() for line in drawn("peers").axes[0].lines if len(line.get_xdata()) > 2]
-    coloured = {name for name, colour in zip(ERRORS, colours, strict=True) if colour != GREY}
-    assert coloured == {"worklog", "worklog, CUPTI", "do_bench_cudagraph"}
-    assert len(set(colours)) == 4 and colours[0] == ACCENT
 
 
 def test_bars_are_as_long_as_their_numbers_and_the_tiles_of_a_sweep_in_order() -> None:
@@ -142,14 +111,6 @@ def test_the_interval_ends_as_the_harness_states_it() -> None:
     assert 0.495 < 100 * last.relative_half_width < 0.505 < 50 * steps[0].median.relative_half_width
 
 
-def test_the_levels_are_flop_per_byte() -> None:
-    counted = MemoryCounts("", 1, 512, 32768, 256, 1, 512, 0, 0, 64**3)
-    run = replace(empty_run(), kernels={"one": {"tile": {"BM": 32, "BN": 32}}})
-    [(name, at)] = levels_of(run, LadderCounts("", Shape.of(64), {"one": counted, "no tile": counted})).items()
-    bytes_moved = [2 * 64**3 / x for x in (at.threads, at.sectors, at.blocks, at.compulsory)]
-    assert name == "one" and bytes_moved == approx([32768 + 4 * 64**2, 32 * 1024, 20 * 64**2, 12 * 64**2])
-
-
 @pytest.mark.parametrize("content", ["", '{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}'])
 def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str) -> None:
     file = tmp_path / "traffic.json"
@@ -157,38 +118,6 @@ def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(memory_counts, "FILE", file)
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
         memory_counts.memory_counts.__wrapped__()
-
-
-def test_wrong_tiles_are_filled_by_how_wrong_they_are_and_one_wrong_element_shows() -> None:
-    tiles = drawn("tile map").axes[0].patches
-    half, whole = (tile.get_alpha() for tile in tiles if tile.get_fill())
-    assert half < whole == 1
-    corners = [tile.get_bbox().max.tolist() for tile in tiles]
-    assert len(corners) == 6 + 2 and [max(ends) for ends in zip(*corners, strict=True)] == [20, 12]
-    [tile] = [tile for tile in drawn("tile map of (1, 4000)").axes[0].patches if tile.get_fill()]
-    assert tile.get_alpha() > 0.2
-
-
-def cells() -> dict[str, tuple[float, ...] | None]:
-    """The words of the ablation's heat map, each with the colour of the cell that it is in."""
-    axes, by_words = drawn("ablation").axes[0], dict[str, tuple[float, ...] | None]()
-    filled = [patch for patch in axes.patches if patch.get_fill()]
-    for text in axes.texts:
-        under = [patch.get_facecolor() for patch in filled if patch.get_bbox().contains(*text.get_position())]
-        by_words[text.get_text().replace("\u00a0", " ")] = to_rgba(under[0]) if under else None
-    return by_words
-
-
-def test_the_heat_map_has_the_articles_four_first_the_combined_rows_last_and_colours_that_show_sign_and_size() -> None:
-    rows = [*cells()]
-    visible = {e.setting for e in effects(full_run(), "warptiled") if e.visible}
-    places = [rows.index(f"{p.article} {p.title}" if p.article else p.title) for p in PITFALLS if p.setting in visible]
-    assert len(places) >= 9 and places == sorted(places) and "1 clocks drift" not in rows
-    assert [title[0] for title in rows if title[0] in "1234" and title[1] == " "] == ["2", "3", "4", "4"]
-    assert places[-1] < rows.index("the article's four together") < len(rows) - 2
-    huge, larger, smaller = (cells()[words] or () for words in ("× 609", "+31.0 %", "÷ 14.8"))
-    assert huge[0] > huge[2] and larger[0] > larger[2] and smaller[0] < smaller[2], "orange inflates, blue deflates"
-    assert smaller[3] < 0.3 < larger[3] < huge[3] == 1, "pale where it is the same at every size"
 
 
 def test_the_waterfalls_steps_lead_from_the_unbiased_to_the_naive_reading(h200: Run) -> None:

@@ -9,17 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from worklog.plots.charts.ablation import ablated, ablation
-from worklog.plots.charts.accuracy import accuracy, error_growth
-from worklog.plots.charts.bars import bars
-from worklog.plots.charts.known_lengths import calibration, peers
-from worklog.plots.charts.ladder import ladder, ladders
-from worklog.plots.charts.levels import levels, levels_of, traffic
-from worklog.plots.charts.lines import lines, sizes
-from worklog.plots.charts.ownership import ownership
-from worklog.plots.charts.roofline import roofline
-from worklog.plots.charts.samples import samples
-from worklog.plots.charts.sweep import sweep
-from worklog.plots.charts.tile_map import tile_map
+from worklog.plots.charts.harness import calibration, peers, samples
+from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
+from worklog.plots.charts.memory import levels, levels_of, roofline, traffic
+from worklog.plots.charts.rates import bars, ladder, ladders, sweep
+from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, save
 from worklog.plots.registry import Drawn, draw_all, gallery, write_gallery

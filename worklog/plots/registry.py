@@ -13,11 +13,10 @@ from pathlib import Path
 
 from worklog.errors import NothingToDraw
 from worklog.plots.charts.ablation import ablated, ablation
-from worklog.plots.charts.known_lengths import calibration, peers
-from worklog.plots.charts.ladder import ladder
-from worklog.plots.charts.levels import traffic
+from worklog.plots.charts.harness import calibration, peers
 from worklog.plots.charts.lines import lines, sizes
-from worklog.plots.charts.roofline import roofline
+from worklog.plots.charts.memory import roofline, traffic
+from worklog.plots.charts.rates import ladder
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import Drawing, save, writing
 from worklog.runs import Run, write_bytes

@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
-from worklog.plots.charts.bars import BEHIND
+from worklog.plots.charts.rates import BEHIND
 from worklog.plots.figure import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
 from worklog.plots.page import a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate

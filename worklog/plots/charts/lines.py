@@ -1,4 +1,6 @@
-"""Lines against an axis: any benchmark's, as Triton's perf_report draws providers, and the ladder's over the size."""
+"""Lines and points over an axis: any benchmark's, as Triton's perf_report draws providers, the ladder's over the size,
+and errors beside rates and over K.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,24 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
-from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, OTHER, WIDTH_IN, Chart, styled
-from worklog.plots.page import leave_room, name_points, on_axes, page, scale
-from worklog.plots.selection import CUBLAS, as_run, in_order, interval, labels, measured, rows, share
+from worklog.kernel import RUNGS
+from worklog.plots import figure, selection
+from worklog.plots.figure import (
+    ACCENT,
+    ALERT,
+    BODY_PT,
+    DEFLATES,
+    GREY,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    OTHER,
+    PAPER,
+    WIDTH_IN,
+    Chart,
+)
+from worklog.plots.page import beside, leave_room, name_points, on_axes, page, scale
+from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, dimensions, in_order, measured, rate, rows, share
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
@@ -53,7 +70,7 @@ def _panel(axes: Axes, over: Lines, x: str = "") -> None:
     axes.grid(True, zorder=0)
 
 
-@styled()
+@figure.styled()
 def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     """A rate or the time against an axis, one line with its 95 % band per kernel, baseline and value of other axes.
     Returns a Chart, or `ax`.
@@ -153,12 +170,12 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     return {name: [(at, *ys) for at, ys in sorted(over[name].items())] for name in in_order(over)}, baselines
 
 
-@styled()
+@figure.styled()
 def sizes(run: Run | pandas.DataFrame) -> Chart:
     """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
     kernel. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were measured.
     """
-    run = as_run(run)
+    run = selection.as_run(run)
     timed = [m for shape in run.shapes() if shape.square for m in rows(run, shape) if measured(m)]
     names = in_order(dict.fromkeys(m.kernel for m in timed))
     over = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}
@@ -180,10 +197,10 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
         alt.append(f"{name} " + ", ".join(f"{share(m, 0)} of cuBLAS at {m.problem}" for m in line))
     mixed = {name for name, line in over.items() if any(m.label == run.label for m in line)}
     shown = sorted((m for line in over.values() for m in line), key=lambda m: m.problem)
-    footer = labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
+    footer = selection.labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
     rates, shares = dict[str, list[tuple[float, ...]]](), dict[str, list[tuple[float, ...]]]()
     for name, line in over.items():
-        rates[name] = [(m.problem.m, m.tflops or 0.0, *interval(m)) for m in line]
+        rates[name] = [(m.problem.m, m.tflops or 0.0, *selection.interval(m)) for m in line]
         if name != CUBLAS:
             ratios = [(m.problem.m, m.ratio, m.ratio_low, m.ratio_high) for m in line]
             shares[name] = [(n, *(100 * (ratio or 0.0) for ratio in of_cublas)) for n, *of_cublas in ratios]
@@ -201,3 +218,94 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
     lower.set_ylim(bottom=0)
     name_points(lower, ends, looks)
     return new.figure
+
+
+INCHES = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
+SAME = 0.02  # of an error
+UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
+
+
+@figure.styled()
+def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+    """TFLOP/s of each measured kernel against its largest error on U(-1, 1), and the limit of the class fp32, at one
+    size. Returns a Chart, or `ax`.
+
+    Kernels of the class fp32 are drawn full, the others hollow; rungs on tensor cores have another colour than those on
+    FP32 cores, and what is no rung is grey. Raises NothingToDraw where fewer than two kernels have an error, or none
+    has the class fp32; BadSetting.
+    """
+    shape = selection.shape_to_draw(run, size)
+    kernels = {m.kernel: m for m in selection.rows(run, shape) if measured(m) and selection.error_of(m)}
+    errors = {name: error for name, m in kernels.items() if (error := selection.error_of(m))}
+    precise = {name: m.ratio or 0.0 for name, m in kernels.items() if selection.class_of(m) == "fp32"}
+    if len(errors) < 2 or not precise:
+        raise NothingToDraw(
+            f"fewer than two kernels have a measured error at size {shape}, or none has the class fp32: measure them "
+            "with the gate"
+        )
+    best = max(precise, key=precise.__getitem__)
+    limit = errors[next(iter(precise))][1]
+    points = {name: (error, kernels[name].tflops or 0.0) for name, (error, _) in errors.items()}
+    finding = f"{best} is the fastest kernel with FP32's error"
+    if best != CUBLAS and CUBLAS in errors:
+        times = errors[best][0] / errors[CUBLAS][0]
+        than = "less error" if times < 1 else f"{times:.1f} times its error"
+        than = "the same error" if abs(times - 1) < SAME else than
+        finding = f"{best} is {precise[best]:.2f} times as fast as cuBLAS, with {than}"
+    on_fp32_cores = {rung.name for rung in RUNGS} - ON_TENSOR_CORES
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}. The largest error is in {UNIT}. Full: the class fp32, which limits the "
+        "rms, too; dashed: its limit of the largest error."
+    )
+    if on_fp32_cores & points.keys():
+        subtitle += " Muted blue: FP32 cores."
+    alt = [f"Scatter chart of TFLOP/s against the largest error at {dimensions(shape)}"]
+    alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
+    alt += [f"limit of the class fp32: {limit:.3g} u·D"]
+
+    def draw(axes: Axes) -> None:
+        names = {name: f"{name} {rate(y)}" for name, (_, y) in points.items()}
+        leave_room(axes, names.values(), BODY_PT)
+        xs, ys = zip(*points.values(), strict=True)
+        at = LogLocator(10, (1, 3) if max(xs) < 300 * min(xs) else (1,), numticks=99)
+        scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 2), log=10)
+        scale(axes.yaxis, MaxNLocator(6), "TFLOP/s", (0, 1.1 * max(ys)))
+        axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
+        beside(axes, "limit of class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
+        looks = dict[str, dict[str, Any]]()
+        for name, (x, y) in points.items():
+            colour, looks[names[name]] = MUTED, {"color": MUTED}
+            if name in ON_TENSOR_CORES | on_fp32_cores:
+                colour = ACCENT if name in ON_TENSOR_CORES else DEFLATES
+                looks[names[name]] = {"fontsize": BODY_PT}
+            face = colour if name in precise else PAPER
+            axes.plot(x, y, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3)
+        name_points(axes, {names[name]: point for name, point in points.items()}, looks)
+
+    return on_axes(ax, draw, "accuracy", finding, subtitle, selection.labels(run, kernels.values()), alt, **INCHES)
+
+
+@figure.styled()
+def error_growth(
+    finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
+) -> Chart:
+    """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
+    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
+    """
+    alt = ["Line chart, log-log, of the rms error in u·D against K"]
+    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
+    subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
+
+    def draw(axes: Axes) -> None:
+        leave_room(axes, curves, BODY_PT)
+        scale(axes.xaxis, sorted({k for line in curves.values() for k in line}), "K", log=2)
+        scale(axes.yaxis, LogLocator(10, numticks=99), "rms error, u·D", log=10)
+        axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
+        first, *others = curves
+        colours = {first: ACCENT} | dict.fromkeys(others, INK)
+        ends = draw_lines(axes, {name: sorted(line.items()) for name, line in curves.items()}, colours)
+        axes.grid(True, zorder=0)
+        name_points(axes, ends, {first: FIRST})
+
+    chart: Chart = on_axes(None, draw, "error_growth", finding, subtitle, [label], alt, **INCHES)
+    return chart

@@ -1,9 +1,8 @@
-"""The ladder: the rate of each rung beside cuBLAS, the measured ceiling, and the article's percentages on its GPU; and
-both ladders, on FP32 cores and on tensor cores.
-"""
+"""Rows of horizontal bars: any numbers, and rates beside cuBLAS: of the ladder, of both ladders, of a sweep's tiles."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -11,14 +10,115 @@ from matplotlib.ticker import MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure, selection
-from worklog.plots.charts.bars import BEHIND, RATES_RIGHT, name_rates, rate_bar, reference_line
-from worklog.plots.figure import ACCENT, BASELINE, BODY_PT, DEFLATES, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import beside, middles, on_axes, page, right_of
+from worklog.plots.figure import (
+    ACCENT,
+    BASELINE,
+    BODY_PT,
+    DEFLATES,
+    GREY,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PAPER,
+    SMALL_PT,
+    WIDTH_IN,
+    Chart,
+)
+from worklog.plots.page import beside, middles, name_rows, on_axes, page, right_of, widest
 from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
     import pandas
+
+    from worklog.runner.sweep import Variants
+
+NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
+RATES_RIGHT = 0.2
+BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
+
+
+@figure.styled()
+def bars(
+    title: str,
+    columns: Mapping[str, Mapping[str, float]],
+    source: str,
+    *,
+    subtitle: str = "",
+    written: str = "{:#.4g}",
+    accented: Collection[str] | None = None,
+) -> Chart:
+    """Numbers of 0 or more by name, in columns: each bar starts at 0 and is as long as its share of the longest one in
+    its column. A name without a number has a dash.
+
+    source: the label of the numbers. written: how a number is written. accented: the names whose bars have the accent
+    colour (default: all); the others are grey. Raises NothingToDraw without numbers.
+    """
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    if not names:
+        raise NothingToDraw("there are no numbers to draw as bars")
+    said = {
+        heading: [written.format(column[name]).rstrip(".") if name in column else "–" for name in names]
+        for heading, column in columns.items()
+    }
+    alt = ["Bar chart"]
+    for row, name in enumerate(names):
+        alt.append(f"{name}: " + ", ".join(f"{heading} {words[row]}".strip() for heading, words in said.items()))
+    left, room = right_of(names), max(widest(words, SMALL_PT) for words in said.values()) + 0.1
+    wide = (WIDTH_IN - left - RIGHT + GAP) / len(columns) - GAP
+    headings = [figure.wrap(heading, SMALL_PT, wide) for heading in columns]
+    height, places = NUMBER_ROW * len(names), middles(NUMBER_ROW, len(names))
+    new = page("bars", title, subtitle, [source], alt, height + LINE * (max(map(len, headings)) + 0.3))
+    for index, (heading, column) in enumerate(columns.items()):
+        x, lines = left + index * (wide + GAP), headings[index]
+        axes = new.axes(x, new.body_bottom, wide, height)
+        name_rows(axes, height, places, ["" if index else name for name in names])
+        axes.set(xlim=(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room)), xticks=[])
+        axes.spines["bottom"].set_visible(False)
+        new.lines(x, new.body_bottom + height + LINE * (len(lines) + 0.2), lines, color=MUTED)
+        for y, name, words in zip(places, names, said[heading], strict=True):
+            value = column.get(name, 0.0)
+            axes.barh(y, value, NUMBER_BAR, color=ACCENT if accented is None or name in accented else GREY)
+            beside(axes, words, (value, y), 3)
+    return new.figure
+
+
+def name_rates(axes: Axes, height: float, most: float, names: Sequence[str], places: Sequence[float]) -> None:
+    """TFLOP/s up to a little beyond `most`, and names at their places, inches down from the top."""
+    name_rows(axes, height, places, names)
+    axes.set(xlim=(0, 1.06 * most), xlabel="TFLOP/s")
+
+
+def rate_bar(
+    axes: Axes, m: Measurement | None, y: float, height: float, words: str, points: float, colour: str, cublas: float
+) -> None:
+    """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of the line of cuBLAS.
+    Without a rate, they say why. The x axis must be set already.
+    """
+    inch = axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
+    if m is None or not measured(m):
+        why = "\n".join(figure.wrap(words, SMALL_PT, (cublas or axes.get_xlim()[1]) / inch - 0.2, most=2))
+        beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
+        return
+    middle, (low, high) = m.tflops or 0.0, selection.interval(m)
+    axes.barh(y, middle, height, color=colour)
+    whiskers = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
+    axes.errorbar(middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
+    room, start, end = inch * (figure.text_width(words, points) + 0.2), max(middle, high), min(middle, low)
+    if end > room:
+        end = cublas if max(end - room, room) < cublas < end else end
+        beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
+    else:
+        start = cublas if start < cublas < start + room else start
+        beside(axes, words, (start, y), fontsize=points, bbox=BEHIND)
+
+
+def reference_line(axes: Axes, x: float, words: str, y: float) -> None:
+    """A vertical line from y down; its words are beside its upper end, on the side where there is more room."""
+    axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5, clip_on=False)
+    gap = 4 if x < axes.get_xlim()[1] / 3 else -4
+    beside(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)
+
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
 ARTICLE_PERCENT = {
@@ -180,3 +280,54 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
         if not full:
             axes.barh(y, m.tflops or 0.0, TIGHT_BAR, color="none", edgecolor=colour, linewidth=1.0)
     return new.figure
+
+
+TILE_ROW, TILE_BAR = 0.19, 0.12  # inches
+
+
+@figure.styled()
+def sweep(variants: Variants, run: Run, *, ax: Axes | None = None) -> Any:
+    """One row per variant: tile, registers, spills and resident warps, and TFLOP/s as a bar beside cuBLAS, fastest
+    first. For variants that are not in the run, the row has no bar. Returns a Chart, or `ax`. Raises NothingToDraw
+    where no variant can be built.
+    """
+    if not variants.kept:
+        raise NothingToDraw(f"no tile is left: {variants.preview()}")
+    times = {m.kernel: m for m in run.select(shape=variants.shape)}
+    rates = {name: m.tflops or 0.0 for name, m in times.items() if measured(m)}
+    order = sorted(variants.kept, key=lambda variant: -rates.get(variant.name, 0.0))
+    names, said = list[str](), dict[str, str]()
+    for variant in order:
+        m = times.get(variant.name)
+        said[variant.name] = no_time(m) if m else "not measured"
+        if m and measured(m):
+            said[variant.name] = f"{rate(m.tflops)} · {share(m)}"
+        tile = " ".join(f"{name} {value}" for name, value in variant.values.items())
+        spilled = f" · {variant.spilled_bytes} B spilled" if variant.spilled_bytes else ""
+        names.append(f"{tile} · {variant.registers} registers{spilled} · {variant.resident.warps} warps")
+    others = [m.label for m in times.values() if m.label not in ("", run.label)]
+    footer = [f"registers, spills and warps per SM: compiled for {variants.arch}", run.full_label]
+    footer += [f"{label}: {others.count(label)} of these tiles" for label in dict.fromkeys(others)]
+    timed, registers = [rates[v.name] for v in order if v.name in rates], [v.registers for v in order]
+    finding = f"{len(order)} tiles of {min(registers)} to {max(registers)} registers per thread"
+    if len(timed) == 1:
+        finding = f"one tile measured, {rate(timed[0])} TFLOP/s"
+    elif timed:
+        finding = f"the best of {len(timed)} tiles is {timed[0] / timed[-1]:.2g} times as fast as the worst"
+    finding = f"{variants.rung.name}: {finding}"
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(variants.shape)}. One row per tile: median TFLOP/s with its 95 % interval, and "
+        "% of cuBLAS."
+    )
+    alt = [finding, *(f"{name}: {words}" for name, words in zip(names, said.values(), strict=True))]
+    height, places, cublas = TILE_ROW * len(order), middles(TILE_ROW, len(order)), rates.get(CUBLAS, 0.0)
+
+    def draw(axes: Axes) -> None:
+        name_rates(axes, height, max(rates.values(), default=1.0), names, places)
+        for y, (name, words) in zip(places, said.items(), strict=True):
+            rate_bar(axes, times.get(name), y, TILE_BAR, words, SMALL_PT, ACCENT, cublas)
+        if cublas:
+            reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", -0.05)
+
+    left = right_of(names)
+    return on_axes(ax, draw, "sweep", finding, subtitle, footer, alt, height, left, RATES_RIGHT, 0.25, 0.36)

@@ -1,21 +1,34 @@
-"""The ladder's memory traffic, counted on the emulator: sectors and wavefronts for each multiply-add, and the FLOP that
-each rung makes of a byte at each level.
-"""
+"""Memory traffic: sectors and wavefronts as counted on the emulator, FLOP per byte by level, and the roofline."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
-from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
-from worklog.plots.page import beside, middles, name_rows, on_axes, page, right_of, scale
-from worklog.plots.selection import dimensions, intensity
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
+from worklog.plots.page import (
+    beside,
+    leave_room,
+    middles,
+    name_points,
+    name_rows,
+    on_axes,
+    page,
+    right_of,
+    scale,
+    widest,
+)
+from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
 
@@ -24,7 +37,7 @@ LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
 
-@styled()
+@figure.styled()
 def traffic(counted: LadderCounts | None = None) -> Chart:
     """By rung: global sectors per multiply-add of a warp (dots, log scale, with the sectors per load), and
     shared-memory wavefronts per multiply-add (bars).
@@ -100,7 +113,7 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
     return rungs
 
 
-@styled()
+@figure.styled()
 def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = None) -> Any:
     """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
     Returns a Chart, or `ax`.
@@ -153,3 +166,85 @@ def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = N
 
     footer, left = [run.full_label, f"○ ◇ {counted.label}, counted"], right_of(rungs)
     return on_axes(ax, draw, "levels", finding, subtitle, footer, alt, height, left, right=0.25, above=0.3)
+
+
+HEIGHT, LEFT, NEAR = 3.77, 0.76, 0.09  # inches
+ARROW = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
+NEXT = 0.2  # inches between two points, beyond which an arrow fits
+
+
+@figure.styled()
+def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+    """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
+    Returns a Chart, or `ax`. Raises NothingToDraw where the run has no measured rung with a tile; BadSetting.
+    """
+    shape = shape_to_draw(run, size)
+    fp32, fp32_peak = run.calibration.fp32_tflops, run.gpu.fp32_peak_tflops
+    memory = run.calibration.l2_gbs, run.calibration.copy_gbs, run.gpu.memory_peak_gbs
+    l2, copy, copy_peak = (gbs / 1e3 for gbs in memory)  # TB/s
+    kernels = [m for m in rows(run, shape) if measured(m)]
+    points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
+    if not points:
+        raise NothingToDraw(f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`")
+    best = max(points, key=lambda name: points[name][1])
+    height = f"at {100 * points[best][1] / fp32:.0f} % of the FP32 ceiling"
+    finding = f"{best} stands highest, {height}"
+    if best == next(reversed(points)) and len(points) > 1:
+        finding = f"From {next(iter(points))} to {best}, the climb ends {height}"
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
+        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks."
+    )
+    alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
+    alt += [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
+    roofs = f"FP32 {fp32:.1f} TFLOP/s", f"L2 {l2:.2f} TB/s", f"memory copy {copy:.2f} TB/s"
+    alt += [f"measured roof: {roof}" for roof in roofs]
+
+    def draw(axes: Axes) -> None:
+        cublas, names = cublas_tflops(kernels), {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
+        mark = f"cuBLAS {rate(cublas)}, its tile is unknown"
+        leave_room(axes, names, BODY_PT, [mark])
+        # Room left of the first point for words and right of the last one, and at least a decade high.
+        xs, ys = zip(*points.values(), strict=True)
+        ridges = [fp32 / slope for slope in (l2, copy, copy_peak)]
+        top = max(cublas, *ys, fp32, fp32_peak)
+        first, last = min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5
+        up = min(*ys, cublas, top / 10) / 1.7, top * 1.9
+        per_byte = "FLOP per byte that blocks fetch from L2, counted from the tile"
+        scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, (first, last), log=10)
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
+        axes.grid(True, zorder=0)
+        # Memory roofs up to the ceiling of their kind, and the ceilings from the first ridge on.
+        for slope, ceiling, dashes in ((l2, fp32, "-"), (copy, fp32, "-"), (copy_peak, fp32_peak, "--")):
+            ends = [slope * first, ceiling]
+            axes.plot([first, ceiling / slope], ends, dashes, color=INK, linewidth=1.0, zorder=1.5)
+        for ceiling, dashes in ((fp32, "-"), (fp32_peak, "--")):
+            ridge = max(ceiling / max(l2, copy, copy_peak), first)
+            axes.plot([ridge, last], [ceiling, ceiling], dashes, color=INK, linewidth=1.0, zorder=1.5)
+        words = f"FP32: {fp32:.1f} TFLOP/s measured,\n{fp32_peak:.1f} in theory (dashed)"
+        beside(axes, words, (fp32_peak / max(l2, copy, copy_peak), fp32_peak), 4, 4, va="bottom", color=MUTED)
+        _name_roof(axes, f"L2 reads:\n{l2:.2f} TB/s measured", l2, above=True)
+        words = f"memory, if no byte\ncame from L2 (copy):\n{copy:.2f} TB/s measured"
+        _name_roof(axes, f"{words},\n{copy_peak:.2f} in theory (dashed)", copy, above=False)
+        # The mark of cuBLAS is right of every rung, since its own place is unknown.
+        axes.plot([2.2 * max(xs), last], [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
+        inches = axes.transData - axes.figure.dpi_scale_trans
+        for start, end in pairwise(points.values()):
+            if math.dist(*inches.transform([start, end])) > NEXT:
+                axes.annotate("", end, start, arrowprops=ARROW, zorder=2)
+        axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
+        looks = {name: {"fontsize": BODY_PT} for name in names} | {mark: {"color": MUTED}}
+        name_points(axes, names | {mark: (last, cublas)}, looks)
+
+    footer = [run.full_label]
+    return on_axes(ax, draw, "roofline", finding, subtitle, footer, alt, HEIGHT, LEFT, above=0.08, below=0.45)
+
+
+def _name_roof(axes: Axes, words: str, slope: float, *, above: bool) -> None:
+    """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
+    lines, corner = words.split("\n"), (axes.get_xlim()[0], axes.get_ylim()[0])
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    size = widest(lines, SMALL_PT), figure.line_height(SMALL_PT, len(lines))
+    across, up = inches.inverted().transform(inches.transform(corner) + np.array(size) + NEAR)
+    x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
+    beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)

@@ -1,11 +1,8 @@
-"""Which thread owns which element of C, and what one access of a warp takes: sectors of global memory, banks of shared.
-
-Both come from the addresses of a rung's compiled code (worklog.analysis.counts): it is what the kernel does.
-"""
+"""C as a grid: which thread owns which element, and which elements of one failed check are wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,11 +14,12 @@ from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
-from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
+from worklog.plots.figure import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import page
 
 if TYPE_CHECKING:
     from worklog.analysis.counts import AccessPattern, Request
+    from worklog.runs.verdict import ErrorMap
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half
@@ -142,3 +140,49 @@ def _finding(name: str, shown: list[Request]) -> str:
     taken = [f"{_counted(loads[0].sectors, 'sector')} of {loads[0].memory}"]
     taken += [f"{r.sectors} of {r.memory}" for r in loads[1:]]
     return f"{name}: a warp's loads take {' and '.join(taken)}"
+
+
+SIDE, LEFT, OVER, UNDER, BESIDE = 2.0, 0.35, 0.28, 0.1, 0.3  # inches: the longer side of C, and the room around it
+LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
+
+
+@figure.styled()
+def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}) -> Chart:
+    """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
+    notes: more to say about the kernel, a sentence by its heading.
+    """
+    (m, n), (height, width) = where.shape, where.tile
+    wide, high = (max(SIDE / max(m, n) * side, 0.4) for side in (n, m))
+    wrong = f"{where.wrong} of {where.checked} elements"
+    finding = where.guess.rstrip(".") or f"{wrong} of C are wrong"
+    subtitle = (
+        f"Where the kernel's C is wrong: C = A·B, {m} × {n}, on exact integers, in tiles of {height} × {width}. The "
+        "darker a tile, the more of its elements are wrong."
+    )
+    alt = [f"Map of C in tiles of {height} by {width}", str(where).rstrip(".")]
+    said = [(f"{wrong} wrong", INK, ""), (where.rows, MUTED, "")]
+    said.append((f"{where.columns} (rows down, columns across)", MUTED, ""))
+    for heading, note in notes.items():
+        alt.append(f"{heading}: {note.rstrip('.')}")
+        said += [("", INK, ""), (heading, INK, "bold"), (note, INK, "")]
+    left = MARGIN_IN + LEFT + wide + BESIDE
+    room = WIDTH_IN - MARGIN_IN - left
+    lines = [(line, colour, bold) for words, colour, bold in said for line in figure.wrap(words, BODY_PT, room)]
+    body = OVER + max(high, 1.0, figure.line_height(BODY_PT, len(lines))) + UNDER
+    new = page(name, finding, subtitle, [label] if label else [], alt, body)
+    axes = new.axes(MARGIN_IN + LEFT, new.body_top - OVER - high, wide, high)
+    axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[["top", "right"]].set_visible(True)
+    for row, shares in enumerate(where.tiles):
+        for column, share in enumerate(shares):
+            x, y = column * width, row * height
+            size = min(width, n - x), min(height, m - y)
+            axes.add_patch(Rectangle((x, y), *size, fill=False, edgecolor=FAINT, linewidth=0.4))
+            if share:
+                axes.add_patch(Rectangle((x, y), *size, facecolor=ALERT, alpha=LEAST + (1 - LEAST) * share))
+    top = new.body_top - OVER
+    for line, colour, bold in lines:
+        top = new.lines(left, top, [line], BODY_PT, color=colour, weight=bold or "normal")
+    return new.figure
