@@ -157,14 +157,28 @@ def main_loop(text: str, symbol: str) -> dict[str, int]:
     return dict(Counter(names).most_common())
 
 
+def register_reads(text: str, symbol: str) -> float:
+    """Registers that a multiply-add of the main loop reads from the register file, on average; 0 without an FFMA."""
+    reads = _from_register_file(text, symbol)
+    return sum(map(len, reads)) / len(reads) if reads else 0.0
+
+
 def bank_conflicts(text: str, symbol: str) -> float:
     """Share of the main loop's multiply-adds that read two registers or more from one bank of the register file, which
-    takes longer. 0 without an FFMA. An operand marked `.reuse` stays in a cache with one entry per operand slot and
-    bank (the register's number modulo 2), until another operand of that slot and bank is read. Source: Huerta et al.
-    2025, arXiv 2503.20481.
+    takes longer. 0 without an FFMA.
+    """
+    reads = _from_register_file(text, symbol)
+    conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
+    return conflicts / len(reads) if reads else 0.0
+
+
+def _from_register_file(text: str, symbol: str) -> list[set[int]]:
+    """Registers that each FFMA of the main loop reads from the register file. An operand marked `.reuse` stays in a
+    cache with one entry per operand slot and bank (the register's number modulo 2), until another operand of that slot
+    and bank is read. Source: Huerta et al. 2025, arXiv 2503.20481.
     """
     cache: dict[tuple[int, int], int | None] = {}
-    conflicts: list[bool] = []
+    reads: list[set[int]] = []
     for name, operands in _main_loop(text, symbol):
         if not name.startswith("FFMA"):
             continue
@@ -175,8 +189,8 @@ def bank_conflicts(text: str, symbol: str) -> float:
                 if cache.get((slot, register % 2)) != register:
                     registers.add(register)
                 cache[slot, register % 2] = register if part[2] else None
-        conflicts.append(len(registers) > len({register % 2 for register in registers}))
-    return sum(conflicts) / len(conflicts) if conflicts else 0.0
+        reads.append(registers)
+    return reads
 
 
 def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:

@@ -141,9 +141,8 @@ def _work(m: Measurement, unit: str) -> float:
     """What a microsecond divides to give this unit; 0 where the work isn't known."""
     if unit == "us":
         return 1.0
-    return {"tflops": (m.work.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}[
-        unit
-    ]
+    work = {"tflops": (m.work.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}
+    return work[unit]
 
 
 def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
