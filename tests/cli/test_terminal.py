@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
-from contextlib import suppress
-from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +27,11 @@ def in_a_shell(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, **more)
 
 
-def at_a_terminal(columns: int, *words: str) -> str:
-    """What a terminal so many characters wide is sent."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "NO_COLOR": "1"}
-    child = subprocess.Popen([sys.executable, "-m", "worklog", *words], stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    sent = b""
-    with suppress(OSError):  # Linux: the other end is closed
-        while chunk := os.read(ours, 65536):
-            sent += chunk
-    os.close(ours)
-    assert child.wait() == 0, sent.decode()
-    return sent.decode()
-
-
-def test_a_row_of_a_table_is_one_line_however_narrow_and_no_progress_bar_stands_where_nothing_takes_long() -> None:
-    shown = at_a_terminal(60, "exploits")
-    (row,) = [line for line in shown.splitlines() if line.startswith(" alpha_ignored ")]
-    assert "failed: " in row
-    shown = at_a_terminal(80, "ablate", "naive", "--size", "256")
-    assert shown.startswith("recorded · NVIDIA H200") and "run saved" not in shown
+def test_a_terminal_narrower_than_a_table_wraps_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns, width in ((20, 60), (200, 200)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert output.terminal_width() == width
 
 
 def test_a_runs_table_leaves_out_whole_columns_and_says_which() -> None:

@@ -19,9 +19,8 @@ from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import measured, small_run
 from worklog import plots
-from worklog.cli.figures import diagnosis, markers
+from worklog.cli.figures import markers
 from worklog.kernel.ladder import LADDER, RUNGS
-from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
 from worklog.runner import check as checks
 from worklog.runner import emulated_rungs
@@ -79,15 +78,6 @@ def test_figures_of_a_run_file(tmp_path: Path, one_png: None) -> None:
     drawn = sorted(str(p) for p in Path("drawn").iterdir())
     assert sorted([*document["figures"], document["gallery"]]) == drawn
     assert {"drawn/ladder.svg", "drawn/ladder.png"} <= {*drawn} and "ablation" in document["not_drawn"]
-
-
-def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_checks() -> None:
-    chart = diagnosis()
-    assert "Only rows from 128 to the end: the grid or a bound is rounded down" in chart.headline
-    [row] = [row for row in open_exploits().rows if row.name == "grid_rounded_down"]
-    words = " ".join(text.get_text() for text in chart.texts)
-    assert f"{len(row.passed_by)} of {len([*row.passed_by, *row.refused_by])} checks of other projects pass it" in words
-    assert "emulated · sm_90 PTX" in words and open_exploits().label in words and row.how.split()[0] in words
 
 
 def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

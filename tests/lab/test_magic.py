@@ -216,9 +216,6 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         manager.shutdown_kernel(now=True)
 
 
-LADDER_NAMES = [record.name for record in LADDER]
-
-
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel passes at once."""
@@ -278,16 +275,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, gpu: list[list[str]]) -> None:
     trial, printed = run(CELL)
-    assert gpu[0][0] == "mine" and gpu[0][1:] == [*LADDER_NAMES, "cuBLAS"]
+    ladder = [record.name for record in LADDER]
+    assert gpu[0][0] == "mine" and gpu[0][1:] == [*ladder, "cuBLAS"]
     assert trial.run is not None and trial.passed and trial.checked.label == "live · a GPU"
     assert re.search(r"^at least .*; measured 100 µs, \d\.\d\d times that \(", printed, re.MULTILINE)
     assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
     again, printed = run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]
-    assert [m.kernel for m in again.shown.measurements] == [*LADDER_NAMES, "mine", "cuBLAS"]
+    assert [m.kernel for m in again.shown.measurements] == [*ladder, "mine", "cuBLAS"]
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
     other, _ = run(CELL.replace("%%rung mine", "%%rung other"))
-    assert [m.kernel for m in other.shown.measurements] == [*LADDER_NAMES, "other", "cuBLAS"], "mine is not shown"
+    assert [m.kernel for m in other.shown.measurements] == [*ladder, "other", "cuBLAS"], "mine is not shown"
     run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
 

@@ -34,13 +34,14 @@ from worklog.runs import LEAST_SAMPLES, median, open_run
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.settings import PITFALLS
 
+TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded
 SMALL, SEED = Shape(144, 72, 37), 4
 
 
 @dataclass(frozen=True, repr=False)
 class Graded:
-    """Whether an answer is right, and what the grader facts. label: the source of its numbers."""
+    """Whether an answer is right, and what the grader says. label: the source of its numbers."""
 
     right: bool
     feedback: str
@@ -54,15 +55,15 @@ class Graded:
         return f'<pre role="status" style="white-space:pre-wrap">{escape(repr(self))}</pre>'
 
 
-@dataclass(frozen=True)
-class Exercise:
-    """wanted: what the answer is, in words. kind: the type that it must have. grade: raises WorklogError for an answer
-    that cannot be graded.
-    """
+# By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.
+EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {}
 
-    wanted: str
-    kind: type
-    grade: Callable[[Any], Graded]
+
+def _exercise(notebook: str, wanted: str, kind: type) -> Callable[[Callable[[Any], Graded]], None]:
+    def add(grade: Callable[[Any], Graded]) -> None:
+        EXERCISES[notebook] = (wanted, kind, grade)
+
+    return add
 
 
 def check_answer(notebook: str, answer: object = None) -> Graded:
@@ -72,14 +73,14 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     number.
     """
     if notebook not in EXERCISES:
-        raise BadSetting(f"no notebook {notebook!r} has an exercise: choose from {', '.join(EXERCISES)}")
-    exercise = EXERCISES[notebook]
+        raise BadSetting(f"no notebook {notebook!r} has an exercise: choose from {', '.join(sorted(EXERCISES))}")
+    wanted, kind, grade = EXERCISES[notebook]
     if answer is None:
-        return Graded(False, f"there is no answer. Set `answer` to {exercise.wanted}")
-    if not isinstance(answer, exercise.kind):
-        return Graded(False, f"the answer is {exercise.wanted}, not {type(answer).__name__}")
+        return Graded(False, f"there is no answer. Set `answer` to {wanted}")
+    if not isinstance(answer, kind):
+        return Graded(False, f"the answer is {wanted}, not {type(answer).__name__}")
     try:
-        return exercise.grade(answer)
+        return grade(answer)
     except WorklogError as error:
         return Graded(False, str(error))
 
@@ -98,6 +99,7 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
     return _not_yet(f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label)
 
 
+@_exercise("00", "the name of a rung, a string", str)
 def _fastest_at_256(name: str) -> Graded:
     if name == BASELINE:
         return Graded(False, f"{name} is the baseline: name a rung")
@@ -111,12 +113,12 @@ def _fastest_at_256(name: str) -> Graded:
     fastest = min(times.values(), key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
-    hint = "which rung with as many blocks reads less memory per multiply-add?"
-    if blocks < most:
-        hint = "which rungs have more blocks at this size?"
+    fewer, as_many = "which rungs have more blocks at this size?", "which rung with as many blocks reads less memory?"
+    hint = fewer if blocks < most else as_many
     return _not_yet(f"{facts}, and another rung is faster", hint, run.label)
 
 
+@_exercise("01", f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict)
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
         return _not_yet("with the warm-up there is no cold start to see", "begin with warmup = none")
@@ -130,12 +132,11 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     return _not_yet(facts, "which setting makes one number of all samples, and which sample is slow?", label)
 
 
+@_exercise("02", "a number of samples", Integral)
 def _leaves_out_the_ends(answer: int) -> Graded:
     right = next(n for n in count(LEAST_SAMPLES) if median(list(range(n))).low >= 1)
     if answer < LEAST_SAMPLES:
-        return Graded(
-            False, f"{answer} samples don't give a 95 % interval at all: even their whole range is too narrow"
-        )
+        return Graded(False, f"{answer} samples don't give a 95 % interval: even their whole range is too narrow")
     if answer < right:
         hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
         hint += "below it, or at most one above it"
@@ -145,6 +146,7 @@ def _leaves_out_the_ends(answer: int) -> Graded:
     return Graded(True, f"the interval of {answer} samples leaves out the smallest and the largest one")
 
 
+@_exercise("03", "a rate in TFLOP/s", Real)
 def _rate(answer: float) -> Graded:
     shape, us, hint = Shape(1024, 4096, 512), 150.0, "each of the M·N elements takes K multiply-adds"
     right = tflops(shape, us)
@@ -166,6 +168,7 @@ def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
     return kernel, check(kernel, SMALL, on="emulated", seed=SEED)
 
 
+@_exercise("04", TILED, str)
 def _passes_the_articles_rule_only(source: str) -> Graded:
     # The article's rule compares results. A race that the emulator finds from the addresses isn't its finding.
     (kernel, checked), device = _tiles(source), EmulatedDevice(races=False)
@@ -182,6 +185,7 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
     return _not_yet(f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
 
 
+@_exercise("05", "a time in ms", Real)
 def _without_conflicts(ms: float) -> Graded:
     counts, gpu = memory_counts().rungs["vectorized"], open_run().gpu
     per_ms = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # wavefronts
@@ -194,6 +198,7 @@ def _without_conflicts(ms: float) -> Graded:
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
 
+@_exercise("12", "a speedup, 1.5 for 1.5 times as fast", Real)
 def _full_waves(speedup: float) -> Graded:
     run, blocks = open_run(), math.prod(rung("specialized").blocks(Shape.of(4096)))
     waves = blocks / run.gpu.multiprocessors
@@ -204,6 +209,7 @@ def _full_waves(speedup: float) -> Graded:
     return _number(speedup, math.ceil(waves) / waves, "times as fast", "count the waves", mistakes, run.label)
 
 
+@_exercise("13", "a time in µs", Real)
 def _splitting(us: float) -> Graded:
     run, elements = open_run(), 2 * 4096**2
     bytes_us = elements / run.gpu.memory_peak_gbs / 1e3  # of one byte per element
@@ -211,6 +217,7 @@ def _splitting(us: float) -> Graded:
     return _number(us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label)
 
 
+@_exercise("06", "the side of a square tile", Integral)
 def _right_of_the_ridge(side: int) -> Graded:
     run = open_run()
     ridge, intensity = 1e3 * run.calibration.fp32_tflops / run.calibration.l2_gbs, side / 4
@@ -225,6 +232,7 @@ def _right_of_the_ridge(side: int) -> Graded:
     return Graded(True, facts, run.label)
 
 
+@_exercise("07", "a dict of tile parameters, such as {'BM': 64}", dict)
 def _another_tile(tile: dict[str, int]) -> Graded:
     own = rung("autotuned")
     if {**own.template, **tile} == own.template:
@@ -243,6 +251,7 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     return Graded(True, facts, label)
 
 
+@_exercise("08", TILED, str)
 def _eight_elements(source: str) -> Graded:
     (kernel, checked), most = _tiles(source, 128), 0.75
     if not checked.verdict.accepted:
@@ -256,6 +265,7 @@ def _eight_elements(source: str) -> Graded:
     return Graded(True, facts, checked.label)
 
 
+@_exercise("09", "a speedup, 1.5 for 1.5 times as fast", Real)
 def _read_speedup(answer: float) -> Graded:
     compared = open_comparison()
     short, long = (compared.us(KNOWN, length)["do_bench"] for length in (1, 2))
@@ -267,6 +277,7 @@ def _read_speedup(answer: float) -> Graded:
     return _number(answer, long / short, "times", hint, mistakes, compared.label)
 
 
+@_exercise("10", "the source of a solution, a string", str)
 def _softmax_of_large_numbers(source: str) -> Graded:
     with TemporaryDirectory(prefix="worklog-") as folder:
         file = Path(folder) / "softmax.cu"
@@ -277,6 +288,7 @@ def _softmax_of_large_numbers(source: str) -> Graded:
     return Graded(False, f"failed at {checked.verdict.reason}", checked.label)
 
 
+@_exercise("11", "the source of the kernel k, a string", str)
 def _without_a_race(source: str) -> Graded:
     out, _ = build(Program("answer", source, "k"))
     rng, n = np.random.default_rng(SEED), 1000
@@ -289,22 +301,3 @@ def _without_a_race(source: str) -> Graded:
     if not np.allclose(y, (x.mean(), x.var()), rtol=1e-4):
         return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
     return Graded(True, facts, result.label)
-
-
-TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
-EXERCISES = {
-    "00": Exercise("the name of a rung, a string", str, _fastest_at_256),
-    "01": Exercise(f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
-    "02": Exercise("a number of samples", Integral, _leaves_out_the_ends),
-    "03": Exercise("a rate in TFLOP/s", Real, _rate),
-    "04": Exercise(TILED, str, _passes_the_articles_rule_only),
-    "05": Exercise("a time in ms", Real, _without_conflicts),
-    "06": Exercise("the side of a square tile", Integral, _right_of_the_ridge),
-    "07": Exercise("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
-    "08": Exercise(TILED, str, _eight_elements),
-    "09": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
-    "10": Exercise("the source of a solution, a string", str, _softmax_of_large_numbers),
-    "11": Exercise("the source of the kernel k, a string", str, _without_a_race),
-    "12": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),
-    "13": Exercise("a time in µs", Real, _splitting),
-}
