@@ -83,10 +83,9 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run: Typed, monkeyp
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
-@pytest.mark.parametrize("above", ["", "\n\n  \n"])
-def test_every_error_names_its_line_on_the_page_up_to_a_limit(run: Typed, above: str) -> None:
+def test_every_error_names_its_line_on_the_page_up_to_a_limit(run: Typed) -> None:
     many = "".join(f"  {name} = 1;\n" for name in "abdefg")
-    wrong = above + CELL.replace("  float acc", many + "  float acc")
+    wrong = CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
     printed = run(wrong)[1]
     assert f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed

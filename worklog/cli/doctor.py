@@ -22,15 +22,6 @@ from worklog.kernel import disk_cache, kernels_dir, nvrtc
 from worklog.runner.session import calibrated
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
-# What the absence of a package costs, and the extra that brings it.
-PACKAGES = {
-    "torch": ("PyTorch functions cannot be measured", "torch"),
-    "jupyterlab": ("notebooks cannot be opened", ""),
-    "ipywidgets": ("no widgets in notebooks", ""),
-    "anywidget": ("no panel in notebooks", ""),
-    "matplotlib": ("no figures", ""),
-}
-
 
 class Finding(NamedTuple):
     """One thing that was examined. advice: if it isn't good, what that costs and how to get it."""
@@ -104,9 +95,8 @@ def _findings() -> Iterator[Finding]:
             yield Finding("source", f"WORKLOG_SOURCE={forced} forces it")
     except WorklogError as error:
         yield Finding("source", str(error), "every command that measures or opens a recording fails with this message")
-    for name, (cost, extra) in PACKAGES.items():
-        advice = f"{cost}: {install_command(extra)}" if find_spec(name) is None else ""
-        yield Finding(name, "missing" if advice else "installed", advice)
+    advice = "" if find_spec("torch") else f"PyTorch functions cannot be measured: {install_command('torch')}"
+    yield Finding("torch", "missing" if advice else "installed", advice)
     try:  # the driver may not load what it compiles
         yield Finding("nvrtc", "CUDA {}.{}".format(*nvrtc.nvrtc_version()), nvrtc.newer_than_the_driver() or "")
     except NvrtcMissing as error:

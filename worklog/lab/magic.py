@@ -266,7 +266,7 @@ class RungMagics(Magics):
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
-        source = "\n" * self._above(cell) + cell
+        source = f"\n{cell}"  # so that line numbers are those of the cell
         options = vars(parse_argstring(self.rung, line))  # all others are parameters of try_kernel
         settings = options.pop("settings")
         for several in ("shapes", "beside"):
@@ -281,14 +281,6 @@ class RungMagics(Magics):
             raise MagicFailed("%%rung: interrupted: nothing is running any more") from None
         finally:
             clear_output(wait=True)
-
-    def _above(self, cell: str) -> int:
-        """How many lines of the cell are above its source, so that line numbers are those on the page."""
-        assert self.shell is not None
-        history = self.shell.history_manager
-        whole = history.input_hist_raw[-1] if history is not None and history.input_hist_raw else ""
-        first = next((n for n, line in enumerate(whole.splitlines(), 1) if line.strip().startswith("%%rung")), 1)
-        return first if whole.split()[-len(cell.split()) :] == cell.split() else 1  # IPython changes white space
 
     @no_var_expand
     @magic_arguments()
