@@ -38,24 +38,22 @@ def main() -> None:
         with open_and_run(browser, lab, "panel", of_cells(CELL), **how) as page:
             panel = cell(page, 0).locator(".worklog").first
             expect(reading(panel)).to_be_visible()
-            frames = [picture(page, panel)]
+            pictures = [picture(page, panel)]
             for role, name, act in ACTIONS:
-                frames.append(after(page, panel, panel.get_by_role(role, name=name), act))
-    frames = [frame.convert("P", palette=Image.Palette.ADAPTIVE, colors=COLOURS) for frame in level(frames)]
+                before, control = reading(panel).inner_text(), panel.get_by_role(role, name=name)
+                control.evaluate(MARK)
+                act(control)
+                expect(reading(panel)).not_to_have_text(before)
+                pictures.append(picture(page, panel))
+                control.evaluate(UNMARK)
+    frames = []
+    for shown in pictures:  # at the height of the tallest one, on white
+        canvas = Image.new("RGB", (WIDTH, max(shown.height for shown in pictures)), "white")
+        canvas.paste(shown)
+        frames.append(canvas.convert("P", palette=Image.Palette.ADAPTIVE, colors=COLOURS))
     durations = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
     frames[0].save(OUT, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
     print(f"{OUT}: {len(frames)} frames, {OUT.stat().st_size / 1e3:.0f} kB")
-
-
-def after(page: Page, panel: Locator, control: Locator, act: Callable[[Locator], None]) -> Image.Image:
-    """The picture once the panel has answered."""
-    before = reading(panel).inner_text()
-    control.evaluate(MARK)
-    act(control)
-    expect(reading(panel)).not_to_have_text(before)
-    shown = picture(page, panel)
-    control.evaluate(UNMARK)
-    return shown
 
 
 def picture(page: Page, panel: Locator) -> Image.Image:
@@ -63,17 +61,6 @@ def picture(page: Page, panel: Locator) -> Image.Image:
     page.wait_for_timeout(700)
     taken = Image.open(io.BytesIO(panel.screenshot())).convert("RGB")
     return taken.resize((WIDTH, round(taken.height * WIDTH / taken.width)), Image.Resampling.LANCZOS)
-
-
-def level(frames: list[Image.Image]) -> list[Image.Image]:
-    """The frames at the height of the tallest one, on white."""
-    tallest = max(frame.height for frame in frames)
-    levelled = []
-    for frame in frames:
-        canvas = Image.new("RGB", (WIDTH, tallest), "white")
-        canvas.paste(frame)
-        levelled.append(canvas)
-    return levelled
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
         return Graded(False, str(error))
 
 
-def _not_yet(facts: str, hint: str, label: str = "") -> Graded:
-    return Graded(False, f"{facts}. Hint: {hint}", label)
+def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
+    return Graded(right, facts if right else f"{facts}. Hint: {hint}", label)
 
 
 def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str) -> Graded:
@@ -96,7 +96,7 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
     for words, wrong in mistakes.items():
         if math.isclose(answer, wrong, rel_tol=CLOSE):
             return Graded(False, words, label)
-    return _not_yet(f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label)
+    return _graded(False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label)
 
 
 @_exercise("00", "the name of a rung, a string", str)
@@ -114,22 +114,20 @@ def _fastest_at_256(name: str) -> Graded:
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
     fewer, as_many = "which rungs have more blocks at this size?", "which rung with as many blocks reads less memory?"
-    hint = fewer if blocks < most else as_many
-    return _not_yet(f"{facts}, and another rung is faster", hint, run.label)
+    return _graded(False, f"{facts}, and another rung is faster", fewer if blocks < most else as_many, run.label)
 
 
 @_exercise("01", f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict)
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
-        return _not_yet("with the warm-up there is no cold start to see", "begin with warmup = none")
+        return _graded(False, "with the warm-up there is no cold start to see", "begin with warmup = none")
     answers = Answers(grid_runs())
     cold, warm = (answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"}))
     added = round(cold.whole.difference.off - warm.whole.difference.off, 3) + 0.0
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
     facts, label = f"with {chosen}, the cold start changes the time by {added:+.1%}", cold.reading.measurement.label
-    if abs(added) > 0.05:
-        return Graded(True, facts, label)
-    return _not_yet(facts, "which setting makes one number of all samples, and which sample is slow?", label)
+    hint = "which setting makes one number of all samples, and which sample is slow?"
+    return _graded(abs(added) > 0.05, facts, hint, label)
 
 
 @_exercise("02", "a number of samples", Integral)
@@ -140,7 +138,7 @@ def _leaves_out_the_ends(answer: int) -> Graded:
     if answer < right:
         hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
         hint += "below it, or at most one above it"
-        return _not_yet(f"of {answer} samples, the interval begins before the second one", hint)
+        return _graded(False, f"of {answer} samples, the interval begins before the second one", hint)
     if answer > right:
         return Graded(False, f"{answer} samples are enough, but fewer are, too")
     return Graded(True, f"the interval of {answer} samples leaves out the smallest and the largest one")
@@ -174,7 +172,7 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
     (kernel, checked), device = _tiles(source), EmulatedDevice(races=False)
     if checked.verdict.accepted:
         hint = "make every element wrong by less than 1 %"
-        return _not_yet("the gate passes it, so it is right", hint, checked.label)
+        return _graded(False, "the gate passes it, so it is right", hint, checked.label)
     rule = SgemmChecker(device, SMALL, SEED).check_by_article(kernel.load(device))
     if rule.accepted:
         facts = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
@@ -182,7 +180,7 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
             facts += ". The emulator finds this from the addresses. The results are right: comparing them can't find it"
         return Graded(True, facts, checked.label)
     hint = "a wrong factor near 1, or one missing term of many, gives a small error"
-    return _not_yet(f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
+    return _graded(False, f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
 
 
 @_exercise("05", "a time in ms", Real)
@@ -226,7 +224,9 @@ def _right_of_the_ridge(side: int) -> Graded:
         return Graded(False, f"{side} is not a multiple of 8")
     facts = f"tiles of {side} x {side} make {intensity:.2f} FLOP per byte; the ridge is at {ridge:.2f}"
     if intensity <= ridge:
-        return _not_yet(f"{facts}, so L2 is the lower roof", "a larger tile uses each float more often", run.label)
+        return _graded(
+            False, f"{facts}, so L2 is the lower roof", "a larger tile uses each float more often", run.label
+        )
     if (side - 8) / 4 > ridge:
         return Graded(False, f"{facts}, but a smaller tile is right of it, too", run.label)
     return Graded(True, facts, run.label)
@@ -245,9 +245,9 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved:.2f} GB from L2"
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
-        return _not_yet(f"{facts}: its accumulators don't fit the registers", hint, label)
+        return _graded(False, f"{facts}: its accumulators don't fit the registers", hint, label)
     if moved > allowed:
-        return _not_yet(f"{facts}: that is more than the rung's own {allowed:.2f} GB", "a larger block", label)
+        return _graded(False, f"{facts}: that is more than the rung's own {allowed:.2f} GB", "a larger block", label)
     return Graded(True, facts, label)
 
 
@@ -256,13 +256,12 @@ def _eight_elements(source: str) -> Graded:
     (kernel, checked), most = _tiles(source, 128), 0.75
     if not checked.verdict.accepted:
         hint = "a block has 128 rows of A, C and `As`"
-        return _not_yet(f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label)
+        return _graded(False, f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label)
     counts = inspect(kernel).counts
     waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"]
     facts = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
-    if waves > most:
-        return _not_yet(f"{facts}, more than {most}", "read each element of `Bs` once per k", checked.label)
-    return Graded(True, facts, checked.label)
+    facts += f", more than {most}" if waves > most else ""
+    return _graded(waves <= most, facts, "read each element of `Bs` once per k", checked.label)
 
 
 @_exercise("09", "a speedup, 1.5 for 1.5 times as fast", Real)
