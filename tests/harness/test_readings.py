@@ -87,6 +87,12 @@ CASES = {
         says=("MHz (not throttled); all were kept",),
     ),
     "throttling is named": Case({"mask": lambda now: 0x4}, says=("(software power cap); all were kept",)),
+    "a clock that spikes now and then moves no plateau": Case(
+        {"clock": lambda now: FAST * (1.03 if int(now / 500.0) % 16 == 0 else 1.0)},
+        {"least_samples": 40} | ONE_PLACE,
+        n=(40, 4000),
+        says=("taken again",),
+    ),
     "idle and application clocks are not throttling": Case({"mask": lambda now: 0x1 | 0x2}),
     "what a warm-up saw while throttled doesn't count": Case(
         {"mask": lambda now: THROTTLING & 0x4 if now < 25_000.0 else 0}, says=("taken again",)
