@@ -13,7 +13,7 @@ import click
 
 from worklog.cli import options, output, selection
 from worklog.errors import BadSetting, Interrupted
-from worklog.gpu import require_gpu
+from worklog.gpu.device import require_gpu
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape

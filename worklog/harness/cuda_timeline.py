@@ -16,8 +16,8 @@ import cupy
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.gpu import ClockWatch, gpu
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
+from worklog.gpu.device import ClockWatch, gpu
 from worklog.harness.batches import Launch
 from worklog.kernel.nvrtc import nvidia_library
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.gpu import THROTTLING, reason_names
+from worklog.gpu.device import THROTTLING, reason_names
 from worklog.harness.batches import (
     LONGEST_BATCH,
     Launch,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from worklog.gpu import gpu, software, tool
+from worklog.gpu.device import gpu, software, tool
 from worklog.harness import Harness, time_in_turn
 from worklog.peers.harnesses import (
     HARNESSES,

@@ -23,7 +23,7 @@ from worklog.emulator import ARCH, EmulatedDevice, build
 from worklog.emulator.launch import BUDGET, LANES, require_matrices
 from worklog.errors import BadSetting, Interrupted, LaunchFailed
 from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes
-from worklog.gpu import gpu, gpu_reason, require_gpu
+from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution, find_problem

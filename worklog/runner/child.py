@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 from worklog.gate import failed
-from worklog.gpu import visible_to_a_child
+from worklog.gpu.device import visible_to_a_child
 from worklog.runner.job import Progress
 from worklog.runs.verdict import Stage
 

@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from worklog.errors import BadRunFile, BadSetting, Interrupted, meant
-from worklog.gpu import gpu_reason, require_gpu
+from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.kernel.solution import Solution, find_problem

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, SgemmChecker
-from worklog.gpu import gpu, require_gpu, software, tool
 from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.device import gpu, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
 from worklog.harness import Harness, Reading, Timed, nothing, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung

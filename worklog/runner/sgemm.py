@@ -21,7 +21,7 @@ import numpy as np
 
 from worklog.emulator import ARCH, EmulatedDevice
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
-from worklog.gpu import gpu
+from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rung
 from worklog.kernel.best import MOST_WORKSPACE, choose, table
 from worklog.kernel.loaded import Loaded

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
-from worklog.gpu import gpu
+from worklog.gpu.device import gpu
 from worklog.kernel import LADDER, MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value

@@ -19,8 +19,8 @@ from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import after_timing
-from worklog.gpu import bus_id, require_gpu
 from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.device import bus_id, require_gpu
 from worklog.gpu.peaks import DATAPATHS, Peaks
 from worklog.harness import (
     ONE_PLACEMENT,

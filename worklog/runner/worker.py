@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import NoGpu, WorklogError, memory_is_full
-from worklog.gpu import bus_id, gpu_reason
 from worklog.gpu.clock_lock import switchable_clocks
+from worklog.gpu.device import bus_id, gpu_reason
 
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
