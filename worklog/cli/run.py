@@ -12,7 +12,8 @@ import click
 
 from worklog.cli import options, output, selection
 from worklog.errors import BadSetting
-from worklog.gpu import device, require_gpu
+from worklog.gpu import device
+from worklog.gpu.device import require_gpu
 from worklog.kernel import best, rung
 from worklog.problem import Axis, Shape, drawn
 from worklog.problem import shapes as shapes_of

@@ -24,7 +24,8 @@ from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed
-from worklog.gpu import device, require_gpu
+from worklog.gpu import device
+from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.signature import launch_text
 from worklog.plots import Chart, ladder, tile_map
