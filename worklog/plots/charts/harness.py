@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.gpu import THROTTLING, reason_names
+from worklog.gpu.device import THROTTLING, reason_names
 from worklog.plots import figure
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN, Chart
