@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import typed
 from worklog.errors import BadSetting
 from worklog.problem.axes import DRAWN, MOST_DRAWN_BYTES, Axis, Space, drawn, shapes
 from worklog.problem.gemm import Shape
@@ -41,24 +38,17 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
     [
         ("N", "cannot read --axis 'N'"),
         ("N=", "N has no values"),
-        ("=4", "a name is a letter"),
         ("2N=4", "a name is a letter"),
         ("N[cubic]=4", "no kind 'cubic': choose from int, pow2"),
         ("N=many", "'many' is neither a whole number nor a range"),
-        ("N=1:2:3:4", "neither a whole number nor a range"),
         ("alpha[float]=nan", "neither a number nor a range"),
-        ("N=0.5", "'0.5' is neither a whole number"),
         ("N=13:8", "'13:8' is empty"),
         ("N=1:8:0", "is empty"),
         ("N[pow2]=8:41", "out of reach"),
         ("N[pow2]=-1", "out of reach"),
         ("N=4,4", "4 more than once"),
-        ("N=1,,2", "'' is neither"),
         ("N=1:1000000000", "makes 1000000000 values: more than 100000; take larger steps"),
         ("N=1:99999,100000:199999", "makes 199999 values: more than 100000"),
-        ("N=1:99999,99999", "99999 more than once"),
-        ("N=1e999999999", "'1e999999999' is neither"),
-        ("N=" + "9" * 19, "is neither"),
         ("alpha[float]=1e999999999", "'1e999999999' is neither"),
         ("alpha[float]=0.1:1:1e-999999999", "is neither"),
         ("T[type]=map<int, float", "has a < without its >"),
@@ -68,15 +58,6 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
 def test_what_cannot_be_read_is_quoted(text: str, says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         Axis.parse(text)
-
-
-@pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
-@pytest.mark.parametrize("text", ["N", "N=many", "2N=4", "N[float]=0.5", "N[cubic]=4"])
-def test_a_command_says_what_is_wrong_with_an_axis_in_one_line(command: list[str], text: str) -> None:
-    done = typed(*command, "--axis", text)
-    assert done.exit_code == 2 and done.stderr.startswith("worklog: ") and done.stderr.count("\n") == 1
-    for example in re.findall(r'"([^"]+)"', done.stderr):
-        assert Axis.parse(example).name == "N"
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 300), st.integers(1, 50))
@@ -119,17 +100,17 @@ def test_axes_of_a_problem_become_shapes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "says"),
+    ("words", "says"),
     [
-        (["K=4"], BadSetting, "there is no axis N"),
-        (["N=4", "T[type]=float"], BadSetting, "a problem has no axis T"),
-        (["N[float]=4"], BadSetting, "size '4.0x4.0x4.0' is not a number"),
-        (["N=0"], BadSetting, "size M = 0 is not a positive integer"),
-        (["N=512", "K=1000000000"], BadSetting, "more digits than any matrix needs"),
+        (["K=4"], "there is no axis N"),
+        (["N=4", "T[type]=float"], "a problem has no axis T"),
+        (["N[float]=4"], "size '4.0x4.0x4.0' is not a number"),
+        (["N=0"], "size M = 0 is not a positive integer"),
+        (["N=512", "K=1000000000"], "more digits than any matrix needs"),
     ],
 )
-def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
+def test_axes_that_are_not_those_of_a_problem(words: list[str], says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
         shapes([Axis.parse(word) for word in words])
 
 
