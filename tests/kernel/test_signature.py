@@ -103,6 +103,7 @@ UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
     f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}",  # an unknown function
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}",  # a third dimension
+    f"{GEMM} {{}} void f() {{ gemm<<<dim3(n / 8, n / 8), 64>>>(a, b, c, n, n, n); }}",  # one variable for all sizes
     f"{SQUARE} {{ {ROW} {COL} }}",  # none
 )
 

@@ -9,6 +9,7 @@ import pytest
 
 from worklog import Problem
 from worklog.errors import BadSetting
+from worklog.problem import Case
 
 
 class Loose(Problem):
@@ -28,6 +29,14 @@ def test_each_element_may_differ_by_the_tolerance(expected: float, actual: float
     assert Loose().verify_result(*outputs[0])[0] is right
     assert Loose().verify_result(*zip(*outputs, strict=True))[0] is right, "of several outputs"
     assert Loose().under("float64").verify_result(np.array([2.0]), np.array([2.0 + 1e-15]))[0] is False
+
+
+def test_the_bytes_of_a_case_are_those_of_its_arrays_unless_the_problem_states_them() -> None:
+    case = Case("one", 0, (np.zeros(2, np.float64),), (np.zeros(3, np.float16),), (np.zeros(5, np.int8), 7), {})
+    counted = {"flops": None, "elements": 2, "bytes_read": 16 + 5, "bytes_written": 6}
+    assert Loose().work(case) == counted
+    stated = type("Stated", (Loose,), {"get_bytes": lambda self, words: (1, 2), "get_flops": lambda self, words: 9.0})()
+    assert stated.work(case) == counted | {"flops": 9, "bytes_read": 1, "bytes_written": 2}
 
 
 def test_parameters_are_read_from_cpp() -> None:

@@ -140,6 +140,18 @@ extern "C" void solution(const float* x, float* y, size_t n) {
     assert 'write extern "C" void solution(const float* x, ' in advice and "its kernels (twice)" in advice
 
 
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("float* x, float* y", "takes 2 parameters, and softmax passes 4: declare solution(const float* input, "),
+        ("float x, float* y, int n, int m", "takes float x, and softmax passes const float* input"),
+        ("double* x, float* y, int n, int m", "takes double* x, and softmax passes const float* input"),
+    ],
+)
+def test_another_signature_is_an_error_with_the_right_one(parameters: str, said: str) -> None:
+    assert said in refused(worklog(f'extern "C" void solution({parameters}) {{}}', "softmax"))
+
+
 def test_sgemm_is_an_instance() -> None:
     kernel = Path(main.__module__ and __file__).parents[2] / "worklog/kernel/template.cu"
     parameters = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
