@@ -11,25 +11,12 @@ import pytest
 from tests.emulator.helpers import cuda
 from tests.emulator.launches import KERNELS
 from tests.emulator.test_tensor_maps import BOXES, SOURCE, Box, arguments, begins_before, check, tensor
-from worklog.emulator import EmulatedDevice
-from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu_reason
-from worklog.kernel import Kernel
-from worklog.problem.gemm import Shape
 
 if gpu_reason() is None:
     import cupy
 
     from tests.gpu import same_ptx
-    from worklog.gpu.cuda import CudaDevice
-
-
-@pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (4, "bit-equal when repeated")])
-def test_what_outlives_a_launch_gives_the_same_verdict(right: int, stage: str) -> None:
-    source = cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
-    for device in (CudaDevice(), EmulatedDevice()):
-        verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
-        assert [s.name for s in verdict.stages if not s.passed] == [stage], verdict.reason
 
 
 WAIT = [
@@ -42,13 +29,6 @@ WAIT = [
 def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
     given = KERNELS[name]
     given.check(same_ptx.launched(cuda(name), given.arguments, given.grid, (given.block,)))
-
-
-def test_a_warp_specialised_kernel_passes_the_gate() -> None:
-    kernel = Kernel.from_source(cuda("warp_specialised"))
-    for device in (CudaDevice(), EmulatedDevice()):
-        verdict = SgemmChecker(device, Shape(128, 128, 64), 0).check(kernel.load(device))
-        assert verdict.accepted, verdict.reason
 
 
 def driver_map(array: Any, case: Box) -> np.void:

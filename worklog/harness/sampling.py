@@ -85,12 +85,13 @@ def time_in_turn(
     of all launches to a new random placement; without it they stay in one.
     """
     of = [launch if isinstance(launch, Timed) else Timed(launch) for launch in launches]
-    for launch in of if harness.l2 == "rotate" else ():
-        if not launch.set_bytes or launch.sets < input_sets(launch.set_bytes, timeline.l2_bytes):
-            raise BadSetting(
-                f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
-                f"in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
-            )
+    if harness.l2 == "rotate":
+        for launch in of:
+            if not launch.set_bytes or launch.sets < input_sets(launch.set_bytes, timeline.l2_bytes):
+                raise BadSetting(
+                    f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while "
+                    f"still in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
+                )
     if harness.timer == "graph":
         of = [as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
     moved = move if harness.placement == "varied" else None
@@ -122,8 +123,7 @@ def time_in_turn(
         # They may end at different counts; a sample without counting partners doesn't count.
         both = [all(sample.counts for sample in turn) for turn in zip(*loop.samples, strict=False)]
         for samples in loop.samples:
-            both += [False] * (len(samples) - len(both))
-            samples[:] = [replace(sample, counts=counts) for sample, counts in zip(samples, both, strict=False)]
+            samples[:] = [replace(s, counts=turn < len(both) and both[turn]) for turn, s in enumerate(samples)]
     rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
     hot_us = hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
     if hot_us:  # one more that is checked: a kernel may have stopped computing
