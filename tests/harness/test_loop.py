@@ -18,7 +18,7 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
-from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
+from worklog.harness.batches import Timed, clocks_between, cross_check, take_batch, turn_orders
 from worklog.harness.rules import Evidence, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
 from worklog.runs.measurement import Measurement
@@ -90,6 +90,16 @@ def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised: Any, m
             time_in_turn(gpu, [bad, gpu.kernel(80.0)], Harness())
     assert not gpu.held
     gpu.synchronize()
+
+
+def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
+    starts = np.full((1, 4, 2), 1_795_363_066_504_041_741, np.uint64)
+    stops = starts + np.array([100_000, 197_100], np.uint64)
+    assert clocks_between(starts, stops).tolist() == [1971.0]
+    stale = np.array([5_000_000, 0], np.uint64)
+    starts[0, :3], stops[0, :3] = starts[0, :3] - stale, stops[0, :3] - stale + np.array([0, 99], np.uint64)
+    assert clocks_between(starts, stops).tolist() == [1971.0], "three SMs have stamps of an earlier sample"
+    assert np.isnan(clocks_between(starts, starts)).all()
 
 
 @pytest.mark.parametrize("queue", [True, False])

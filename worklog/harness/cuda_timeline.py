@@ -18,7 +18,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.harness.batches import Launch
+from worklog.harness.batches import Launch, clocks_between
 from worklog.kernel.nvrtc import nvidia_library
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
@@ -28,7 +28,6 @@ BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
 PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
 PROBES = 2048  # harness.cu keeps their latencies in shared memory
-STALE_NS = 1_000_000
 SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
 FFMA_STEPS, COPY_BYTES, READ_ROUNDS = 2048, 2**30, 64  # of the launches for the ceilings
@@ -214,17 +213,3 @@ class CudaTimeline:
                 self._kernels[name]((blocks,), (threads,), arguments)
         except CUDA_ERRORS as error:
             raise LaunchFailed(f"the harness cannot launch its kernels: {error}") from error
-
-
-def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
-    the SMs that have both stamps, NaN where none has. All SMs stamp at once: much older ones are of an earlier sample.
-    """
-    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
-    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
-    for stamps in (starts[..., 0], stops[..., 0]):
-        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = 1e3 * steps[..., 1] / steps[..., 0]
-    medians = [np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)]
-    return np.array(medians, dtype=np.float64)
