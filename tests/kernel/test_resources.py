@@ -15,9 +15,8 @@ from tests.helpers import SIGNATURE
 from worklog.errors import WorklogError
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
-from worklog.kernel.mix import KINDS, InstructionMix, instruction_mix
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
-from worklog.kernel.resources import LIMITS, occupancy
+from worklog.kernel.resources import KINDS, LIMITS, InstructionMix, instruction_mix, occupancy
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE = KINDS
 MMA = """float d[4] = {};

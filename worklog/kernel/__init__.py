@@ -11,18 +11,24 @@ from worklog.kernel.device import (
     Resources,
     Runnable,
 )
-from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
+from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, OF_A_FILE, RUNGS, instances, kernel_of, rung
-from worklog.kernel.mix import instruction_mix, tensor_operands
-from worklog.kernel.resources import LIMITS, MAX_THREADS, WARP, Occupancy, block_traffic_bytes, occupancy
+from worklog.kernel.ladder import DEFAULTS, RUNGS, instances, kernel_of, rung
+from worklog.kernel.resources import (
+    LIMITS,
+    MAX_THREADS,
+    WARP,
+    Occupancy,
+    block_traffic_bytes,
+    instruction_mix,
+    occupancy,
+)
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OF_A_FILE", "RUNGS",
-    "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction",
-    "HostSubject", "Kernel", "Occupancy", "Program", "Resources", "Runnable", "block_traffic_bytes",
-    "instances", "instruction_mix", "kernel_of", "kernels_dir", "occupancy", "rung", "source_folder",
-    "tensor_operands", "words_of",
+    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "TEMPLATE", "TENSOR",
+    "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction", "Kernel", "Occupancy",
+    "Program", "Resources", "Runnable", "block_traffic_bytes", "instances", "instruction_mix", "kernel_of",
+    "kernels_dir", "occupancy", "rung", "source_folder", "words_of",
 ]  # fmt: skip

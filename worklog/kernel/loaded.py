@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from worklog.kernel.device import Block, Buffer, Device, Executable, Runnable
-from worklog.kernel.mix import tensor_operands
+from worklog.kernel.resources import tensor_operands
 from worklog.kernel.source import parts
 from worklog.problem import FLOAT_BYTES, Shape
 

@@ -55,7 +55,7 @@ class Checked:
 
     shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
     or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
-    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.mix). warnings:
+    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.kernel.resources). warnings:
     where the code contradicts the claimed class.
     """
 
