@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -94,12 +93,10 @@ RUN = click.option("--run", "file", type=options.PATH, help="A run file (default
 @click.command()
 @RUN
 @options.folder("figures", "Folder for SVG and PNG.")
-@options.JSON
-def figures(file: Path | None, out: Path, as_json: bool) -> None:
+def figures(file: Path | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
     run = open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
-    document, text = _drawn(run, out, others(file is None and run.origin == "recorded"))
-    output.show({"label": run.label, **document}, text, as_json)
+    _draw(run, out, others(file is None and run.origin == "recorded"))
 
 
 @click.command()
@@ -109,8 +106,7 @@ def figures(file: Path | None, out: Path, as_json: bool) -> None:
 )
 @click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
 @options.HARNESS
-@options.JSON
-def article(out: Path, file: Path, emulate: bool, harness: Harness, as_json: bool) -> None:
+def article(out: Path, file: Path, emulate: bool, harness: Harness) -> None:
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
@@ -118,26 +114,23 @@ def article(out: Path, file: Path, emulate: bool, harness: Harness, as_json: boo
     planned, executed = job.article_jobs(), list[emulated_rungs.Row]()
     with output.progress_bar() as progress:
         run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
-    if not as_json:
-        output.print_run(run, as_json=False)
+    output.print_run(run, as_json=False)
     if emulate and not live:
         with output.progress_bar() as progress:
             executed = emulated_rungs.execute(progress)
-        if not as_json:
-            click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
-    drawn, text = _drawn(run, out, others(run.origin == "recorded"))
-    rewritten = bool(run.shapes()) and rewrite(file, markdown(run), *markers("table"))
-    why_not = "it has no table markers" if file.is_file() else "there is no such file"
-    said = f"table rewritten: {file}" if rewritten else f"table not rewritten in {file}: {why_not}"
-    rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
-    document = output.measurements(run) | drawn | {"executed": rows, "readme": str(file) if rewritten else None}
-    output.show(document, f"{text}\n{said}", as_json)
+        click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
+    _draw(run, out, others(run.origin == "recorded"))
+    if run.shapes() and rewrite(file, markdown(run), *markers("table")):
+        click.echo(f"table rewritten: {file}")
+    else:
+        why_not = "it has no table markers" if file.is_file() else "there is no such file"
+        click.echo(f"table not rewritten in {file}: {why_not}")
     if any(row["reason"] for row in executed):
         sys.exit(1)
 
 
-def _drawn(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> tuple[dict[str, Any], str]:
-    """Draw every chart of a run, and `more`; what was drawn and what was not, for machines and in words."""
+def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
+    """Draw every chart of a run, and `more`; print what was drawn and what was not."""
     drawn = plots.draw_all(run, out, more)
     lines = [f"figures from: {run.label}"]
     light = [path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
@@ -146,21 +139,18 @@ def _drawn(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> tuple
         lines.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
     lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
     lines += [f"all of them: {drawn.gallery}"] if drawn.gallery else []
-    gallery = str(drawn.gallery) if drawn.gallery else None
-    return {"figures": [*map(str, drawn.paths)], "gallery": gallery, "not_drawn": drawn.missing}, "\n".join(lines)
+    click.echo("\n".join(lines))
 
 
 @click.command()
 @RUN
 @click.option("--grid", type=options.PATH, help="A run file of `worklog ablate --grid` for the panel.")
 @options.folder("site", "Folder for index.html.")
-@options.JSON
-def site(file: Path | None, grid: Path | None, out: Path, as_json: bool) -> None:
+def site(file: Path | None, grid: Path | None, out: Path) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
     path = out / "index.html"
     write_text(path, site_page(file, grid))
-    size = path.stat().st_size
-    output.show({"page": str(path), "bytes": size}, f"{path}: {size / 1e6:.1f} MB, opens in any browser", as_json)
+    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser")
 
 
 def markers(part: str, by: str = "worklog article") -> tuple[str, str]:
