@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from worklog.runner.sgemm import sgemm as sgemm
     from worklog.runner.timing import time as time
     from worklog.runs.measurement import Measurement as Measurement
-    from worklog.runs.recordings import open_run as open_run
     from worklog.runs.run import Run as Run
+    from worklog.runs.run import open_run as open_run
 
 _NAMES = {
     "runner.declare": ("bench",),

@@ -237,7 +237,7 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, mon
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
     path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.jsonl")
-    for module in (bench, import_module("worklog.runs.recordings")):
+    for module in (bench, import_module("worklog.runs.run")):
         monkeypatch.setattr(module, "recordings", lambda part="": {"a": path} if part == CHAPTERS else recordings(part))
     label = "recorded · NVIDIA H200 · clocks as found · "
     alone = worklog("run", "best", "split", "--size", "96").stdout

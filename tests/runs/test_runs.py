@@ -91,7 +91,11 @@ def test_a_clock_that_is_not_known_becomes_nothing(tmp_path: Path) -> None:
     assert Run.load(path).measurements[0].samples.sides[0].sm_mhz == [None, 1980.0]
 
 
-def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_failed_save_leaves_the_old_file_and_no_other(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is complete under another name before it gets its own, so a reader never sees half a file."""
     with pytest.raises(BadRunFile, match="give save"):
         small_run().save()
     path = small_run().save(tmp_path / "run.jsonl")
@@ -101,7 +105,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypa
         self.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)  # under another name first: a reader never sees half a file
+    monkeypatch.setattr(Path, step, full)
     with pytest.raises(BadRunFile, match=r"cannot write .*: No space left on device; give another place"):
         small_run(notes=["new"]).save(path)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.jsonl"]

@@ -15,8 +15,10 @@ from worklog.runs.estimates import LEAST_SAMPLES, PILOT, Estimate, about, estima
 from worklog.runs.gpu import Calibration, Gpu, KnownLengths
 from worklog.runs.measurement import Context, Measurement, Roof, Work, source_label
 from worklog.runs.record import new_path, runs_dir
-from worklog.runs.recordings import (
+from worklog.runs.run import (
     CHAPTERS,
+    Run,
+    export,
     forced_source,
     in_steps,
     live_runs,
@@ -25,7 +27,6 @@ from worklog.runs.recordings import (
     recorded_run,
     recordings,
 )
-from worklog.runs.run import Run, export
 from worklog.runs.samples import (
     CLOCK_OFF,
     Difference,

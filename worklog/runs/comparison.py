@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import NothingToDraw
 from worklog.runs.documents import Date, Positive, read_json
 from worklog.runs.measurement import source_label
-from worklog.runs.recordings import recordings
+from worklog.runs.run import recordings
 
 if TYPE_CHECKING:
     import pandas
