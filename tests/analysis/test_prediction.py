@@ -79,6 +79,7 @@ def test_a_rungs_shipped_counts_give_what_the_emulator_counts(h200: Gpu) -> None
         for limit, ms in counted.limits.items():
             assert shipped.limits[limit] == pytest.approx(ms, rel=0.005) and shipped.limits[limit] <= ms * (1 + 1e-9)
         assert (shipped.limit, shipped.source) == (counted.limit, counted.source)
+        assert shipped.counts.store_sectors == counted.counts.store_sectors
 
 
 def test_what_is_shown(run: Run) -> None:

@@ -33,19 +33,18 @@ from worklog.runs.samples import (
     Sample,
     Samples,
     Side,
-    Summary,
     Timed,
     compare,
     event_overhead_us,
     summarize,
 )
-from worklog.runs.table import WIDTH, Bar, Cell, Table, bound, duration, percent, scaled
-from worklog.runs.verdict import ErrorMap, Stage, Verdict
+from worklog.runs.table import WIDTH, Bar, Table, bound, duration, percent, scaled
+from worklog.runs.verdict import Stage, Verdict
 
 __all__ = [
-    "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Cell", "Context", "Date",
-    "Difference", "ErrorMap", "Estimate", "Gpu", "KnownLengths", "Measurement", "Roof", "Run", "Sample", "Samples",
-    "Side", "Stage", "Summary", "Table", "Timed", "Verdict", "Work", "about", "bound", "claimed", "compare",
+    "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Context", "Date",
+    "Difference", "Estimate", "Gpu", "KnownLengths", "Measurement", "Roof", "Run", "Sample", "Samples",
+    "Side", "Stage", "Table", "Timed", "Verdict", "Work", "about", "bound", "claimed", "compare",
     "duration", "estimate_of", "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median",
     "new_path", "newest_run", "not_writable", "open_run", "paired_ratio", "percent", "read_json", "read_text",
     "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled", "source_label",
