@@ -18,9 +18,8 @@ from worklog.runs import (
     Estimate,
     Measurement,
     Run,
-    Timed,
+    Summary,
     compare,
-    event_overhead_us,
     forced_source,
     open_run,
     recordings,
@@ -56,7 +55,7 @@ class Reading:
 
     run: Run
     measurement: Measurement
-    timed: Timed
+    timed: Summary
     ratio: Estimate
 
     @property
@@ -67,7 +66,7 @@ class Reading:
     @property
     def samples(self) -> list[float]:
         """The times that count, in launch order."""
-        return [us - self.timed.overhead_us for us in self.timed.samples.counted()]
+        return [us - self.timed.samples.overhead_us for us in self.timed.samples.counted()]
 
     def of_roof(self, roof: Value) -> float | None:
         """The share of a roof, a value of the setting `roof`."""
@@ -158,8 +157,6 @@ class Held:
             raise NotRecorded(f"{kernel} at {shape}: {m.status}: {m.reason}")
         key = (id(m), *(settings[name] for name in ("offset", "timer", "statistic")))
         if key not in self._readings:
-            offset_us = self.run.calibration.offset_us
-            summary, overhead_us = summarize(m.samples, settings, offset_us), event_overhead_us(settings, offset_us)
-            timed = Timed(summary.time, m.samples, overhead_us, settings["timer"] == "host")
-            self._readings[key] = Reading(self.run, m, timed, next(iter(summary.ratios.values())))
+            summary = summarize(m.samples, settings, self.run.calibration.offset_us)
+            self._readings[key] = Reading(self.run, m, summary, next(iter(summary.ratios.values())))
         return self._readings[key]

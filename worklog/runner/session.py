@@ -218,7 +218,7 @@ def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
         against=dict.fromkeys(job.baselines) | summary.ratios,
         work=ready.work,
         roof=roof,
-        samples=replace(reading.samples, overhead_us=overhead_us, throttle_mask=reading.throttle_mask),
+        samples=replace(summary.samples, throttle_mask=reading.throttle_mask),
         degradations=(*stated, *reading.degradations, *impossible),
         witnesses=ready.witnesses,
     )

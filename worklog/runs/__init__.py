@@ -33,7 +33,7 @@ from worklog.runs.samples import (
     Sample,
     Samples,
     Side,
-    Timed,
+    Summary,
     compare,
     event_overhead_us,
     summarize,
@@ -44,7 +44,7 @@ from worklog.runs.verdict import Stage, Verdict
 __all__ = [
     "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Context", "Date",
     "Difference", "Estimate", "Gpu", "KnownLengths", "Measurement", "Roof", "Run", "Sample", "Samples",
-    "Side", "Stage", "Table", "Timed", "Verdict", "Work", "about", "bound", "claimed", "compare",
+    "Side", "Stage", "Summary", "Table", "Verdict", "Work", "about", "bound", "claimed", "compare",
     "duration", "estimate_of", "event_overhead_us", "export", "forced_source", "in_steps", "live_runs", "median",
     "new_path", "newest_run", "not_writable", "open_run", "paired_ratio", "percent", "read_json", "read_text",
     "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled", "source_label",

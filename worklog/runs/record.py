@@ -24,7 +24,7 @@ from worklog.problem import Shape
 from worklog.runs.documents import Date, read_json, read_text, write_text
 from worklog.runs.gpu import Calibration, Gpu
 from worklog.runs.measurement import Context, Measurement, Work, source_label
-from worklog.runs.samples import CLOCK_OFF, Difference, Timed, compare, event_overhead_us
+from worklog.runs.samples import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
 from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 2
@@ -110,7 +110,7 @@ class RunRecord:
         for m in (first, second):
             assert m.time is not None
             by_host = m.changed.get("timer", self.harness.get("timer")) == "host"
-            times.append(Timed(m.time, m.samples, m.samples.overhead_us, by_host))
+            times.append(Summary(m.samples, m.time, {}, by_host))
         return compare(*times)
 
     def clock_off(self, m: Measurement) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -160,10 +160,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class Summary:
-    """What samples come to: microseconds per launch, and each baseline's time over the kernel's, turn by turn."""
+    """What samples come to: microseconds per launch, and each baseline's time over the kernel's, turn by turn. by_host:
+    whether a host clock read them.
+    """
 
+    samples: Samples
     time: Estimate
     ratios: dict[str, Estimate]
+    by_host: bool
 
     @property
     def ratio(self) -> Estimate | None:
@@ -203,17 +207,7 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
         ratios[side.name] = ratio
     if own is not None:
         time = time.between_processes(process_half_us(own))
-    return Summary(time, ratios)
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A time in microseconds, its samples, the event overhead in them, and whether a host clock read them."""
-
-    time: Estimate
-    samples: Samples
-    overhead_us: float
-    by_host: bool
+    return Summary(replace(samples, overhead_us=overhead), time, ratios, settings["timer"] == "host")
 
 
 class Difference(NamedTuple):
@@ -236,7 +230,7 @@ class Difference(NamedTuple):
         return math.exp(self.log) - 1
 
 
-def compare(first: Timed, second: Timed) -> Difference:
+def compare(first: Summary, second: Summary) -> Difference:
     """The difference of two times at the clock of the first, by the slope that the samples of both determine, else by
     SLOPE. The noise is PRECISION plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks'
     difference, and for two times by a host clock their scatter between measurements.
@@ -251,7 +245,7 @@ def compare(first: Timed, second: Timed) -> Difference:
         for timed in (first, second):
             mhz, us = timed.samples.clocked()
             clocks.append(np.log(mhz))
-            times.append(np.log(np.maximum(np.array(us) - timed.overhead_us, SHORTEST_US)))
+            times.append(np.log(np.maximum(np.array(us) - timed.samples.overhead_us, SHORTEST_US)))
         slope, half = fitted_slope(clocks, times)
         if half > SLOPE_HALF:
             slope, half = SLOPE, SLOPE_HALF
