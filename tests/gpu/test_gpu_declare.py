@@ -21,7 +21,7 @@ from worklog.kernel.pytorch import PRODUCT
 from worklog.kernel.solution import Solution, find_problem
 from worklog.lab import magic
 from worklog.runner.check import check
-from worklog.runner.declare import declared, measure
+from worklog.runner.declare import at, declared, measure
 from worklog.runner.measure import measure_solutions
 
 # Looked for and not imported: that would take each test process without a GPU 2 seconds, too.
@@ -66,7 +66,7 @@ def test_a_file_of_benchmarks(tmp_path: Path) -> None:
     assert large.axes == {"N": 2**24, "dtype": "float32"} and large.moved_bytes == 8 * 2**24
     assert large.of_copy == approx(0.9, abs=0.35) and large.hot is not None
     assert "memory is full" in str(run.measurements[-1].reason)
-    against = measure([copied.at(["N=16777216", "dtype=float32"])], by_cupy, harness=QUICK, out=tmp_path / "two.json")
+    against = measure(at(["N=16777216", "dtype=float32"], [copied]), by_cupy, harness=QUICK, out=tmp_path / "two.json")
     (found,) = against.measurements
     assert found.baseline == "by_cupy" and found.ratio == approx(1.0, abs=0.3), found.reason
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -130,12 +131,6 @@ class Benchmark:
         """A job for each point. against: baselines that take turns with it there."""
         return [Job(self.name, None, axes=tuple(p.values.items()), against=against) for p in self.space.points()]
 
-    def at(self, texts: Iterable[str]) -> Benchmark:
-        """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32". Raises BadSetting,
-        also for an axis that it doesn't have.
-        """
-        return at(texts, [self])[0]
-
     @cached_property
     def kernel(self) -> Kernel:
         """Where a child process finds it, by file and hash; a notebook's cell is written to a file, and must hold its
@@ -163,11 +158,11 @@ class Benchmark:
     ) -> Run:
         """Its measurements at all points: live if there is a GPU, else of the newest run that holds it.
 
-        axes: other values, as `at` takes them. against: benchmarks with the same axes, timed in the same loop.
-        harness, out: as for worklog.measure. Raises what worklog.measure raises, and BadRunFile where there is neither
-        a GPU nor such a run. Example: `softmax.results(axes=["N=1024"])`.
+        axes: other values of some axes, as "N[pow2]=10:12" or "dtype=float32". against: benchmarks with the same axes,
+        timed in the same loop. harness, out: as for worklog.measure. Raises what worklog.measure raises, and BadRunFile
+        where there is neither a GPU nor such a run. Example: `softmax.results(axes=["N=1024"])`.
         """
-        chosen = self.at(axes)
+        (chosen,) = at(axes, [self])
         if live_wanted():
             return measure([chosen], against, harness=harness, progress=progress, out=out)
         points = [point.values for point in chosen.points()]
@@ -271,8 +266,8 @@ def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
 
 
 def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) -> list[Benchmark]:
-    """The benchmarks of a file. filters: names or patterns such as "soft*"; default all. axes: as Benchmark.at takes
-    them. Raises BadSetting, also where nothing is left, and WorklogError for a file that can't be read.
+    """The benchmarks of a file. filters: names or patterns such as "soft*"; default all. axes: as for `at`. Raises
+    BadSetting, also where nothing is left, and WorklogError for a file that can't be read.
     """
     if path.suffix != ".py":
         raise BadSetting(f"{path} isn't a Python file: give one that declares benchmarks with @worklog.bench")
@@ -290,7 +285,7 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
 
 
 def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
-    """Benchmarks with other values of some axes, as Benchmark.at takes them. Raises BadSetting for an axis of none."""
+    """Benchmarks with other values of some axes, as "N[pow2]=10:12". Raises BadSetting for an axis of none."""
     texts = {axis_name(text): text for text in listed("axes", axes)}
     names = {axis.name for benchmark in benchmarks for axis in benchmark.space.axes}
     for name, text in texts.items():
@@ -338,12 +333,11 @@ def measure(
     others = [benchmark for benchmark in benchmarks if benchmark.name not in names]
     if not others:
         raise BadSetting(f"nothing to compare: {', '.join(names)} is the baseline of itself")
-    for baseline in baselines:
-        for benchmark in others:
-            both = [{axis.name for axis in side.space.axes} for side in (benchmark, baseline)]
-            if lacking := sorted(both[0] ^ both[1]):
-                pair = f"{benchmark.name} against {baseline.name}"
-                raise BadSetting(f"{pair}: only one has an axis {', '.join(lacking)}")
-    tasks = [task for benchmark in others for task in benchmark.jobs(*names)]
+    for benchmark, baseline in product(others, baselines):
+        lacking = {axis.name for axis in benchmark.space.axes} ^ {axis.name for axis in baseline.space.axes}
+        if lacking:
+            only = f"only one has an axis {', '.join(sorted(lacking))}"
+            raise BadSetting(f"{benchmark.name} against {baseline.name}: {only}")
+    jobs = [job for benchmark in others for job in benchmark.jobs(*names)]
     kernels = [benchmark.kernel for benchmark in (*others, *baselines)]
-    return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out)
+    return carry_out(jobs, harness or Harness(), user_kernels=kernels, progress=progress, out=out)
