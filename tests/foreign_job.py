@@ -1,4 +1,4 @@
-"""In place of worklog.runner.worker, where nothing can be measured: a kernel's name says what becomes of its process.
+"""In place of worklog.runner.child, where nothing can be measured: a kernel's name says what becomes of its process.
 
 Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
 """
@@ -20,7 +20,7 @@ from tests.helpers import CALIBRATION, GPU
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
-from worklog.runner.worker import Say, main, packed
+from worklog.runner.child import Say, main
 from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.record import line
 
@@ -93,7 +93,7 @@ def act(name: str) -> None:
 
 
 def measure(order: dict[str, Any], say: Say) -> None:
-    """As worklog.runner.worker.measure, but for the measuring. The calibration is another one in each process."""
+    """As worklog.runner.prepare.answer, but for the measuring. The calibration is another one in each process."""
     names = [job.kernel for job in order["jobs"]]
     if names[0] == "never ready":
         os._exit(4)
@@ -113,9 +113,9 @@ def measure(order: dict[str, Any], say: Say) -> None:
 
 
 def check(order: dict[str, Any], say: Say) -> None:
-    """As worklog.runner.worker checks, but for the checking."""
+    """As worklog.runner.check.answer, but for the checking."""
     from worklog.gate import passed
-    from worklog.runner.check import Checked  # here, since it takes a second
+    from worklog.runner.check import Checked, packed  # here, since it takes a second
     from worklog.runs import Verdict
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")

@@ -30,7 +30,7 @@ from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
-from worklog.runner import timing, worker
+from worklog.runner import prepare, timing
 from worklog.runner.job import BASELINE
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
@@ -244,7 +244,7 @@ def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: An
         if kind != "progress":
             take(json.loads(json.dumps({"is": kind, **words})))
 
-    worker.measure(order, say, LockableSession)  # type: ignore[arg-type]
+    prepare.answer(order, say, LockableSession)  # type: ignore[arg-type]
     return SimpleNamespace(kind=kinds[-1])
 
 

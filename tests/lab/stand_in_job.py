@@ -1,4 +1,4 @@
-"""In place of worklog.runner.worker: answers with the unbiased measurement at once, with the biased one later.
+"""In place of worklog.runner.child: answers with the unbiased measurement at once, with the biased one later.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.grid import small_grid
-from worklog.runner.worker import Say, started
+from worklog.runner.child import Say, started
 from worklog.runs.record import line
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog.errors import BadSetting, NoGpu, WorklogError
+from worklog.errors import BadSetting, NoGpu, WorklogError, memory_is_full
 from worklog.gpu import device
 from worklog.kernel import Kernel
-from worklog.runner import worker
+from worklog.runner import session
 from worklog.runner.check import check_in_child
 from worklog.runner.child import Child, environment
 
@@ -75,8 +75,8 @@ print(child.pid, flush=True)
 """
 JOB = """
 import ctypes, os, sys
-from worklog.runner import worker
-order, say = worker.started()
+from worklog.runner.child import started
+order, say = started()
 say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
@@ -134,16 +134,16 @@ def test_a_file_in_the_current_folder_is_not_taken_for_a_module(
 def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with (
-        worker.locked(lock),
+        session.locked(lock),
         pytest.raises(NoGpu, match=f"process {os.getpid()} is measuring on this GPU"),
-        worker.locked(lock),
+        session.locked(lock),
     ):
         raise AssertionError("both measure")
-    with worker.locked(lock):
+    with session.locked(lock):
         assert lock.read_text() == str(os.getpid())
     lock.unlink()
     lock.symlink_to(tmp_path / "precious")
-    with pytest.raises(WorklogError, match="cannot open"), worker.locked(lock):
+    with pytest.raises(WorklogError, match="cannot open"), session.locked(lock):
         raise AssertionError("it followed a link")
 
 
@@ -184,5 +184,5 @@ class OutOfMemoryError(MemoryError):
     ],
 )
 def test_full_memory_is_named(error: Exception, whose: str) -> None:
-    assert whose in str(worker.memory_is_full(error))
-    assert worker.memory_is_full(ValueError("out of luck")) is None
+    assert whose in str(memory_is_full(error))
+    assert memory_is_full(ValueError("out of luck")) is None

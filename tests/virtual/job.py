@@ -7,11 +7,11 @@ from functools import partial
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
-from worklog.runner import worker
+from worklog.runner import child, prepare
 
 if __name__ == "__main__":
     xp.machine = Machine()
     on_virtual = partial(
-        worker.measure, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
+        prepare.answer, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
     )
-    worker.main({"measure": on_virtual})
+    child.main({"measure": on_virtual})

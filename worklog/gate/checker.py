@@ -61,10 +61,10 @@ class Checker:
             if is_array(value):
                 arrays.append((parameter.name, nbytes(value) if number in case.written else _words_of(value)))
         self.buffers = GuardedBuffers(Memory(device, np.random.default_rng(seed)), arrays)
-        on_device = {array.name: array.inner for array in self.buffers.arrays}
+        on_device = iter(self.buffers.arrays)
         roles = ["input"] * len(case.inputs) + ["output"] * len(case.outputs) + ["extra"] * len(case.extras)
         self.arguments = [
-            Passed(parameter, value, on_device.get(parameter.name), role)
+            Passed(parameter, value, next(on_device).inner if is_array(value) else None, role)
             for parameter, value, role in zip(problem.signature, case.arguments, roles, strict=True)
         ]
 

@@ -51,7 +51,7 @@ def why_not_live() -> str | None:
 class Panel(Page):
     """The panel as a notebook shows it. At first: the last kernel at the middle size without a pitfall, or what is
     given. progress: whether it is measuring, the share done, and words. job: the command that measures (default:
-    worklog.runner.worker). Raises BadSetting.
+    worklog.runner.child). Raises BadSetting.
     """
 
     progress = traitlets.Dict().tag(sync=True)

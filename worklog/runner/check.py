@@ -12,8 +12,8 @@ import pickle
 import re
 import secrets
 import time
-from base64 import b64decode
-from collections.abc import Callable, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution, find_problem
 from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes, spoken
-from worklog.runner.child import Answer, advice, run_child
+from worklog.runner.child import Answer, Say, advice, run_child
 from worklog.runner.job import GATE_LAUNCHES, Progress, silent
 from worklog.runs.verdict import Verdict
 
@@ -322,6 +322,22 @@ def check_in_child(
     if checked.label.startswith("live") and stage.name == "launch" and not stage.passed:  # a GPU doesn't say more
         stage = replace(stage, detail=f"{stage.detail}; {advice(what)}")
     return replace(checked, verdict=replace(checked.verdict, stages=(*before, stage)))
+
+
+def answer(order: Mapping[str, Any], say: Say) -> None:
+    """Check a kernel or a solution. Answers: "begun" with what is known before a launch, then "checked" with all."""
+    checked = check(
+        order["what"],
+        **order["how"],
+        progress=lambda done, _, doing: say("progress", done=done, doing=doing),
+        begun=lambda begun: say("begun", checked=packed(begun)),
+    )
+    say("checked", checked=packed(checked))
+
+
+def packed(checked: Checked) -> str:
+    """A result as a string."""
+    return b64encode(pickle.dumps(checked)).decode()
 
 
 def wants_gpu(on: str | None) -> bool:

@@ -1,8 +1,8 @@
 """A child process, which a kernel may crash or hang: it is ended together with every process that it started.
 
-It unpickles its order from its standard input, and answers in lines of JSON on a pipe of its own, since a kernel or a
-library may print anything on standard output. Every answer says what it `is`: "progress", "error", "raised",
-or what worklog.runner.worker names.
+`python -m worklog.runner.child` unpickles its order from its standard input, and answers in lines of JSON on a pipe of
+its own, since a kernel or a library may print anything on standard output. Every answer says what it `is`: "progress",
+"error", "raised", or what the act names (ACTS).
 
 No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard run the caller's
 __main__ again, and none of them ends what the process has started. Here a session of its own holds all of it together.
@@ -10,10 +10,13 @@ __main__ again, and none of them ends what the process has started. Here a sessi
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import importlib
 import json
 import os
 import pickle
+import select
 import selectors
 import signal
 import subprocess
@@ -21,11 +24,12 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
+from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import failed
 from worklog.gpu.device import visible_to_a_child
 from worklog.runner.job import Progress
@@ -34,13 +38,15 @@ from worklog.runs.verdict import Stage
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
-COMMAND = (sys.executable, "-P", "-m", "worklog.runner.worker")
+COMMAND = (sys.executable, "-P", "-m", "worklog.runner.child")
+ACTS = {"measure": "worklog.runner.prepare", "check": "worklog.runner.check"}  # what can be ordered: answer() of these
 START_TIMEOUT_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
 TICK_S = 0.5
 STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck
 LEFTOVERS_S = 1.0  # for pipes that a process outside the session still holds open
 PRINTED = 4000  # bytes of its output that are kept
 Answer = dict[str, Any]
+Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 
 class Child:
@@ -179,8 +185,8 @@ class Child:
             error: WorklogError = kind.__new__(kind, self.last["message"])  # past the arguments of its own __init__
             return error
         if self.kind == "raised":
-            what, traceback = self.last["what"], self.last["traceback"]
-            return WorklogError(f"{what}: a mistake in worklog or in a library that it uses\n{traceback}")
+            what = f"{self.last['what']}: a mistake in worklog or in a library that it uses"
+            return WorklogError(f"{what}\n{self.last['traceback']}")
         return WorklogError(f"no kernel was launched: {self}")
 
     def stage(self, kernel: Kernel | None) -> Stage:
@@ -256,3 +262,51 @@ def run_child(
     if child.printed:
         print(child.printed, file=sys.stderr)
     return child
+
+
+# ----------------------------------------------------------------------------------------------- in the child
+
+
+def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = None) -> None:
+    """Read an order, carry it out, and exit immediately, skipping atexit handlers and CUDA teardown. acts: what can be
+    ordered (default: ACTS). An exception becomes the last answer.
+    """
+    order, say = started()
+    try:
+        act = acts[order["do"]] if acts else importlib.import_module(ACTS[order["do"]]).answer
+        act(order, say)
+    except (Exception, SystemExit) as error:  # a host function may raise anything
+        known = error if isinstance(error, WorklogError) else memory_is_full(error)
+        if known is not None:
+            say("error", module=type(known).__module__, type=type(known).__qualname__, message=str(known))
+        else:
+            what = traceback.format_exception_only(error)[-1].strip()
+            say("raised", what=what, traceback="".join(traceback.format_exception(error)))
+    ctypes.CDLL(None).fflush(None)  # what kernels and native code have printed
+    os._exit(0)
+
+
+def started() -> tuple[dict[str, Any], Say]:
+    """The order, and how to answer. From now on Linux ends this process and its session as soon as its parent has gone,
+    with a signal that no code can catch. Elsewhere they end by themselves: there is no GPU to hold.
+    """
+    order: dict[str, Any] = pickle.load(sys.stdin.buffer)
+    answers, lifeline = order["answers"], order["lifeline"]
+    for pipe in (answers, lifeline):
+        os.set_inheritable(pipe, False)
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
+            os.killpg(0, signal.SIGKILL)
+
+    def say(kind: str, **words: Any) -> None:
+        with os.fdopen(answers, "wb", closefd=False) as pipe:
+            pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
+
+    return order, say
+
+
+if __name__ == "__main__":
+    main()

@@ -212,7 +212,7 @@ def carry_out(
 
     user_kernels: those that jobs name. timeout_s: seconds that a measurement may take beyond its budget before it
     counts as hung. stop: ends the run when another thread sets it. command: the child's command line (default:
-    worklog.runner.worker). Raises what measure() raises, Interrupted, and NoGpu while another run measures here.
+    worklog.runner.child). Raises what measure() raises, Interrupted, and NoGpu while another run measures here.
     """
     own = require_measurable(jobs, harness, user_kernels)
     if command is None:

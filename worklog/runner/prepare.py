@@ -17,17 +17,20 @@ import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import SEED_BITS, Checker, after_timing, timed
+from worklog.gpu.clock_lock import switchable_clocks
 from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution, Solver
 from worklog.problem import each, random_inputs, raw, rebuilt
 from worklog.runner.arguments import on_gpu
+from worklog.runner.child import Say
 from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
 from worklog.runner.launches import Loop, elements
-from worklog.runner.session import Prepared, Session, time_prepared
+from worklog.runner.session import Prepared, Session, alone_on_the_gpu, time_prepared
 from worklog.runner.timing import UNCHECKED, Call, idle_after, name_of, prepare_call
-from worklog.runs import Measurement, Stage
+from worklog.runs import Measurement, Run, Stage
+from worklog.runs.record import line
 
 TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
@@ -39,6 +42,30 @@ GATES: dict[bool | str, str] = {
 }
 LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 LAST = "gate: of the timed launches, the last one's output was checked"
+
+
+def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
+    """Gate and time each of the order's jobs. Answers: "ready" with the head of a run; then for each job "measured"
+    with the line of its measurement and its kernel's description. make_session: gets the user kernels by name (default:
+    Session).
+    """
+    jobs, harness = order["jobs"], order["harness"]
+    with alone_on_the_gpu(), switchable_clocks() as hold:
+        clocks, notes = hold(harness.clocks)
+        session = (make_session or Session)(order["user_kernels"])
+        harness = harness.but(clocks=clocks)
+        for shape in {job.shape for job in jobs if job.shape}:
+            session.require_memory(shape)
+        say("ready", head=Run(**session.head(harness, notes)).head_lines())
+        session.compile_ahead(jobs)
+        finished: list[Measurement] = []
+        for done, job in enumerate(jobs):
+            say("progress", done=done, doing=str(job))
+            finished.append(measure_job(session, job, harness, finished, hold))
+            session.require_idle()  # LaunchFailed: the GPU's context is lost, and nothing can be measured after it
+            words = {"line": line("measurement", finished[-1]), "description": session.describe(job.kernel)}
+            say("measured", number=done + 1, **words)
+    say("done")
 
 
 def measure_job(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
-from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker
 from worklog.gpu.clock_lock import clocks_as_requested
-from worklog.gpu.device import gpu, require_gpu, software, tool
+from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
 from worklog.harness import Harness, Reading, Timed, nothing, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
@@ -222,6 +227,34 @@ def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
         degradations=(*stated, *reading.degradations, *impossible),
         witnesses=ready.witnesses,
     )
+
+
+def alone_on_the_gpu() -> AbstractContextManager[object]:
+    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises NoGpu."""
+    if gpu_reason() is not None:
+        return nullcontext()
+    return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{bus_id()}.lock")
+
+
+def locked(path: Path) -> IO[str]:
+    """A lock file, locked until it is closed or the process ends. Raises NoGpu, naming the process that holds it."""
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
+    file = os.fdopen(lock, "r+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        with file:
+            raise NoGpu(
+                f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
+                "other: wait for it, or cancel it"
+            ) from error
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
 
 
 def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
