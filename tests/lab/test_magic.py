@@ -109,7 +109,7 @@ def test_a_race_names_the_cells_lines(run: Typed) -> None:
         ("--grid N", "a grid needs a block"),
         ("--block 256", "a block of 256 threads needs a grid"),
         ("--size big", "'big'"),
-        ("--domain 'M % 512 == 0' --limit 1e-3", "or allow it with --limit"),
+        ("--domain 'M % 512 == 0' --limit 1e-3", "allow more with --limit"),
         ("--args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
         ("--entry other", "plain"),
         ("--on gpu", "this test has no GPU"),

@@ -17,19 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from worklog.emulator import ARCH, EmulatedDevice, build
-from worklog.emulator.launch import BUDGET, LANES, require_matrices
-from worklog.errors import BadSetting, Interrupted, LaunchFailed
+from worklog.emulator.launch import BUDGET, require_matrices
+from worklog.errors import BadSetting, Interrupted
 from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution, find_problem
-from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes, spoken
+from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes
 from worklog.runner.child import Answer, Say, advice, run_child
-from worklog.runner.job import GATE_LAUNCHES, Progress, silent
+from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -44,8 +42,6 @@ GPU_SIZE = 1024
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
 LIMIT_S = 60.0
-QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't estimated
-SHORT = 256  # K of a launch whose time stands for others: the emulator's work in a batch of blocks is linear in K
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
 
@@ -145,11 +141,10 @@ def check(
 
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
-    drawn now; the verdict on a kernel states it). limit_s: seconds that the emulator may take, as estimated before; for
-    a solution, after which no case starts. budget: of the emulator, as for worklog.emulator.launch. progress: called
-    before each launch, with a total of 0, since their number isn't known before the last one; for a solution before
-    each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    BadSetting, OutOfMemory.
+    drawn now; the verdict on a kernel states it). limit_s: seconds that the emulator may take. budget: of the emulator,
+    as for worklog.emulator.launch. progress: called before each launch, with a total of 0, since their number isn't
+    known before the last one; for a solution before each case. begun: called before the first launch with a result
+    without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
@@ -157,6 +152,8 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
+    else:
+        progress = _until(limit_s, progress)
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
         samples, cases, large = *posed.tests, list[str]()
@@ -167,8 +164,8 @@ def check(
         label = f"live · {gpu().name}" if live else "emulated"
         known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
         begun(known)
-        device, step = device_of(live, budget), progress if live else _until(limit_s, progress)
-        verdict = check_cases(what.load(device), posed, [*samples, *cases], device, seed=seed, progress=step)
+        device = device_of(live, budget)
+        verdict = check_cases(what.load(device), posed, [*samples, *cases], device, seed=seed, progress=progress)
     else:
         shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
         what.check(shape)
@@ -180,7 +177,6 @@ def check(
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
             require_matrices(shape, EMULATED_COPIES)
-            require_time(what, shape, limit_s)
         begun(known)
         device = device_of(live, budget)
         subject = what.load(device)
@@ -219,49 +215,17 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
 
 
 def _until(limit_s: float, progress: Progress) -> Progress:
-    """Progress that raises BadSetting before a case that begins after the limit."""
+    """Progress that raises BadSetting after the limit, but not in the first launch or case."""
     started = time.monotonic()
 
     def step(done: int, total: int, doing: str) -> None:
         progress(done, total, doing)
         if done and time.monotonic() - started > limit_s:
-            raise BadSetting(f"{done} of {total} cases took more than {limit_s:g} s: allow more with --limit")
+            so_far = f"{done} of {total} cases" if total else f"{done} launches"
+            advice = "" if total else "take a smaller size, or "
+            raise BadSetting(f"{so_far} took more than {limit_s:g} s: {advice}allow more with --limit")
 
     return step
-
-
-def require_time(kernel: Kernel, shape: Shape, limit_s: float) -> None:
-    """Raise BadSetting, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
-    if math.isinf(limit_s) or (limit_s >= LIMIT_S and shape.flops <= QUICK.flops):
-        return
-    try:
-        seconds = GATE_LAUNCHES * _launch_s(kernel, shape)
-    except LaunchFailed:  # which the gate reports
-        return
-    if seconds > limit_s:
-        raise BadSetting(
-            f"the check of {kernel.name} at {shape} takes about {spoken(seconds)} on the emulator, more than "
-            f"{spoken(limit_s)}: take a smaller size, or allow it with --limit {math.ceil(1.5 * seconds)}"
-        )
-
-
-def _launch_s(kernel: Kernel, shape: Shape) -> float:
-    """CPU seconds of one launch at a shape, by a shorter one. Raises LaunchFailed."""
-    device, side = EmulatedDevice(), 32
-    while True:  # the smallest shape whose threads fill a batch, or the shape's own M and N
-        m, n = min(side, shape.m), min(side, shape.n)
-        small = kernel.domain.padded(Shape(m, n, min(SHORT, shape.k)))
-        if math.prod(kernel.blocks(small)) * kernel.thread_count >= LANES or (m, n) == (shape.m, shape.n):
-            break
-        side *= 2
-    subject, seconds = kernel.load(device), list[float]()
-    for at in (kernel.domain.padded(Shape.of(1)), small, small):
-        a, b, c = (device.upload(np.ones(size, np.float32)) for size in ((at.m, at.k), (at.k, at.n), (at.m, at.n)))
-        started = time.process_time()
-        subject.enqueue(at, 1.0, a, b, 0.0, c)
-        seconds.append(time.process_time() - started)
-    # The first launch generates code. Of the others the shorter one counts: other processes may take their turns.
-    return min(seconds[1:]) * shape.flops / small.flops
 
 
 def _report_launches(subject: Runnable, device: Device, progress: Progress) -> None:
