@@ -90,7 +90,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 @click.option("--emulate", is_flag=True, help="Run it on the emulator, which finds races too (default without a GPU).")
 @click.option(
     "--limit", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True, metavar="SECONDS",
-    help="Longest time on the emulator.",
+    help="Longest CPU time on the emulator; none by default where the size is small.",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",

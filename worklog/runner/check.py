@@ -41,7 +41,8 @@ TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
-LIMIT_S = 60.0
+LIMIT_S = 60.0  # of CPU time
+QUICK = Shape.of(256)  # a check at a shape with as much work takes seconds, so that it has no limit by default
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
 
@@ -141,7 +142,7 @@ def check(
 
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
-    drawn now; the verdict on a kernel states it). limit_s: seconds that the emulator may take. budget: of the emulator,
+    drawn now; the verdict on a kernel states it). limit_s: CPU time that the emulator may take. budget: of the emulator,
     as for worklog.emulator.launch. progress: called before each launch, with a total of 0, since their number isn't
     known before the last one; for a solution before each case. begun: called before the first launch with a result
     without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
@@ -152,7 +153,7 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    else:
+    elif isinstance(what, Solution) or limit_s < LIMIT_S or (shape and shape.flops > QUICK.flops):
         progress = _until(limit_s, progress)
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
@@ -215,12 +216,12 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
 
 
 def _until(limit_s: float, progress: Progress) -> Progress:
-    """Progress that raises BadSetting after the limit, but not in the first launch or case."""
-    started = time.monotonic()
+    """Progress that raises BadSetting after this much CPU time, but not in the first launch or case."""
+    started = time.process_time()
 
     def step(done: int, total: int, doing: str) -> None:
         progress(done, total, doing)
-        if done and time.monotonic() - started > limit_s:
+        if done and time.process_time() - started > limit_s:
             so_far = f"{done} of {total} cases" if total else f"{done} launches"
             advice = "" if total else "take a smaller size, or "
             raise BadSetting(f"{so_far} took more than {limit_s:g} s: {advice}allow more with --limit")
