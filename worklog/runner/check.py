@@ -142,10 +142,10 @@ def check(
 
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
-    drawn now; the verdict on a kernel states it). limit_s: CPU time that the emulator may take. budget: of the emulator,
-    as for worklog.emulator.launch. progress: called before each launch, with a total of 0, since their number isn't
-    known before the last one; for a solution before each case. begun: called before the first launch with a result
-    without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
+    drawn now; the verdict on a kernel states it). limit_s: CPU time that the emulator may take. budget: as for
+    worklog.emulator.launch. progress: called before each launch, with a total of 0, since their number isn't known
+    before the last one; for a solution before each case. begun: called before the first launch with a result without
+    stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
