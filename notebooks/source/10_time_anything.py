@@ -161,7 +161,7 @@ extern "C" void solution(const float* input, float* output, int rows, int column
 def checked(source):
     file = Path(mkdtemp()) / "softmax.cu"
     file.write_text(source)
-    return check(Solution.of(file), "softmax", on="emulated")
+    return check(Solution.of(file, problem="softmax"), on="emulated")
 
 
 print(checked(SOFTMAX))

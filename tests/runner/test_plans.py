@@ -72,19 +72,15 @@ def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPa
     assert not drawn.missing and len(drawn.charts) == len(plots.draw_all(holding(tasks), tmp_path).charts)
 
 
-@pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])
-@pytest.mark.parametrize("kernels", ["naive", ["naive"]])
-def test_one_kernel_and_one_size_need_no_list(kernels: Any, sizes: Any) -> None:
-    tasks, user_kernels = jobs_of(kernels, sizes)
-    assert ([str(task) for task in tasks], user_kernels) == (["naive at 256"], [])
-
-
 def test_all_kernels_come_at_one_size_before_the_next_and_each_once() -> None:
     tasks, _ = jobs_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),))
     assert [str(task) for task in tasks] == [
         f"{name} at {size} with l2=warm" for size in ("512", "64x32x16") for name in ("naive", "cuBLAS")
     ]
     assert len(jobs_of(None, 256)[0]) == len(LADDER) + 1
+    for kernels, sizes in (("naive", 256), (["naive"], "256"), ("naive", Shape.of(256)), ("naive", (256,))):
+        tasks, user_kernels = jobs_of(kernels, sizes)
+        assert ([str(task) for task in tasks], user_kernels) == (["naive at 256"], [])
 
 
 def test_two_kernels_of_one_name_and_too_many_tasks_are_errors() -> None:

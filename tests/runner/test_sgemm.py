@@ -6,7 +6,6 @@ import ctypes
 import sys
 import warnings
 from contextlib import nullcontext
-from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -230,9 +229,9 @@ DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
 
 def test_a_workspace_belongs_to_a_stream_and_grows(noting: Noting) -> None:
     for stream, shape in ((7, DEEP), (7, DEEP), (8, DEEP), (7, DEEPER), (7, DEEP), (7, Shape.of(4096))):
-        noting.stream_handle = stream
+        noting.stream_handle, noting.context = stream, 0  # as in a new thread
         multiply(shape)
-        assert noting.launches[-1][1] == stream
+        assert noting.launches[-1][1] == stream and noting.context == 11
     assert len(noting.allocated) == 3 and noting.allocated[0] == noting.allocated[1]
     assert noting.stream.ptr == 7, "where memory was allocated last"
     entries = [program.entry for program in noting.programs]
@@ -281,18 +280,6 @@ def test_a_column_major_c_swaps_the_factors(noting: Noting) -> None:
     with pytest.raises(BadSetting, match="C shares memory with B"):
         worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * (32 * 96 - 1)))
     worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * 32 * 96))
-
-
-def test_plans_are_bounded_and_a_thread_without_a_context_gets_it(
-    noting: Noting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert module._plan.cache_parameters()["maxsize"] == module.MOST_PLANS
-    monkeypatch.setattr(module, "_plan", lru_cache(maxsize=1)(module._plan.__wrapped__))
-    for side in (64, 96, 64):
-        noting.context = 0
-        multiply(side)
-        assert noting.launches[-1][2:5] == (side,) * 3 and noting.context == 11
-    assert len(noting.programs) == len({program.entry for program in noting.programs})
 
 
 def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting: Noting) -> None:
