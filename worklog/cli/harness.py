@@ -64,7 +64,6 @@ def ablate(
 @click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1).")
 @click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
-@click.option("--small", is_flag=True, help="Small sizes for the peers on a GPU too: a minute instead of several.")
 @options.out("Where to save the table.")
 @options.JSON
 def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> None:
