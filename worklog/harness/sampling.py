@@ -239,16 +239,34 @@ class _Loop:
         harness, reading, most = self.harness, self.reading, self.harness.most_samples
         rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, self.size)
         launches, plateaus = [self.launches[side] for side in sides], [self.plateaus[side] for side in sides]
-        started = self.timeline.host_us()
-        taken, spent, budget_us = list(first), 0.0, harness.budget_s * 1e6
-        seen, rejected = self.evidence(taken, spent), sum(not turn[0].counts for turn in taken)
-        watching, late = True, False
+        started, budget_us = self.timeline.host_us(), harness.budget_s * 1e6
+        taken, spent, watching = list(first), 0.0, True
         look = PILOT if self.move and harness.stopping == "interval" else 0
-        enough = rule.check(seen) if seen.times and not look else None
-        while enough is None and not late and len(taken) < most:
+        enough: bool | None = None
+        while True:
+            counting = [turn[0] for turn in taken if turn[0].counts]
+            rejected = len(taken) - len(counting)
+            settled = spent > budget_us or len(taken) >= most or (len(taken) >= SETTLED and spent > SETTLED_US)
+            if rejected > MOST_REJECTED * len(taken) and settled:
+                throttling = reading.throttle_mask & THROTTLING
+                reading.degradations.append(
+                    f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
+                    f"{plateaus[0]:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
+                    "all were kept"
+                )
+                taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
+                counting, rejected, watching = [turn[0] for turn in taken], 0, False
+            times = [sample.us - self.offset_us for sample in counting]
+            seen = Evidence(times, spent, [sample.placement for sample in counting])
+            if seen.placed >= look:
+                enough = rule.check(seen)
+                look = look and placements_needed(seen, harness.precision)
+            late = spent > budget_us and len(times) >= min(3, harness.least_samples)
+            if enough is not None or late or len(taken) >= most:
+                break
             wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
-            wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(seen.times))
-            missing = harness.least_samples - len(seen.times)
+            wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
+            missing = harness.least_samples - len(times)
             if self.move:
                 if taken:
                     four_us = PLACEMENT_TURNS * float(np.median(turns_us(taken[-LONGEST_BATCH:], launches)))
@@ -265,23 +283,7 @@ class _Loop:
             batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), self.place)
             reading.throttle_mask |= mask
             taken += [self.judged(turn, plateaus, mask) for turn in batch] if watching else batch
-            rejected = sum(not turn[0].counts for turn in taken)
             spent = self.timeline.host_us() - started
-            settled = spent > budget_us or len(taken) >= most or (len(taken) >= SETTLED and spent > SETTLED_US)
-            if rejected > MOST_REJECTED * len(taken) and settled:
-                throttling = reading.throttle_mask & THROTTLING
-                reading.degradations.append(
-                    f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
-                    f"{plateaus[0]:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
-                    "all were kept"
-                )
-                taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
-                watching, rejected = False, 0
-            seen = self.evidence(taken, spent)
-            if seen.placed >= look:
-                enough = rule.check(seen)
-                look = look and placements_needed(seen, harness.precision)
-            late = spent > budget_us and len(seen.times) >= min(3, harness.least_samples)
         if not enough and harness.stopping != "interval":
             reading.degradations.append(
                 f"stopping: the criterion of {harness.stopping} was not met in {len(seen.times)} samples"
@@ -292,11 +294,6 @@ class _Loop:
             )
         self.samples += [[turn[column] for turn in taken] for column in range(len(sides))]
         return len(seen.times) >= harness.least_samples and is_known(seen, harness.precision)
-
-    def evidence(self, taken: Turns, spent_us: float) -> Evidence:
-        """What the stopping criterion may use of these turns."""
-        counting = [turn[0] for turn in taken if turn[0].counts]
-        return Evidence([s.us - self.offset_us for s in counting], spent_us, [s.placement for s in counting])
 
     def judged(self, turn: Sequence[Sample], plateaus: Sequence[float], mask: int) -> list[Sample]:
         """A turn, marked whether it counts: not if a sample ran at another clock than at the end of the warm-up, or
