@@ -1,30 +1,57 @@
-"""A sentence in the notebooks that says why names the number that decides it. Here the recordings give that number."""
+"""A sentence in the notebooks that says why names the number that decides it. Here the recordings, or what a cell
+printed of them, give that number. What the emulator and the compiler give is compared with the stored outputs.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from itertools import pairwise
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
+from pytest import approx
 
 import worklog
+from tests.record.notebooks import notebook_of, sources
 from worklog.analysis.memory_counts import memory_counts
 from worklog.kernel import occupancy
+from worklog.lab.panel_answer import Answers
 from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
+from worklog.plots import levels_of
 from worklog.runs import Measurement, recorded_run, recordings
-from worklog.runs.comparison import CUBLAS, open_comparison
+from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs.estimates import median
 
-RUN = recorded_run()
+COUNTED, RUN = memory_counts(), recorded_run()
 SIZES = (256, 512, 1024, 2048, 4096)
 RUNGS = [rung.name for rung in worklog.LADDER]
 COUNTERS = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))["kernels"]
 
 
+def shown(number: str) -> str:
+    """What the code cells of a stored notebook print."""
+    stored = nbformat.read(notebook_of(*sources([number])), as_version=4)
+    outputs = [output for cell in stored.cells if cell.cell_type == "code" for output in cell.outputs]
+    return "\n".join(o.get("text") or str(o.get("data", {}).get("text/plain")) for o in outputs)
+
+
+def numbers(text: str, row: str) -> list[float]:
+    """The numbers in the last line that begins with `row`, a regular expression."""
+    line = re.findall(rf"^{row} +(.*)$", text, re.MULTILINE)[-1]
+    return [float(word) for word in re.findall(r"(?<![\w.])-?\d[\d.]*(?:e[-+]\d+)?", line)]
+
+
 def measured(kernel: str, size: int, **setting: Any) -> Measurement:
     return worklog.results([kernel], [size], **setting).measurements[0]
+
+
+def us(kernel: str, size: int, **setting: Any) -> float:
+    return measured(kernel, size, **setting).us or math.nan
 
 
 def cycles(m: Measurement) -> float:
@@ -34,6 +61,105 @@ def cycles(m: Measurement) -> float:
 def cublas_us(m: Measurement) -> float:
     """The time of cuBLAS in the same loop."""
     return float(np.median(m.samples.sides[1].us)) - RUN.calibration.offset_us
+
+
+def test_each_gremlin_shows_where_01_says() -> None:
+    sizes = (256, 1024, 4096)
+    host = [us("warptiled", size, timer="host") for size in sizes]
+    assert max(host) / min(host) < 5 < us("warptiled", 4096) / us("warptiled", 256) / 10
+    assert (measured("warptiled", 4096, timer="host").tflops or 0) > 5 * worklog.open_run().gpu.fp32_peak_tflops
+    bubble = [us("warptiled", size, queue=False) / us("warptiled", size) for size in sizes]
+    assert bubble == sorted(bubble, reverse=True) and bubble[0] > 1.3
+    assert us("vectorized", 256, l2="warm") < 0.95 * us("vectorized", 256)
+    assert measured("warptiled", 1024, warmup="none").samples.sides[0].us[0] > 1.3 * us("warptiled", 1024)
+
+
+def test_the_panel_gives_the_answers_of_01() -> None:
+    def off(kernel: str, size: int, **settings: Any) -> float:
+        return Answers(grid_runs()).answer(kernel, size, **settings).whole.difference.off
+
+    assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
+    first = off("vectorized", 1024, warmup="none", statistic="first")
+    assert first > 0.1 and abs(off("vectorized", 1024, warmup="none")) < 0.2 * first
+    assert off("vectorized", 1024, l2="warm") < -0.1 and off("vectorized", 1024, queue=False) > 0.1
+
+
+def test_the_arithmetic_of_02_and_03() -> None:
+    five, six = (median(list(map(float, range(n)))) for n in (5, 6))
+    assert (five.low, five.high) == (0, 4) and 0 < six.low < 1 and 4 < six.high < 5
+    run, shape = worklog.open_run(), COUNTED.shape
+    assert 10 < 2 * run.gpu.l2_bytes / run.calibration.copy_gbs / 1e3 < 100, "microseconds of a flush"
+    extra = {2 * rung.thread_fma - shape.flops for rung in COUNTED.rungs.values()}
+    assert extra == {0, 2 * shape.m * shape.n}, "an epilogue"
+    fp32, tf32, bf16 = (numbers(shown("03"), name)[0] for name in ("FP32", "TF32", "BF16"))
+    assert 100 * fp32 < 1e-3 and fp32 < tf32 < bf16 < 1e-2
+
+
+def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None:
+    text = shown("05")
+    limits = [re.findall(rf"^ {name} +4096 .* (L1|shared|multiply)\b", text, re.MULTILINE) for name in RUNGS]
+    assert limits == [["L1"]] * 2 + [["shared"]] * 4 + [["multiply"]] * 6
+    times, above = (
+        dict(zip(RUNGS, column, strict=True))
+        for column in zip(*(numbers(text, f" {n} +4096")[-2:] for n in RUNGS), strict=True)
+    )
+    steps = [(times[after] / times[before], after) for before, after in pairwise(times)]
+    assert all(step < 1 for step, after in steps if after != "pipelined"), "each rung but pipelined is faster"
+    assert 1 <= above.pop("naive") < 1.2 < above["coalesced"] and min(above.values()) > 1
+    slowest, fastest = times["coalesced"], min(times.values())
+    assert max(above.values()) / min(above.values()) < 0.25 * slowest / fastest, "the factor varies less"
+
+
+def test_the_roofs_of_06() -> None:
+    run = worklog.results(shapes=[4096])
+    at, fp32 = levels_of(run), run.calibration.fp32_tflops
+    assert at["naive"].sectors < at["naive"].threads and at["coalesced"].sectors > at["coalesced"].threads
+    assert all(0.85 < at[name].sectors / at[name].blocks < 1.01 for name in list(at)[2:])
+    assert all(one.sectors < 1.01 * one.blocks and one.blocks < one.compulsory for one in at.values())
+    rates = {m.kernel: m.tflops or 0.0 for m in run.measurements}
+    roofs = {n: run.gpu.fp32_peak_tflops / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
+    assert all(0.5 * roofs[name] < rates[name] < roofs[name] < fp32 for name in RUNGS[2:6])
+    assert all(roof > fp32 for name, roof in roofs.items() if name not in RUNGS[2:6])
+    small = worklog.Shape.of(256)
+    assert 1e3 * fp32 / run.calibration.copy_gbs < small.flops / small.compulsory_bytes, "right of both ridges"
+    assert rates["naive"] == approx(run.gpu.fp32_peak_tflops / 132, rel=0.1), "exercise 2"
+
+
+def test_the_compilers_numbers_of_07() -> None:
+    text = shown("07")
+    [table] = re.findall(r"^128 128 8  1.*\n(?:.*\n){2}.*$", text, re.MULTILINE)
+    one, two, wide, squeezed = ([int(word) for word in line.split()[-3:]] for line in table.splitlines())
+    assert 0 < one[0] - two[0] <= 4 and one[1:] == [0, 1] and two[1:] == [0, 2], "a few registers too many"
+    assert wide[0] - squeezed[0] > 50 and wide[1:] == [0, 1] and squeezed[1] > 0 and squeezed[2] == 2, "it spills"
+    tiles = ("BM=.* MIN_BLOCKS=2:", "autotuned, its own tile:", "either:")
+    gained, own, adds = (numbers(text, row)[0] for row in tiles)
+    assert 1 < gained < adds and 1 < own < adds, "ms at 4096"
+    x, y = worklog.rung("autotuned").blocks(worklog.Shape.of(1024))
+    assert x * y < worklog.open_run().gpu.multiprocessors / 2
+
+
+def test_the_sweep_answers_the_questions_of_07() -> None:
+    text = shown("07")
+    assert all(abs(how) < 0.6 for how in numbers(text, "order:")), "it follows none of them"
+    (without, spilled), (few, _, more, _) = numbers(text, "spill:"), numbers(text, "8 x 8:")
+    assert without > 3 * spilled and 1.05 * few < more < without
+    assert numbers(text, "noise:")[-1] < 1 and numbers(text, "best:") == [128, 256, 16, 1]
+
+
+def test_the_groups_of_harnesses_in_09() -> None:
+    compared = open_comparison()
+    warm, cublas = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}, compared.us(CUBLAS, 1024)
+    assert max(cublas[name] for name in warm) < min(time for name, time in cublas.items() if name not in warm)
+    errors = {name: np.array([error for _, error in points]) for name, points in compared.errors().items()}
+    for name in ("worklog", "worklog, CUPTI", "NVBench cold"):
+        assert np.ptp(errors[name][:-1]) < 0.25, "a constant"
+    for name in ("torch Timer", "NVBench batch"):
+        short = [compared.us(KNOWN, length)[name] for length in (1, 5)]
+        assert short[1] / short[0] < 1.6, "a lower limit"
+    assert all(point["nvbench_s"] > 2 * point["worklog_s"] for point in compared.document["promises"]["wall_s"])
+    seconds = [compared.wall_s(CUBLAS, size) for size in compared.works(CUBLAS)[:2]]
+    quick = {name for wall in seconds for name, s in wall.items() if s < 1.25 * wall["worklog"]}
+    assert sum("worklog" not in name for name in quick) >= 2
 
 
 def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role() -> None:
@@ -87,7 +213,7 @@ def test_shared_memory_limits_four_rungs_latency_the_next_and_fp32_is_nearest_af
     assert max(busy["conflict_free"].values()) < 70 and busy["conflict_free"]["FP32 cores"] < 60
     assert all(65 < busy[name]["FP32 cores"] < 77 for name in RUNGS[7:])
     assert busy["naive"]["L2"] < 1 < 90 < busy["naive"]["L1 and shared"]
-    waits, hides = (memory_counts().rungs[name].wavefronts_per_fma for name in ("conflict_free", "double_buffered"))
+    waits, hides = (COUNTED.rungs[name].wavefronts_per_fma for name in ("conflict_free", "double_buffered"))
     assert waits == hides
     for size in (2048, 4096):
         assert 1.2 < cycles(measured("conflict_free", size)) / cycles(measured("double_buffered", size)) < 1.35
@@ -108,7 +234,7 @@ def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up() -> No
     for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
         cold, warm_us = measured(name, size, warmup="none").samples.sides[0], measured(name, size).us or 0.0
         assert 100 < cold.us[0] - warm_us < 320
-        assert np.median(cold.us) - RUN.calibration.offset_us == pytest.approx(warm_us, rel=0.01)
+        assert np.median(cold.us) - RUN.calibration.offset_us == approx(warm_us, rel=0.01)
         assert (cold.sm_mhz[0] or 0.0) > 0.995 * np.median([mhz or 0.0 for mhz in cold.sm_mhz])
         assert cold.placement.count(cold.placement[0]) == 1, "alone, so the mean over placements has it"
     clocks, us = measured("warptiled", 4096, clocks="ignored").samples.clocked()
@@ -135,7 +261,7 @@ def test_the_launch_bubble_and_the_gate_change_cublas_more_than_the_rung_beside_
     assert cublas_us(measured("warptiled", 256, timer="host")) > 3 * cublas_us(measured("warptiled", 256))
     for name in ("vectorized", "warptiled"):
         checked, bare = (measured(name, 256, gate=gate) for gate in (True, False))
-        assert cublas_us(checked) - cublas_us(bare) > 0.5 and cycles(checked) == pytest.approx(cycles(bare), rel=0.01)
+        assert cublas_us(checked) - cublas_us(bare) > 0.5 and cycles(checked) == approx(cycles(bare), rel=0.01)
 
 
 def test_the_groups_and_constants_of_09() -> None:
@@ -144,7 +270,7 @@ def test_the_groups_and_constants_of_09() -> None:
     assert all(12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values())
     apart = [max(read.values()) / min(read.values()) for read in reads.values()]
     assert apart == sorted(apart, reverse=True), "the smaller the size, the more they differ"
-    assert reads[2048]["do_bench_cudagraph"] == pytest.approx(reads[2048]["worklog"], rel=0.005)
+    assert reads[2048]["do_bench_cudagraph"] == approx(reads[2048]["worklog"], rel=0.005)
     beside = compared.document["promises"]["beside_cupti"]
     assert sum(point["events_us"] < point["tracer_us"] for point in beside) > len(beside) / 2
 
