@@ -18,10 +18,12 @@ from tests.plots.conftest import NAIVE_READING, SIZE, TIMES_MS, full_run, of
 from tests.plots.test_charts import boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
+from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.plots import Chart, bars, ladder, lines, roofline, samples
 from worklog.plots.charts.ablation import REMAINDER, falls
 from worklog.plots.charts.harness import closing
+from worklog.plots.charts.memory import levels_of
 from worklog.plots.figure import ACCENT, INK, OTHER
 from worklog.plots.selection import sample_times
 from worklog.problem.gemm import Shape
@@ -109,6 +111,14 @@ def test_the_interval_ends_as_the_harness_states_it() -> None:
     assert (last.value, last.low, last.high) == (approx(m.us), approx(m.us_low), approx(m.us_high))
     assert f"known to ±{100 * last.relative_half_width:.2g} %" in samples(run, "cuBLAS", 512).headline
     assert 0.495 < 100 * last.relative_half_width < 0.505 < 50 * steps[0].median.relative_half_width
+
+
+def test_the_levels_are_flop_per_byte() -> None:
+    counted = MemoryCounts("", 1, 512, 32768, 256, 1, 512, 0, 0, 64**3)
+    run = of(kernels={"one": {"tile": {"BM": 32, "BN": 32}}})
+    [(name, at)] = levels_of(run, LadderCounts("", Shape.of(64), {"one": counted, "no tile": counted})).items()
+    bytes_moved = [2 * 64**3 / x for x in (at.threads, at.sectors, at.blocks, at.compulsory)]
+    assert name == "one" and bytes_moved == approx([32768 + 4 * 64**2, 32 * 1024, 20 * 64**2, 12 * 64**2])
 
 
 @pytest.mark.parametrize("content", ["", '{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}'])

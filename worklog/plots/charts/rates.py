@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -83,12 +83,6 @@ def bars(
     return new.figure
 
 
-def name_rates(axes: Axes, height: float, most: float, names: Sequence[str], places: Sequence[float]) -> None:
-    """TFLOP/s up to a little beyond `most`, and names at their places, inches down from the top."""
-    name_rows(axes, height, places, names)
-    axes.set(xlim=(0, 1.06 * most), xlabel="TFLOP/s")
-
-
 def rate_bar(
     axes: Axes, m: Measurement | None, y: float, height: float, words: str, points: float, colour: str, cublas: float
 ) -> None:
@@ -162,6 +156,15 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
     if ceiling > FAR_CEILING * most:
         ceiling = 0.0
+    finding, timed = "No rung was measured at this size; cuBLAS was", [m for m in kernels if measured(m)]
+    if rungs := sorted((m for m in timed if m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0):
+        best = ([m for m in rungs if m.kernel in mine] or rungs)[-1]
+        finding, slower = f"{best.kernel} reaches {share(best)} of cuBLAS", rungs[: rungs.index(best)]
+        if slower and mine:
+            finding += f", more than {slower[-1].kernel}"
+        elif slower:
+            times = (best.tflops or 0.0) / (slower[0].tflops or 1.0)
+            finding += f", {times:.{0 if times >= 10 else 1}f} times {slower[0].kernel}"
     footer = [run.full_label]
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, and its "
@@ -170,10 +173,10 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     if marks:
         footer.append(ARTICLE_SOURCE)
         subtitle += " Circles: the article's shares, on another GPU."
-    if any(measured(m) and not m.converged for m in kernels):
+    if not all(m.converged for m in timed):
         footer.append("* the interval is wider than requested")
     said = {m.kernel: no_time(m) for m in kernels}
-    said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in kernels if measured(m)}
+    said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in timed}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
     alt += [f"{name}: {words}" for name, words in said.items()]
     alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
@@ -183,7 +186,8 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
 
     def draw(axes: Axes) -> None:
         places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
-        name_rates(axes, height, max(most, ceiling), names, places)
+        name_rows(axes, height, places, names)
+        axes.set(xlim=(0, 1.06 * max(most, ceiling)), xlabel="TFLOP/s")
         end = axes.get_xlim()[1]
         above = axes.twiny()
         above.set_xlim(0, 100 * end / cublas)
@@ -204,22 +208,8 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
                 axes.plot(x, y, "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
                 beside(axes, f"{marks[m.kernel]} %", (x, y), -5 if x > end / 5 else 5, color=MUTED, bbox=BEHIND)
 
-    left, finding = right_of(names), _finding(kernels, mine)
+    left = right_of(names)
     return on_axes(ax, draw, "ladder", finding, subtitle, footer, alt, height, left, RATES_RIGHT, 0.4, BELOW)
-
-
-def _finding(kernels: list[Measurement], mine: set[str]) -> str:
-    timed = sorted((m for m in kernels if measured(m) and m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0)
-    if not timed:
-        return "No rung was measured at this size; cuBLAS was"
-    best = ([m for m in timed if m.kernel in mine] or timed)[-1]
-    finding, slower = f"{best.kernel} reaches {share(best)} of cuBLAS", timed[: timed.index(best)]
-    if slower and mine:
-        finding += f", more than {slower[-1].kernel}"
-    elif slower:
-        times = (best.tflops or 0.0) / (slower[0].tflops or 1.0)
-        finding += f", {times:.{0 if times >= 10 else 1}f} times {slower[0].kernel}"
-    return finding
 
 
 @figure.styled()
@@ -272,7 +262,8 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
         top += HEADING
         places += [top + middle for middle in middles(TIGHT_ROW, len(part))]
         top += TIGHT_ROW * len(part)
-    name_rates(axes, height, max(cublas, *(m.tflops or 0.0 for m in kernels)), [*said], places)
+    name_rows(axes, height, places, [*said])
+    axes.set(xlim=(0, 1.06 * max(cublas, *(m.tflops or 0.0 for m in kernels))), xlabel="TFLOP/s")
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", FIRST / 2)
     for y, m in zip(places, kernels, strict=True):
         colour, full = ACCENT if m.kernel in ON_TENSOR_CORES else DEFLATES, class_of(m) == "fp32"
@@ -323,7 +314,8 @@ def sweep(variants: Variants, run: Run, *, ax: Axes | None = None) -> Any:
     height, places, cublas = TILE_ROW * len(order), middles(TILE_ROW, len(order)), rates.get(CUBLAS, 0.0)
 
     def draw(axes: Axes) -> None:
-        name_rates(axes, height, max(rates.values(), default=1.0), names, places)
+        name_rows(axes, height, places, names)
+        axes.set(xlim=(0, 1.06 * max(rates.values(), default=1.0)), xlabel="TFLOP/s")
         for y, (name, words) in zip(places, said.items(), strict=True):
             rate_bar(axes, times.get(name), y, TILE_BAR, words, SMALL_PT, ACCENT, cublas)
         if cublas:
