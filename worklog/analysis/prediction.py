@@ -69,11 +69,6 @@ class Bound:
             words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
         return words
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        sides = [self.shape.m, self.shape.n, self.shape.k]
-        return {**asdict(self), "shape": sides, "ms": self.ms, "limit": self.limit, "label": self.label}
-
 
 def _card(gpu: str) -> str:
     return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
@@ -230,9 +225,12 @@ class Prediction:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        rungs = {name: rung.as_dict() for name, rung in self.rungs.items()}
-        own = None if self.bound is None else self.bound.as_dict()
-        return {"bound": own, "why": self.why, "rungs": rungs, "label": self.label}
+        own = self.bound
+        if own is None:
+            return {"bound": None, "why": self.why, "label": self.label}
+        sides = [own.shape.m, own.shape.n, own.shape.k]
+        bound = {**asdict(own), "shape": sides, "ms": own.ms, "limit": own.limit, "label": own.label}
+        return {"bound": bound, "why": "", "label": self.label}
 
     def __repr__(self) -> str:
         return "\n".join([*self.sentences, *([] if self.table is None else ["", self.table.text()])])

@@ -17,7 +17,7 @@ from worklog.problem import Shape
 from worklog.runs.estimates import WIDE, Estimate, about, rounded
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.runs.samples import PRECISION, clock_in_words, summarize
+from worklog.runs.samples import PRECISION, summarize
 from worklog.runs.table import Table
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
@@ -180,7 +180,9 @@ def effects_text(run: Run, kernel: str) -> str:
     rows = []
     for names, at in lines.items():
         cells = [effect_in_words(at[size]) if size in at else "–" for size in sizes]
-        rows.append((*names, *cells, clock_in_words([e.clock for e in at.values() if e.clock is not None])))
+        clocks = sorted(e.clock for e in at.values() if e.clock is not None)
+        ends = dict.fromkeys(f"{100 * end:+.2f}" for end in (*clocks[:1], *clocks[-1:]))  # one where both look alike
+        rows.append((*names, *cells, f"{' to '.join(ends)} %" if ends else "–"))
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
     columns = "  pitfall", "number", *map(str, sizes), "SM clock"
     return Table(title, columns, rows, notes=older(run)).text()

@@ -6,7 +6,7 @@ percent between two measurements, and so do their times, whatever else differs b
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -267,9 +267,3 @@ def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[flo
     rest = float(np.sum((y - slope * x) ** 2))
     half = NORMAL * math.sqrt(rest / free / squares) if free > 0 else math.inf
     return min(0.0, max(-1.0, slope)), half
-
-
-def clock_in_words(clocks: Collection[float]) -> str:
-    """Relative differences of clocks from the lowest to the highest: "-0.04 to +1.20 %"; a dash for none."""
-    ends = dict.fromkeys(f"{100 * end:+.2f}" for end in (min(clocks), max(clocks))) if clocks else {}
-    return f"{' to '.join(ends)} %" if ends else "–"
