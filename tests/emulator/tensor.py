@@ -76,54 +76,33 @@ def results_of(launch: Launch, device: Callable[..., Any], **options: Any) -> An
     return device(launch.text, types[: launch.results], types, launch.registers, **options)
 
 
-@dataclass(frozen=True)
 class Mma:
-    """An mma.sync. A, B transposed and C are given as patterns by row, those below 32 bits packed into words."""
+    """An mma.sync. A, B transposed and C are given as patterns by row, those below 32 bits packed into words of `word`
+    bits. types, sizes, counts: of A, B and C; sizes are rows and words in each, counts those of registers. side: words
+    of C side by side in a lane. kinds: of random operands; integers have one.
+    """
 
-    op: str
+    def __init__(self, op: str) -> None:
+        self.op, self.types = op, [part for part in op.split(".") if part in BITS][1:]
+        self.word = 64 if self.types[2] == "f64" else 32
+        m, n, k = map(int, re.search(r"m(\d+)n(\d+)k(\d+)", op).groups())
+        shapes = zip(((m, k), (n, k), (m, n)), self.types, strict=True)
+        self.sizes = [(rows, columns * BITS[t] // self.word) for (rows, columns), t in shapes]
+        self.counts = [rows * words // 32 for rows, words in self.sizes]
+        self.side = 1 if self.types[2] == "f16" else 2
+        self.kinds = [*KINDS] if self.types[2] != "s32" else ["any"]
 
     def __str__(self) -> str:
         return self.op.removeprefix("mma.sync.aligned.").replace(".row.col", "")
-
-    @property
-    def types(self) -> list[str]:
-        """Of A, B and C."""
-        return [part for part in self.op.split(".") if part in BITS][1:]
-
-    @property
-    def word(self) -> int:
-        """Bits of a register."""
-        return 64 if self.types[2] == "f64" else 32
-
-    @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """Rows of A, of B transposed and of C, and words in each."""
-        m, n, k = map(int, re.search(r"m(\d+)n(\d+)k(\d+)", self.op).groups())
-        return [(r, c * BITS[t] // self.word) for (r, c), t in zip(((m, k), (n, k), (m, n)), self.types, strict=True)]
-
-    @property
-    def counts(self) -> list[int]:
-        """Registers of A, B and C."""
-        return [rows * words // 32 for rows, words in self.sizes]
-
-    @property
-    def side(self) -> int:
-        """Words of C side by side in a lane."""
-        return 1 if self.types[2] == "f16" else 2
-
-    @property
-    def kinds(self) -> list[str]:
-        """Of random operands: integers have one."""
-        return [*KINDS] if self.types[2] != "s32" else ["any"]
-
-    def registers(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        return np.concatenate([lanes_of(a), lanes_of(b), lanes_of(c, self.side)])
 
     def launches(self, kind: str, rounds: int = 1) -> Iterator[Launch]:
         """On random operands of 32 warps."""
         rng = np.random.default_rng(11)
         for _ in range(rounds):
-            warps = [self.registers(*self.operands(rng, kind)) for _ in range(32)]
+            warps = []
+            for _ in range(32):
+                a, b, c = self.operands(rng, kind)
+                warps.append(np.concatenate([lanes_of(a), lanes_of(b), lanes_of(c, self.side)]))
             yield Launch(self.text(), np.concatenate(warps, axis=1), self.counts[2], f"b{self.word}")
 
     def operands(self, rng: np.random.Generator, kind: str) -> list[np.ndarray]:
@@ -184,42 +163,21 @@ class Wgmma:
     signs: tuple[int, int] = (1, 1)
     step: int = 0
 
-    def __str__(self) -> str:
-        words = [f"wgmma n{self.columns} {self.type_} {self.sum_type} swizzle {self.width}"]
-        if self.in_registers:
-            words.append("registers")
-        if any(self.trans):
-            words.append(f"trans {self.trans[0]:d}{self.trans[1]:d}")
-        if self.signs != (1, 1):
-            words.append(f"signs {self.signs[0]} {self.signs[1]}")
-        if self.step:
-            words.append(f"step {self.step}")
-        return " ".join(words)
-
     kinds = tuple(KINDS)
+
+    def __str__(self) -> str:
+        text = f"wgmma n{self.columns} {self.type_} {self.sum_type} swizzle {self.width}"
+        text += " registers" * self.in_registers
+        text += f" trans {self.trans[0]:d}{self.trans[1]:d}" if any(self.trans) else ""
+        text += f" signs {self.signs[0]} {self.signs[1]}" if self.signs != (1, 1) else ""
+        return text + (f" step {self.step}" if self.step else "")
 
     def launches(self, kind: str, rounds: int = 1) -> Iterator[Launch]:
         """On random operands, with C and without."""
-        rng = np.random.default_rng(12)
+        rng, k = np.random.default_rng(12), 256 // BITS[self.type_]
         for scaled in (True, False):
-            matrices = [random_words(rng, t, shape, kind) for t, shape in zip(self.types, self.shapes, strict=True)]
-            yield wgmma(self, *matrices, scaled)
-
-    @property
-    def types(self) -> tuple[str, str, str]:
-        """Of A, B and C."""
-        return self.type_, self.type_, self.sum_type
-
-    @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
-        """Of A, B transposed and C."""
-        k = 256 // BITS[self.type_]
-        return (64, k), (self.columns, k), (64, self.columns)
-
-    @property
-    def side(self) -> int:
-        """Words of C side by side in a lane."""
-        return 1 if self.sum_type == "f16" else 2
+            a, b = (random_words(rng, self.type_, (rows, k), kind) for rows in (64, self.columns))
+            yield wgmma(self, a, b, random_words(rng, self.sum_type, (64, self.columns), kind), scaled)
 
 
 def turned(chunk: int, row: int, width: int) -> int:
@@ -258,7 +216,7 @@ def wgmma(case: Wgmma, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool
     first += bytes(-len(first) % 1024)
     second += bytes(-len(second) % 512)
     shared = np.frombuffer(first + second, np.uint32).reshape(-1, 128)
-    sums = lanes_of(np.ascontiguousarray(c).view(np.uint32), case.side, 4)
+    sums = lanes_of(np.ascontiguousarray(c).view(np.uint32), 1 if case.sum_type == "f16" else 2, 4)
     own = lanes_of(np.ascontiguousarray(a).view(np.uint32), 1, 4)[: 4 * case.in_registers]
     registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
     n, results = len(shared), len(sums)

@@ -27,7 +27,6 @@ from worklog.emulator.device import build
 from worklog.emulator.launch import _program
 from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
-from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.check import check
 from worklog.runs import documents
@@ -39,12 +38,12 @@ MOST_TILE, TILE_K = 256, 64
 LIMIT_S = 30.0  # estimated, of the gate's launches of one kernel
 # What the compiler misses for a kernel that is counted apart, or for another one in its file.
 LEFT_OUT = {
+    "there is no kernel": "left out by #if",
     r'function "(?:tex|surf)[123C]\w*" matches': "textures",
     r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined': "removed intrinsics",
     r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
     r'open source file|is missing|identifier "(?:GL[a-z]|(?:EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z])': "no headers",
 }
-COMPILED: dict[Program, Compiled | CompileFailed] = {}  # files, with all their kernels but templates
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,6 @@ def tried(public: PublicKernel, include: Sequence[Path] = ()) -> Tried:
         kernel, compiled = built(public, tuple(include))
     except (BadSetting, CompileFailed) as error:
         why = next((why for pattern, why in LEFT_OUT.items() if re.search(pattern, str(error))), "")
-        if "there is no kernel" in str(error) and "<" not in public.entry:
-            why = "left out by #if"
         return Tried(*name, why, "" if why else str(error).split("\n")[0])
     missing = forms_missing(compiled.ptx, compiled.symbol)
     if any(re.match(r"tex|tld4|su[lsr]|txq", form) for form in missing):
@@ -90,19 +87,9 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
     define: tuple[str, ...] = ()
     while True:
         kernel = public.kernel(include, define)
-        file = replace(kernel.program, entry="", arguments=())
         try:
-            known = COMPILED.get(file)
-            if isinstance(known, CompileFailed):
-                raise known
-            symbol = re.search(rf"\.entry\s+(_Z\d+{public.entry}\w*|{public.entry})\b", known.ptx) if known else None
-            if known and symbol:
-                return kernel, replace(known, symbol=symbol[1])
-            COMPILED[file] = compiled = build(kernel.program)[0]
-            return kernel, compiled
+            return kernel, build(kernel.program)[0]
         except CompileFailed as error:
-            if "<" not in public.entry and "there is no kernel" not in str(error):
-                COMPILED[file] = error
             folder, macro = public.header_folder(str(error)), public.macro(str(error))
             if folder and folder not in include:
                 include = (*include, folder)
