@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,35 +19,13 @@ from worklog.runs import Calibration, Estimate, Gpu, Measurement, Roof, Run, Sam
 from worklog.runs.comparison import Comparison
 from worklog.settings import Harness
 
-# The second one lacks a barrier.
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
-PLAIN = f"""\
-__global__ void mine({SIGNATURE}) {{
-  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= M || col >= N) return;
-  float acc = 0.0f;
-  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}}
-"""
+# The second one lacks a barrier.
+PLAIN, RACY = (
+    (Path(__file__).parent / "kernel" / f"{name}.cu").read_text(encoding="utf-8") for name in ("plain", "racy")
+)
 # No texture instruction is supported by the emulator.
 TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
-RACY = f"""\
-__global__ void mine({SIGNATURE}) {{
-  __shared__ float As[8][8], Bs[8][8];
-  const int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 8 + y, col = blockIdx.x * 8 + x;
-  float acc = 0.0f;
-  for (int k0 = 0; k0 < K; k0 += 8) {{
-    As[y][x] = A[row * K + k0 + x];
-    Bs[y][x] = B[(k0 + y) * N + col];
-    for (int k = 0; k < 8; ++k) acc += As[y][k] * Bs[k][x];
-    __syncthreads();
-  }}
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}}
-"""
-
-
 GPU = Gpu("NVIDIA H200", (9, 0), 132, 62914560, 150109880320, 1980.0, 3201.0, 6016, "580.159.04")
 CALIBRATION = Calibration(
     offset_us=3.45, offset_spread_us=0.1, offset_by_length_us={"1": 3.45, "1000": 3.45}, tick_us=0.03,

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.record import mutants
 from tests.record.edits import chosen, edits
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, kernels, tried
 
-SOURCE = """// 1 + 1
-template <int BM = 8>
-__global__ void __launch_bounds__(BM * 2) k(int M, float alpha, float* C) {
-  static_assert(BM > 4, "small");
-  __shared__ float As[8][BM];
-  if (threadIdx.x >= M) return;
-  As[threadIdx.x][0] = alpha * M;
-  __syncthreads();
-  asm volatile("bar.sync 1, 128;" ::: "memory");
-  C[(size_t)threadIdx.x * 2] = As[0][1];
-}
-"""
+SOURCE = Path(__file__).with_name("mutated.cu").read_text(encoding="utf-8")
 
 
 def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left() -> None:
