@@ -52,8 +52,8 @@ _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """What try_kernel() found. shape: the first to time. run: what was measured, or None; why: the reason for None.
-    shown: the run that table and chart are made from, with this kernel's row among the rungs.
+    """What try_kernel() found. shape: the first to time. run: what was measured, or None. shown: the run that table and
+    chart are made from, with this kernel's row among the rungs, which states why there is no time.
     """
 
     kernel: Kernel
@@ -61,7 +61,6 @@ class Trial:
     shape: Shape
     run: Run | None
     shown: Run
-    why: str = ""
 
     @property
     def passed(self) -> bool:
@@ -159,7 +158,7 @@ def try_kernel(
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
-        return Trial(kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why), why)
+        return Trial(kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why))
     place = label, tuple(timed), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
     if rungs is None:
@@ -301,13 +300,13 @@ class RungMagics(Magics):
         source = (code[0] if cell is None else cell).strip()
         if not source:
             raise UsageError("%time_gpu needs an expression, such as %time_gpu torch.mm(a, b)")
-        title = source.splitlines()[0][:TITLE]
+        title, shell = source.splitlines()[0][:TITLE], cast("Any", self.shell)
         try:
             return timing.time(
                 self._function(source),
                 against=self._function(given.against) if given.against else None,
                 harness=Harness().but(**parse_settings(given.settings)),
-                flops=self._number("flops", given.flops),
+                flops=shell.ev(given.flops) if given.flops else None,
                 sync=given.sync,
                 name=title if title == source else f"{title} …",
             )
@@ -324,13 +323,6 @@ class RungMagics(Magics):
 
         run.__name__ = source.splitlines()[0][:TITLE]
         return run
-
-    def _number(self, name: str, expression: str | None) -> Any:
-        assert self.shell is not None
-        try:
-            return eval(expression, self.shell.user_ns) if expression else None
-        except Exception as error:
-            raise BadSetting(f"--{name} {expression}: {type(error).__name__}: {error}") from None
 
 
 def one_line() -> Progress:
