@@ -187,17 +187,17 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
     remove. Where events time launches whose kernels are known, the intervals hold for other processes, too.
     """
     overhead, statistic = event_overhead_us(settings, offset_us), str(settings["statistic"])
-    values = [estimate_of(samples.counted(n), statistic, samples.placements(n)) for n in range(len(samples.sides))]
     kernels = [side.kernels for side in samples.sides]
     own = kernels[0] if (statistic, settings["timer"]) == ("median", "events") else None
-    time = values[0].shifted(-overhead)
+    time = estimate_of(samples.counted(), statistic, samples.placements()).shifted(-overhead)
     ratios = {}
     for number, side in enumerate(samples.sides[1:], 1):
         if statistic == "median":
             ours, theirs, placements = samples.comparisons(number)
             ratio = paired_ratio([us - overhead for us in theirs], [us - overhead for us in ours], placements)
         else:
-            value = (values[number].value - overhead) / time.value
+            other = estimate_of(samples.counted(number), statistic)
+            value = (other.value - overhead) / time.value
             ratio = Estimate(value, value, value)
         further = kernels[number]
         if own is not None and further is not None:
