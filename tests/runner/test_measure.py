@@ -145,13 +145,6 @@ def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
     assert all(map(gone, pids()))
 
 
-def test_a_lost_context_is_blamed_on_the_kernel_before_it() -> None:
-    run = measure("fine", "loses the context", "fine")
-    _, lost, fine = run.measurements
-    assert lost.status == "failed" and lost.us is None and "an illegal memory access" in str(lost.reason)
-    assert fine.status == "measured"
-
-
 def test_a_process_that_ends_early_after_its_last_measurement_is_noted() -> None:
     run = measure("fine", "leaves a thread that leaves")
     assert [m.status for m in run.measurements] == ["measured", "measured"] and run.complete
@@ -200,14 +193,6 @@ def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
         measure("fine", "hangs with another", "fine", stop=stop, progress=progress, out=out)
     until(lambda: all(map(gone, pids())))
     assert [m.kernel for m in Run.load(out).measurements] == ["fine"]
-
-
-def test_a_stop_that_was_set_before_starts_nothing_that_lasts(pids: Callable[[], list[int]]) -> None:
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(Interrupted, match="nothing is saved"):
-        measure("hangs", stop=stop)
-    assert all(map(gone, pids()))
 
 
 def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
