@@ -21,7 +21,7 @@ from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.verdict import failed, passed, until_failure
 from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
-from worklog.problem import (
+from worklog.problem.problem import (
     Case,
     Problem,
     Words,

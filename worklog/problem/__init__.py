@@ -1,6 +1,6 @@
 """What is computed: problems with references, GEMM and its shape, and the axes that a benchmark varies."""
 
-from worklog.problem.axes import MOST_VALUES, Axis, Point, Space, Value, axis_name, drawn, shapes, spoken
+from worklog.problem.axes import MOST_VALUES, Axis, Point, Space, Value, drawn, shapes, spoken
 from worklog.problem.gemm import (
     CLASSES,
     FLOAT_BYTES,
@@ -12,28 +12,11 @@ from worklog.problem.gemm import (
     sampled_reference,
     tflops,
 )
-from worklog.problem.problem import (
-    TYPES,
-    Case,
-    Parameter,
-    Problem,
-    Words,
-    called,
-    ctype_of,
-    dtype_of,
-    each,
-    excess,
-    is_array,
-    nbytes,
-    raw,
-    rebuilt,
-    values_of,
-)
+from worklog.problem.problem import TYPES, Case, Parameter, Problem, ctype_of, dtype_of
 from worklog.problem.shipped import PROBLEMS, SGEMM
 
 __all__ = [
     "CLASSES", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES", "Axis", "Case", "Domain", "Float32",
-    "Float64", "Parameter", "Point", "Problem", "Shape", "Space", "Value", "Words", "axis_name", "called", "ctype_of",
-    "drawn", "dtype_of", "each", "excess", "is_array", "nbytes", "random_inputs", "raw", "rebuilt", "sampled_reference",
-    "shapes", "spoken", "tflops", "values_of",
+    "Float64", "Parameter", "Point", "Problem", "Shape", "Space", "Value", "ctype_of", "drawn", "dtype_of",
+    "random_inputs", "sampled_reference", "shapes", "spoken", "tflops",
 ]  # fmt: skip

@@ -67,11 +67,6 @@ class Axis:
         return cls(name, tuple(values), kind)
 
 
-def axis_name(text: str) -> str:
-    """The name of an axis in words, "" where there is none."""
-    return text.partition("=")[0].partition("[")[0].strip()
-
-
 def _require_few(what: str, count: int, of: str) -> None:
     """Raise BadSetting before more is made than a user could wait for."""
     if count > MOST_VALUES:

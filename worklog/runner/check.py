@@ -25,7 +25,8 @@ from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.solution import Solution, find_problem
-from worklog.problem import SGEMM, Problem, Shape, Words, called, each, is_array, nbytes
+from worklog.problem import SGEMM, Problem, Shape
+from worklog.problem.problem import Words, called, each, is_array, nbytes
 from worklog.runner.child import Answer, Say, advice, run_child
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict

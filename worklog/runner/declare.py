@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from worklog.errors import BadRunFile, BadSetting, listed, meant
 from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
-from worklog.problem import Axis, Point, Space, axis_name
+from worklog.problem import Axis, Point, Space
 from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runs import Gpu, Run, Table, newest_run
@@ -286,7 +286,7 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
 
 def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
     """Benchmarks with other values of some axes, as "N[pow2]=10:12". Raises BadSetting for an axis of none."""
-    texts = {axis_name(text): text for text in listed("axes", axes)}
+    texts = {text.partition("=")[0].partition("[")[0].strip(): text for text in listed("axes", axes)}
     names = {axis.name for benchmark in benchmarks for axis in benchmark.space.axes}
     for name, text in texts.items():
         if name not in names:

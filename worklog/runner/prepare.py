@@ -22,7 +22,8 @@ from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution, Solver
-from worklog.problem import each, random_inputs, raw, rebuilt
+from worklog.problem import random_inputs
+from worklog.problem.problem import each, raw, rebuilt
 from worklog.runner.arguments import on_gpu
 from worklog.runner.child import Say
 from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
