@@ -92,7 +92,7 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> No
     assert (from_file.name, from_file.file, from_file.entry) == ("mine", "mine.cu", "gemm<float, 16>")
     assert (from_file.threads, from_file.thread_count, from_file.blocks(Shape(17, 40, 16))) == ((16, 16), 256, (3, 2))
     assert (str(from_file.domain), from_file.claimed) == ("K % 16 == 0", "tf32")
-    cell = Kernel.from_source(TEMPLATE.replace("typename Sum, ", ""), template={"TILE": 16}, **LAUNCH)
+    cell = Kernel.from_source("// Tile: TILE=16\n" + TEMPLATE.replace("typename Sum, ", ""), **LAUNCH)
     assert (cell.name, cell.file, cell.entry) == ("gemm", "source", "gemm<16>") and cell.domain == from_file.domain
     assert type(rung("naive")) is Kernel
     for kernel in (rung("warptiled"), mine(block="32,8", domain="M % 8 == 0"), HOST):

@@ -87,7 +87,6 @@ class Kernel:
         block: str | int | Sequence[str | int] = "",
         grid: str | int | Sequence[str | int] = "",
         entry: str | None = None,
-        template: Mapping[str, int] | None = None,
         domain: str = "",
         claimed: str = "",
         name: str = "",
@@ -99,8 +98,8 @@ class Kernel:
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
-        entry: the kernel, needed where the source has several (default: the only one). template: default, what a
-        comment states, as "Tile: BM=128 BN=64". name: default, the entry's. file: the name of the source in messages.
+        entry: the kernel, needed where the source has several (default: the only one); a template with its arguments,
+        or without where a comment states them: "Tile: BM=128 BN=64". name: default, the entry's. file: in messages.
         args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the parameters' names).
         Without alpha or beta, the kernel computes with alpha = 1 or beta = 0; with one size, square matrices. grid,
         block: default, what the source states; where it states none, the kernel can be compiled and not launched.
@@ -134,9 +133,8 @@ class Kernel:
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
         defined = definition(source, function)
-        if template is None:
-            of_header = not instantiated and defined is not None and {*tile} <= {*defined.template}
-            template = tile if of_header else {}
+        of_header = not instantiated and defined is not None and {*tile} <= {*defined.template}
+        template = tile if of_header else {}
         adapted = []
         try:
             arguments = signature.order(args, file, function, defined)
@@ -157,7 +155,7 @@ class Kernel:
             launch, grid=grid or launch.grid, block=block or launch.block, shared=shared or own_launch.shared
         )
         rules = domain or signature.domain(source, template)
-        kernel = cls(name or function, code, (launch,), 0, dict(template), rules, claimed or claims, arguments)
+        kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
         kernel._require_readable()
         if not domain and rules != "any":
             adapted.append(f"domain: {rules}; from a comment")
