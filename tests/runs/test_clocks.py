@@ -12,6 +12,7 @@ import pytest
 from pytest import approx
 
 from tests.helpers import measured, small_run
+from worklog.lab.panel_answer import Answers
 from worklog.runs import Estimate, Measurement, Run, Samples, Side, about, duration, recordings
 from worklog.runs.ablation import effects, effects_text
 from worklog.runs.samples import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
@@ -137,6 +138,15 @@ def test_the_assumed_constants_are_those_of_the_recordings() -> None:
             groups[m.kernel, m.shape].append(math.log(m.us))
     squares = sum(float(np.var(logs)) * len(logs) for logs in groups.values())
     assert math.sqrt(squares / sum(len(logs) - 1 for logs in groups.values())) == approx(HOST_SD, rel=0.02)
+
+
+@pytest.mark.parametrize(("kernel", "size"), [("naive", 4096), ("vectorized", 1024)])
+def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: int) -> None:
+    answers = Answers([recorded("grid/h100")])
+    steps = {step.row[0]: step for step in answers.answer(kernel, size, **answers.naive).steps}
+    after = [name for name in steps if name not in ("1 clocks", "2 timer")]
+    assert {(steps[name].role, steps[name].row[-1]) for name in after} == {("grey", "within noise")}
+    assert steps["2 timer"].difference.visible and not steps["1 clocks"].difference.visible
 
 
 @pytest.mark.parametrize(
