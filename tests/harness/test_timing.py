@@ -60,6 +60,11 @@ def timed(gpu: VirtualGpu, fn: Any, *args: Any, harness: Harness | None = None, 
     return timing.time_on(session_on(gpu, calibration), timing.Call(fn, args, **how), harness or Harness())
 
 
+def waiting(launch: Callable[[], object], gpu: VirtualGpu) -> Callable[[], None]:
+    """A call that waits for the GPU."""
+    return lambda: (launch(), gpu.synchronize())[1]
+
+
 def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
     def call(array: Array) -> None:
         gpu.kernel(us, data=f"copy {array.serial}", data_bytes=array.nbytes, module=f"{us}")()
@@ -68,10 +73,8 @@ def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
 
 
 def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
-    def my_kernel() -> None:
-        launch()
-
-    launch = gpu.kernel(50.0)
+    my_kernel = gpu.kernel(50.0)
+    my_kernel.__name__ = "my_kernel"
     result = timed(gpu, my_kernel, flops=np.int64(10**9), reads=np.float32(1e8))
     assert (result.us, result.tflops, result.gbs) == approx((50.0, 20.0, 2000.0), rel=1e-3)
     assert result.cycles == approx(50.0 * 2000, rel=1e-3)
@@ -157,24 +160,18 @@ def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(
 
 
 def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
-    weight, seen, launch = SimpleNamespace(grad="old"), [], gpu.kernel(50.0)
+    """Also those of the copies that rotate."""
+    array, seen = Array(64 * MIB, grad="old"), []
 
-    def step() -> None:
-        seen.append(weight.grad)
-        weight.grad = "new"
-        launch()
+    def step(given: Array) -> None:
+        seen.append(given.grad)
+        given.grad = "new"
+        reads_its_argument(gpu, 50.0)(given)
 
-    timed(gpu, step, grad_to_none=[weight])
-    assert set(seen) == {None}
-    array, copies = Array(64 * MIB), []
-
-    def on_a_copy(copy: Any) -> None:
-        copies.append(copy.grad)
-        copy.grad = "new"
-        reads_its_argument(gpu, 50.0)(copy)
-
-    timed(gpu, on_a_copy, array, grad_to_none=[array], harness=Harness().but(l2="rotate"))
-    assert set(copies) == {None}
+    for l2 in ("flush", "rotate"):
+        timed(gpu, step, array, grad_to_none=[array], harness=Harness().but(l2=l2))
+        assert set(seen) == {None}
+    assert array.copies == 2
 
 
 def test_a_cross_check_states_disagreements(gpu: VirtualGpu) -> None:
@@ -320,12 +317,7 @@ def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu: VirtualGpu, presse
 
 
 def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
-    kernel = gpu.kernel(50.0)
-
-    def call() -> None:
-        kernel()
-        gpu.synchronize()
-
+    call = waiting(gpu.kernel(50.0), gpu)
     with pytest.raises(LaunchFailed, match="synchronises"):
         timed(gpu, call)
     result = timed(gpu, call, sync=True)
@@ -342,11 +334,7 @@ def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_agai
 ) -> None:
     """The first call may load PyTorch, which has a current stream of its own."""
     kernel, current, entered = gpu.kernel(50.0), VirtualLoan.current, list[str]()
-
-    def call() -> None:
-        entered.append("called")
-        kernel()
-        gpu.synchronize()
+    call = waiting(lambda: (entered.append("called"), kernel()), gpu)
 
     @contextmanager
     def slowly(loan: VirtualLoan) -> Iterator[None]:
