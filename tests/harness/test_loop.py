@@ -15,6 +15,7 @@ from pytest import approx
 
 from tests.harness.test_readings import AFTER_WARM_UP, SLOW, two_groups
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
+from tests.virtual.machine import Machine
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
@@ -23,6 +24,7 @@ from worklog.harness.rules import Evidence, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
 from worklog.runs.measurement import Measurement
 from worklog.runs.samples import summarize
+from worklog.settings import WINDOW_US
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US
@@ -213,6 +215,14 @@ def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
     gpu, harness = VirtualGpu(ring_us=ring, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
     found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons())
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
+
+
+@pytest.mark.parametrize("us", [350.0, 3000.0])
+def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
+    gpu = VirtualGpu(Machine(enqueue_us=0.0))
+    turn_us = us + gpu.flush_us
+    lasted = time_in_turn(gpu, [gpu.kernel(us)], Harness()).warmup_launches * turn_us
+    assert WINDOW_US < lasted < WINDOW_US + 3 * turn_us, "of three windows all but one are samples, in whole turns"
 
 
 def test_a_warm_up_lasts_as_long_as_its_words_say() -> None:
