@@ -1,4 +1,4 @@
-"""What is drawn of a rung's addresses is what its compiled code does: owners, sectors, wavefronts."""
+"""What is drawn of a rung's addresses is what its compiled code does: owners, sectors, wavefronts; and its counters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from worklog import plots
+from worklog.analysis.counters import counters
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.inspection import inspect
-from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import LADDER, rung
+from worklog.errors import BadRunFile, NothingToDraw
+from worklog.kernel import FP32, LADDER, TENSOR, rung
 
 
 @pytest.mark.parametrize("name", [*(rung.name for rung in LADDER[:6]), "best", "wgmma", "split", "bulk_copies"])
@@ -62,3 +63,16 @@ def test_one_access_by_hand() -> None:
     assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
     wide = access_pattern(rung("vectorized")).first("Bs")
     assert wide is not None and (wide.width, wide.wavefronts, wide.conflicts, wide.sectors) == (16, 8, 4, 0)
+
+
+def test_recorded_counters_are_of_this_source_and_a_rung_without_is_named() -> None:
+    table = counters([rung.name for rung in (*LADDER, *FP32, *TENSOR)])
+    assert not any("changed" in note for note in table.notes)
+    assert table.title.startswith("recorded · NVIDIA H200 · ") and table.title.endswith("2048")
+    busiest = {str(row[0]): str(row[-1]) for row in table.rows}
+    assert busiest["naive"] == "L1 and shared" and busiest["split"] == "tensor cores"
+    assert all(0 <= float(str(cell).removesuffix(" %")) <= 100 for row in table.rows for cell in row[1:-1])
+    fewer = counters(["naive", "best"])
+    assert [row[0] for row in fewer.rows] == ["naive"] and fewer.notes == ["no counters are recorded of: best"]
+    with pytest.raises(BadRunFile, match=r"no counters of best are recorded: choose from naive, "):
+        counters(["best"])
