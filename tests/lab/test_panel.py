@@ -110,6 +110,8 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
     assert panel.answer["reading"][0] == "140 µs" and panel.answer["absent"]["values"][turns] == [1]
     panel.chosen = panel.chosen | {"values": panel.table["naive"]}
     assert "reading" in panel.answer and panel.chosen["values"][turns] == 0
+    fixed = replace(GRID, harness=GRID.harness | {"placement": "fixed"})  # a file from before this setting
+    assert answer(fixed, l2="warm").comparison.startswith("this reading is 20.0 % lower")
 
 
 def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once() -> None:

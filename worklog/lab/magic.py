@@ -35,8 +35,7 @@ from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import LIMIT_S
 from worklog.runner.job import BASELINE, Progress, silent
-from worklog.runs import Measurement, Run, newest_run
-from worklog.runs.verdict import Stage, Verdict
+from worklog.runs import Measurement, Run, Stage, Verdict, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
