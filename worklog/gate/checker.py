@@ -58,8 +58,11 @@ class Checker:
         self.device, self.problem, self.case = device, problem, case
         arrays: list[tuple[str, Any]] = []
         for number, (parameter, value) in enumerate(zip(problem.signature, case.arguments, strict=True)):
-            if is_array(value):
-                arrays.append((parameter.name, nbytes(value) if number in case.written else _words_of(value)))
+            if number in case.written:
+                arrays.append((parameter.name, nbytes(value)))
+            elif is_array(value):
+                data = raw(value)
+                arrays.append((parameter.name, np.frombuffer(data + bytes(-len(data) % 4), np.float32)))
         self.buffers = GuardedBuffers(Memory(device, np.random.default_rng(seed)), arrays)
         on_device = iter(self.buffers.arrays)
         roles = ["input"] * len(case.inputs) + ["output"] * len(case.outputs) + ["extra"] * len(case.extras)
@@ -100,7 +103,8 @@ class Checker:
             again = self._run(subject)
             if again == first:
                 continue
-            count = int(np.count_nonzero(np.not_equal(*(_bytes_of(b"".join(outputs)) for outputs in (first, again)))))
+            one_run, another = (np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again))
+            count = int(np.count_nonzero(one_run != another))
             detail = f"in case {self.case.name}, launch {number} differs from the first in {count} bytes"
             if self.problem.is_exact or not self.problem.verified(self.case, self._rebuilt(again))[0]:
                 return failed(name, f"{detail}: a race", count)
@@ -156,7 +160,7 @@ class Checker:
     def _unwritten(self, output: bytes, like: Any) -> Which:
         """Which elements hold the sentinel still; of those shorter than 32 bits, which can by chance, all or none."""
         shape, itemsize = values_of(like).shape, nbytes(like) // max(1, values_of(like).size)
-        same = _bytes_of(output) == _bytes_of(self._kept(like))
+        same = np.frombuffer(output, np.uint8) == np.frombuffer(self._kept(like), np.uint8)
         kept = same.reshape(*shape, itemsize).all(axis=-1)
         return kept if itemsize >= 4 or kept.all() else np.zeros(shape, np.bool_)
 
@@ -172,16 +176,6 @@ class Checker:
                 sentinel = values_of(rebuilt(like, self._kept(like))).ravel()[0]
                 return error_map(actual, right, sentinel, wrong=wrong.reshape(-1, columns))
         return None
-
-
-def _bytes_of(data: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.frombuffer(data, np.uint8)
-
-
-def _words_of(array: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """An array's bytes as 32-bit words."""
-    data = raw(array)
-    return np.frombuffer(data + bytes(-len(data) % 4), np.float32)
 
 
 def require_sound(problem: Problem, case: Case) -> None:

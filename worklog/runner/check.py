@@ -158,16 +158,13 @@ def check(
         progress = _until(limit_s, progress)
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
-        samples, cases, large = *posed.tests, list[str]()
-        if not live:
-            cases, large = small_cases(posed)
-            samples = []
+        cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
         notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",) if large else ()
         label = f"live · {gpu().name}" if live else "emulated"
         known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
         begun(known)
         device = device_of(live, budget)
-        verdict = check_cases(what.load(device), posed, [*samples, *cases], device, seed=seed, progress=progress)
+        verdict = check_cases(what.load(device), posed, cases, device, seed=seed, progress=progress)
     else:
         shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
         what.check(shape)

@@ -91,8 +91,8 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         if plan.shape.flops > MOST_EMULATED:
             raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
         device, c = EmulatedDevice(races=False), result.T if plan.swapped else result
-        of = (matrix if matrix.flags.c_contiguous else matrix.T for matrix in (left[1], right[1], result))
-        in_a, in_b, in_c = map(device.upload, of)
+        by_rows = [matrix if matrix.flags.c_contiguous else matrix.T for matrix in (left[1], right[1], result)]
+        in_a, in_b, in_c = map(device.upload, by_rows)
         plan.kernels[0].load(device).enqueue(plan.shape, factor, in_a, in_b, beta, in_c)
         c[...] = device.download(in_c).reshape(c.shape)
     return result
