@@ -192,11 +192,8 @@ def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_wr
 def test_any_other_text_is_a_number_or_an_error(text: str) -> None:
     with contextlib.suppress(BadSetting):
         assert isinstance(evaluate(text, {"BM": 4}), int)
-    assert [evaluate(words, {"BM": 37}) for words in ("BM * 5 / 2", "(BM + 7) // 8 * 8 % 15 - 1", "min(BM, 9)")] == [
-        92,
-        9,
-        9,
-    ]
+    values = {"BM * 5 / 2": 92, "(BM + 7) // 8 * 8 % 15 - 1": 9, "min(BM, 9)": 9}
+    assert {words: evaluate(words, {"BM": 37}) for words in values} == values
     for wrong in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
         with pytest.raises(BadSetting, match="cannot read"):
             evaluate(wrong, {"BM": 4})

@@ -176,9 +176,7 @@ def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch: pytest
 
 GRID = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
 HALVES = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
-CUB = (
-    "__shared__ cub::BlockReduce<float, 32>::TempStorage s; C[0] = cub::BlockReduce<float, 32>(s).Sum(A[threadIdx.x]);"
-)
+CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] = R(s).Sum(A[threadIdx.x]);"
 
 
 @pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")

@@ -103,7 +103,6 @@ def test_it_is_what_nvidias_calculator_says() -> None:
         (1024, 32, 0, (2, 64, 1.0, ("warps", "registers"))),
         (128, 255, 20_480, (2, 8, 0.125, ("registers",))),
         (256, 32, 49_152, (4, 32, 0.5, ("shared memory",))),
-        (32, 16, 0, (32, 32, 0.5, ("blocks",))),
         (1024, 128, 0, (0, 0, 0.0, ("registers",))),
         (2048, 16, 0, (0, 0, 0.0, ("warps",))),
         (64, 16, 240_000, (0, 0, 0.0, ("shared memory",))),

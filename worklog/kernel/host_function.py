@@ -92,9 +92,7 @@ class HostFunction:
         return HostSubject(kernel, loan(arrays), call, arrays)
 
     def call(self, fresh: bool = False) -> tuple[Call, str]:
-        """The function as HostSubject calls it, and its arrays. fresh: a shared library from a copy, which the loader
-        treats as new. Raises BadSetting for a function that isn't there or can't be called.
-        """
+        """The function as HostSubject calls it, and its arrays. fresh: from a copy of a library. Raises BadSetting."""
         if not self.where.endswith(LIBRARY):
             return self._python()
         path = self._unchanged()

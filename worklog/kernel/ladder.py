@@ -74,9 +74,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
 
 
 def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
-    """A file's kernel with every combination of the axes' values in its entry, grid, block and domain, named after the
-    file and its values. Raises BadSetting for an axis that no option names, and what `kernel_of` raises.
-    """
+    """A file's kernel with every combination of the axes' values in its options. Raises BadSetting."""
     for axis in axes:
         if not any(re.search(rf"\b{axis.name}\b", words.get(option) or "") for option in AXES_IN):
             advice = f"write it where the value belongs, as in --entry 'gemm<{axis.name}>'"

@@ -184,9 +184,7 @@ def _no_entry(program: Program, log: str = "") -> CompileFailed:
 
 
 def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
-    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report. A device
-    function that is not inlined has properties of its own; the kernel's come right after its name.
-    """
+    """Registers, stack, spill stores, spill loads and static shared bytes, from ptxas' report."""
     report = re.search(
         rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
         r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",

@@ -288,9 +288,7 @@ class Compiled:
 
     @property
     def variables(self) -> list[str]:
-        """Names of the `__device__` variables, which keep their values from one launch to the next; strings of printf,
-        and what is constant or only declared, as NVRTC does with `constexpr int N`, aren't among them.
-        """
+        """`__device__` variables, which keep their values, without constants and what is only declared."""
         named = Counter(re.findall(r"[$\w]+", self.ptx))
         return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]
 

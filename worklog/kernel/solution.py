@@ -52,9 +52,7 @@ ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>
 
 
 def find_problem(what: str, dtype: str = "") -> Problem:
-    """A problem of the package by its name, or a class of a file as file.py:Class; the file alone where it has only
-    one. dtype: one of the problem's, "" for its first. Raises BadSetting.
-    """
+    """A problem by its name, or of a file as file.py:Class or file.py. dtype: one of its own. Raises BadSetting."""
     if what in PROBLEMS:
         return PROBLEMS[what]().under(dtype)
     where, _, name = (what, "", "") if what.endswith(".py") else what.rpartition(":")
@@ -192,9 +190,7 @@ class Solution(Kernel):
         arrays: str = "",
         **of: Any,
     ) -> Solution:
-        """A .cu file, or a Python function as file.py:function, module:function, or itself. of: problem and dtype.
-        Raises WorklogError for a file that can't be read, and BadSetting.
-        """
+        """A .cu file, or a Python function by its name or itself. of: problem, dtype. Raises WorklogError."""
         if callable(what) or not str(what).endswith(".cu"):
             if str(what).endswith(".py"):
                 what = f"{what}:{FUNCTION}"

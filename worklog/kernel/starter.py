@@ -16,9 +16,7 @@ HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cud
 
 
 def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
-    """Starter code by file: CUDA source that compiles, and a Python function. called: the problem as the command line
-    names it, with its dtype. Raises BadSetting for a signature that isn't known.
-    """
+    """Starter code by file, in CUDA and Python. called: the problem as one types it. Raises BadSetting."""
     declared = problem.signature
     written = [parameter.name for parameter in declared if parameter.pointer and not parameter.const]
     needed = {HEADERS[parameter.type] for parameter in declared if parameter.type in HEADERS}
