@@ -145,6 +145,9 @@ def test_means_are_over_the_sizes_that_have_a_time() -> None:
     run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
     assert [[*row.values()] for row in run.means()] == [["naive", "2 of 3", "12.08", "7.59", "25.0 %"]]
     assert "over the sizes" in run.text() and "over the sizes · live" in run._repr_html_()
+    cases = [replace(measured("mine", us=us), shape=None, axes={"case": str(us)}) for us in (1e5, 2e5)]
+    over = small_run(measurements=cases).means()
+    assert [[*row.values()] for row in over] == [["mine", "2 of 2", "150 ms", "0.00201", "0.00190", "50.0 %"]]
 
 
 def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_was_off() -> None:
