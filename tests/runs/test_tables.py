@@ -166,6 +166,7 @@ def test_a_verdict_shows_every_stage_with_its_margin() -> None:
     page = Html(VERDICT._repr_html_())
     assert {"the gate: failed", "✗\u00a0failed", "✓\u00a0passed", "900 of 600", "rms <b>9</b>"} <= {*page.words}
     assert re.search(r"precision +✗.failed +900 of 600 +rms", repr(VERDICT))
+    assert "#e0702455 100.0%" in VERDICT._repr_html_(), "more than its limit, in the colour of that"
 
 
 def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples() -> None:
