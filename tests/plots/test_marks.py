@@ -102,7 +102,7 @@ def test_the_interval_ends_as_the_harness_states_it() -> None:
     """cuBLAS at 512, whose placements make three quarters of the interval."""
     run = Run.load(recordings()["h200"], "recorded")
     [m] = run.select("cuBLAS", Shape.of(512))
-    times, counts = sample_times(run, m)
+    times, counts = sample_times(m)
     us = [time for time, counted in zip(times, counts, strict=True) if counted]
     placed = [place for place, counted in zip(m.samples.sides[0].placement, counts, strict=True) if counted]
     steps = closing(us, placed, (m.time and m.time.process) or 0.0)

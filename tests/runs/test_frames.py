@@ -42,7 +42,7 @@ def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
     assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
     assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
     assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
-    assert sample_times(run, m)[0] == approx([us - 3.45 for us in m.samples.sides[0].us]), "as the charts have them"
+    assert sample_times(m)[0] == approx([us - 3.45 for us in m.samples.sides[0].us]), "as the charts have them"
     assert set(samples.label) == {run.label} and set(samples["axis us"]) == {"half"}
 
 

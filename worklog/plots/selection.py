@@ -88,7 +88,7 @@ def labels(run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], s
     return [run.full_label, *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items())]
 
 
-def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
+def sample_times(m: Measurement) -> tuple[list[float], list[bool]]:
     """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
     return [us - m.samples.overhead_us for us in m.samples.sides[0].us], [bool(count) for count in m.samples.counts]
 

@@ -164,7 +164,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     m = next((m for m in run.select(kernel, shape) if measured(m) and m.n), None)
     if m is None:
         raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
-    us, counts = map(np.array, sample_times(run, m))
+    us, counts = map(np.array, sample_times(m))
     places = np.arange(1, len(us) + 1)
     placed = np.array(m.samples.sides[0].placement or [0] * len(us))
     steps = closing(us[counts].tolist(), placed[counts].tolist(), (m.time and m.time.process) or 0.0)

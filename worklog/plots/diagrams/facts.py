@@ -136,7 +136,7 @@ def full_loop(run: Run, m: Measurement) -> Facts:
             )
     if not m.n:
         raise NothingToDraw(f"the run kept no samples of {m.kernel}: measure again with `worklog run`")
-    us, counts = sample_times(run, m)
+    us, counts = sample_times(m)
     middle = m.us or 0.0
     ends = m.us_low or middle, m.us_high or middle
     low, high = min(*us, ends[0]), max(*us, ends[1])
