@@ -67,7 +67,7 @@ def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
 
 def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
-    tests/gpu/fp32_by_libraries.py measures.
+    tests/record/fp32_by_libraries.py measures.
     """
     run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], shape=4096)
     kernels = run.kernels | libraries.kernels
