@@ -40,6 +40,11 @@ def cuda(name: str) -> str:
     return (Path(__file__).parent / "kernels" / f"{name}.cu").read_text(encoding="utf-8")
 
 
+def ptx(name: str) -> str:
+    """PTX of a kernel k behind HEAD."""
+    return (Path(__file__).parent / "kernels" / f"{name}.ptx").read_text(encoding="utf-8")
+
+
 def kernel(body: str, parameters: str, before: str = "") -> str:
     """Source of a kernel k; the body starts in line 3."""
     return f'{before}\nextern "C" __global__ void k({parameters}) {{\n{body}\n}}\n'

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import HEAD, compile_rung, compiled, cuda, edited, rung_kernel
+from tests.emulator.helpers import HEAD, compile_rung, compiled, cuda, edited, ptx, rung_kernel
 from tests.emulator.launches import KERNELS
 from worklog.emulator import BudgetExceeded, Kernel, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
@@ -64,7 +63,7 @@ def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     assert "on sm_90 alone; on sm_80" in other and caveats(replace(kernel, assembled=True)) == ()
 
 
-LOOP = (Path(__file__).parent / "kernels" / "loop.ptx").read_text(encoding="utf-8")
+LOOP = ptx("loop")
 
 
 def loop(rng: np.random.Generator) -> str:
@@ -153,13 +152,5 @@ def test_neighbours_become_one_access(statements: list[str], found: dict[str, in
         "guarded": "@%p1 ld.shared.f32 %f1, [%rd2+{}];",
     }
     body = "\n".join(spelled[name].format(at) for name, _, at in (s.partition(" ") for s in statements))
-    text = f"""{HEAD}.visible .entry k(.param .u64 p0) {{
-.reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<3>;
-.shared .align 16 .b8 S[4096];
-ld.param.u64 %rd1, [p0];
-mov.u64 %rd2, S;
-{body}
-ret;
-}}
-"""
+    text = HEAD + ptx("neighbours").replace("BODY", body)
     assert as_assembled(load(text, "k"), tuple(sorted(found.items()))).assembled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import HEAD, cuda, kernel, run
+from tests.emulator.helpers import HEAD, cuda, kernel, ptx, run
 from worklog.emulator import launch, load
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
@@ -126,14 +126,6 @@ def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted(
 
 
 def test_a_vector_of_parameters_and_registers_that_are_declared_without_a_space() -> None:
-    text = """.visible .entry k(.param .u64 out, .param .align 16 .b8 four[16]) {
-.reg.b64 %a; .reg.b32 %x, %y, %z, %w;
-ld.param.u64 %a, [out];
-ld.param.v2.u32 {%x, %y}, [four];
-ld.param.v2.u32 {%z, _}, [four+8];
-ld.param.v4.u32 {_, _, _, %w}, [four];
-st.global.v4.u32 [%a], {%x, %y, %z, %w};
-ret;\n}\n"""
     out = np.zeros(4, np.uint32)
-    launch(load(HEAD + text), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
+    launch(load(HEAD + ptx("vector")), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
     assert out.tolist() == [5, 6, 7, 8]
