@@ -53,7 +53,6 @@ MOST_IN_A_BATCH = 64
 # takes the host 2 µs or more; a launch of a library or of PyTorch may be hundreds, and a full queue would never drain.
 QUEUED_US = 1000.0
 LONGEST_US = 1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
-STALE_NS = 1_000_000  # a clock stamp so much older than another SM's is of an earlier sample
 WALL_CLOCK = "wall clock"
 ALLOWED_US, ALLOWED = 2.0, 0.02  # microseconds and share by which it may differ: launches in a row overlap
 BATCHES, WARM_US = 3, 10_000.0  # by events, and work of one
@@ -264,20 +263,6 @@ def take_batch(
             us = host_us[slot] if host_us else timeline.elapsed_us(slot, slot + 1)
             turns[turn].append(Sample(us / launch.count, timeline.clock_mhz(slot, slot + 1), placement=placed[turn]))
     return turns, mask
-
-
-def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
-    the SMs that have both stamps, NaN where none has. All SMs stamp at once.
-    """
-    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
-    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
-    for stamps in (starts[..., 0], stops[..., 0]):
-        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = 1e3 * steps[..., 1] / steps[..., 0]
-    medians = [np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)]
-    return np.array(medians, dtype=np.float64)
 
 
 def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:

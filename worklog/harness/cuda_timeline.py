@@ -7,7 +7,7 @@ shown to recover the true time.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.harness.batches import Launch, clocks_between
+from worklog.harness.stamps import clocks_between
 from worklog.kernel.nvrtc import nvidia_library
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
@@ -149,7 +149,7 @@ class CudaTimeline:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""
         return self.watch.reasons()
 
-    def capture(self, launches: Sequence[Launch]) -> Launch:
+    def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
         """One launch that replays all of these, in this order: a CUDA graph, uploaded. Each must have been launched
         before, since capture cannot load a module. Raises LaunchFailed if one can't be recorded.
         """
@@ -164,7 +164,7 @@ class CudaTimeline:
             ) from error
         return partial(graph.launch, stream)
 
-    def ceilings(self) -> dict[str, tuple[float, Launch]]:
+    def ceilings(self) -> dict[str, tuple[float, Callable[[], None]]]:
         """Launches that reach this GPU's limits, each with its work: multiply-adds alone (FLOP), a copy on the device
         (bytes read plus written), and reads of a buffer that stays in L2 (bytes).
         """
