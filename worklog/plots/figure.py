@@ -10,7 +10,7 @@ import base64
 import io
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from html import escape
@@ -20,6 +20,7 @@ from typing import Any
 import matplotlib
 import matplotlib.style
 import resvg_py
+from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font
@@ -170,11 +171,29 @@ class Drawing:
 
 
 class Chart(Drawing, Figure):
-    """A matplotlib figure as a Drawing, drawn in the light palette. Sizes in inches."""
+    """A matplotlib figure as a Drawing, drawn in the light palette. Inches; y counts up from its lower edge.
+
+    body_bottom, body_top: the part that is free of title and footer.
+    """
+
+    body_bottom: float
+    body_top: float
 
     def __init__(self, name: str, headline: str, alt: str, width: float, height: float) -> None:
         super().__init__(figsize=(width, height))
         self.name, self.headline, self.alt = name, headline, alt
+
+    def axes_at(self, left: float, bottom: float, width: float, height: float) -> Axes:
+        """Axes whose plotting area is exactly this rectangle."""
+        wide, high = self.get_size_inches()
+        return self.add_axes((left / wide, bottom / high, width / wide, height / high))
+
+    def write(self, x: float, top: float, lines: Iterable[str], points: float = SMALL_PT, **how: Any) -> float:
+        """Lines of text, one below another from `top` on; return where the next one starts."""
+        for line in lines:
+            self.text(x, top, line, fontsize=points, **{"transform": self.dpi_scale_trans, "va": "top", **how})
+            top -= line_height(points)
+        return top
 
     def drawn(self) -> str:
         """Matplotlib's SVG, to which role, title and description are added."""

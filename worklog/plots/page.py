@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,28 +24,6 @@ LANE = 0.15  # inches between two names right of the axes
 RIGHT = 0.45  # inches beside those names, most of them for the lines that lead to them
 
 
-@dataclass(frozen=True)
-class Page:
-    """A figure with its words in place and a free body. Inches; y counts up from the figure's lower edge."""
-
-    figure: Chart
-    body_bottom: float
-    body_top: float
-
-    def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
-        """Axes whose plotting area is exactly this rectangle."""
-        wide, high = self.figure.get_size_inches()
-        return self.figure.add_axes((left / wide, bottom / high, width / wide, height / high))
-
-    def lines(self, x: float, top: float, lines: Iterable[str], points: float = SMALL_PT, **how: Any) -> float:
-        """Lines of text, one below another from `top` on; return where the next one starts."""
-        for line in lines:
-            placed = {"transform": self.figure.dpi_scale_trans, "va": "top", **how}
-            self.figure.text(x, top, line, fontsize=points, **placed)
-            top -= figure.line_height(points)
-        return top
-
-
 def page(
     name: str,
     finding: str,
@@ -55,8 +32,8 @@ def page(
     alt: Iterable[str],
     body_height: float,
     width: float = WIDTH_IN,
-) -> Page:
-    """A page for a body of that height; title, subtitle and footer are wrapped to fit.
+) -> Chart:
+    """A chart with its words in place and a free body of that height; title, subtitle and footer are wrapped to fit.
 
     alt: what the chart is, then what each of its rows says; the alt text ends with the footer as the source.
     """
@@ -71,10 +48,11 @@ def page(
     below = MARGIN_IN + figure.line_height(SMALL_PT, len(foot)) + 0.06
     pixels = figure.SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
     height = math.ceil(pixels) / figure.SCREEN_DPI  # a part of a pixel would be drawn dark
-    new = Page(Chart(name, finding, words, width, height), below, below + body_height)
-    top = new.lines(MARGIN_IN, height - MARGIN_IN, title, figure.TITLE_PT, weight="bold")
-    new.lines(MARGIN_IN, top, below_title, figure.SUBTITLE_PT, color=MUTED)
-    new.lines(MARGIN_IN, below - 0.06, foot, color=MUTED)
+    new = Chart(name, finding, words, width, height)
+    new.body_bottom, new.body_top = below, below + body_height
+    top = new.write(MARGIN_IN, height - MARGIN_IN, title, figure.TITLE_PT, weight="bold")
+    new.write(MARGIN_IN, top, below_title, figure.SUBTITLE_PT, color=MUTED)
+    new.write(MARGIN_IN, below - 0.06, foot, color=MUTED)
     return new
 
 
@@ -101,8 +79,8 @@ def on_axes(
         draw(ax)
         return ax
     new = page(name, finding, subtitle, footer, alt, above + height + below)
-    draw(new.axes(left, new.body_bottom + below, WIDTH_IN - left - right, height))
-    return new.figure
+    draw(new.axes_at(left, new.body_bottom + below, WIDTH_IN - left - right, height))
+    return new
 
 
 def widest(lines: Iterable[str], points: float = BODY_PT) -> float:

@@ -118,11 +118,11 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     finding = _finding(kernel, [e for e in shown if size is None or e.problem == shape])
     footer = [run.full_label, *older(run)]
     new = page(f"ablation_{kernel}", finding, subtitle, footer, alt, body + under, width)
-    new.lines(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
+    new.write(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
     bottom = new.body_bottom + under + BELOW
-    _heat_map(new.axes(left, bottom, wide, height), rows, sizes, shape)
-    _draw_fall(new.axes(left + wide + GAP, bottom, FALL, height), fall, ends, [*rows])
-    return new.figure
+    _heat_map(new.axes_at(left, bottom, wide, height), rows, sizes, shape)
+    _draw_fall(new.axes_at(left + wide + GAP, bottom, FALL, height), fall, ends, [*rows])
+    return new
 
 
 def falls(shown: Sequence[Effect]) -> dict[Shape, Fall]:

@@ -189,7 +189,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, height)
     bottom, panels = new.body_bottom + BELOW, list[Axes]()
     for high in (LOW, CLOCK, TOP):
-        panels.append(new.axes(MARGIN_IN + LEFT, bottom, WIDTH_IN - MARGIN_IN - LEFT - RIGHT, high))
+        panels.append(new.axes_at(MARGIN_IN + LEFT, bottom, WIDTH_IN - MARGIN_IN - LEFT - RIGHT, high))
         panels[-1].set_xlim(0.5, len(us) + 0.5)
         bottom += high + BETWEEN
     narrowing, clock, top = panels
@@ -234,4 +234,4 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     least = max(lower[0], min(values))
     for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):
         name(narrowing, place, f"{words} {value:.2g}", colour)
-    return new.figure
+    return new

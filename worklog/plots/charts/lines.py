@@ -206,7 +206,9 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
     new = page("sizes", finding, subtitle, footer, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
     colours = {name: INK if name == CUBLAS else GREY for name in over} | {best: ACCENT}
     looks, bottom = {best: FIRST, CUBLAS: {"color": MUTED}}, new.body_bottom + PANEL_BELOW
-    upper, lower = (new.axes(0.64, y, WIDTH_IN - 0.64 - MARGIN_IN, PANEL) for y in (bottom + PANEL + BETWEEN, bottom))
+    upper, lower = (
+        new.axes_at(0.64, y, WIDTH_IN - 0.64 - MARGIN_IN, PANEL) for y in (bottom + PANEL + BETWEEN, bottom)
+    )
     _panel(upper, rates)
     scale(upper.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
     name_points(upper, draw_lines(upper, rates, colours, [CUBLAS]), looks)
@@ -216,7 +218,7 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
     ends = draw_lines(lower, shares, colours)
     lower.set_ylim(bottom=0)
     name_points(lower, ends, looks)
-    return new.figure
+    return new
 
 
 INCHES = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}

@@ -65,7 +65,7 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     left, bottom, places = right_of(rungs), new.body_bottom + BELOW, middles(ROW, len(rungs))
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
-    dots, bars = (new.axes(x, bottom, wide, height) for x in (left, left + wide + GAP))
+    dots, bars = (new.axes_at(x, bottom, wide, height) for x in (left, left + wide + GAP))
     name_rows(dots, height, places, list(rungs))
     values = [rung.sectors_per_fma for rung in rungs.values()]
     least, most = min(values) / 1.5, max(values) * 1.5
@@ -85,7 +85,7 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         bars.barh(y, passes, BAR, color=ACCENT)
         bars.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
         beside(bars, at_bars[name], (passes, y), 6)
-    return new.figure
+    return new
 
 
 @dataclass(frozen=True)

@@ -71,16 +71,16 @@ def bars(
     new = page("bars", title, subtitle, [source], alt, height + LINE * (max(map(len, headings)) + 0.3))
     for index, (heading, column) in enumerate(columns.items()):
         x, lines = left + index * (wide + GAP), headings[index]
-        axes = new.axes(x, new.body_bottom, wide, height)
+        axes = new.axes_at(x, new.body_bottom, wide, height)
         name_rows(axes, height, places, ["" if index else name for name in names])
         axes.set(xlim=(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room)), xticks=[])
         axes.spines["bottom"].set_visible(False)
-        new.lines(x, new.body_bottom + height + LINE * (len(lines) + 0.2), lines, color=MUTED)
+        new.write(x, new.body_bottom + height + LINE * (len(lines) + 0.2), lines, color=MUTED)
         for y, name, words in zip(places, names, said[heading], strict=True):
             value = column.get(name, 0.0)
             axes.barh(y, value, NUMBER_BAR, color=ACCENT if accented is None or name in accented else GREY)
             beside(axes, words, (value, y), 3)
-    return new.figure
+    return new
 
 
 def rate_bar(
@@ -254,11 +254,11 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     title = "; ".join(finding) or "No kernel has FP32's error"
     left, height = right_of(said), FIRST + TIGHT_ROW * len(kernels) + HEADING * len(parts)
     new = page("ladders", title, subtitle, selection.labels(run, kernels), alt, height + BELOW)
-    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
+    axes = new.axes_at(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
     places, top = list[float](), FIRST
     for heading, part in parts.items():
         above = new.body_bottom + BELOW + height - top - HEADING / 2
-        new.lines(MARGIN_IN, above, [heading], BODY_PT, weight="bold", va="center")
+        new.write(MARGIN_IN, above, [heading], BODY_PT, weight="bold", va="center")
         top += HEADING
         places += [top + middle for middle in middles(TIGHT_ROW, len(part))]
         top += TIGHT_ROW * len(part)
@@ -270,7 +270,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
         rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour if full else PAPER, 0.0)
         if not full:
             axes.barh(y, m.tflops or 0.0, TIGHT_BAR, color="none", edgecolor=colour, linewidth=1.0)
-    return new.figure
+    return new
 
 
 TILE_ROW, TILE_BAR = 0.19, 0.12  # inches

@@ -59,7 +59,7 @@ def ownership(pattern: AccessPattern) -> Chart:
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (figure.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
     bottom = new.body_top - ABOVE - scale * bm
-    tile = new.axes(MARGIN_IN, bottom, scale * bn, scale * bm)
+    tile = new.axes_at(MARGIN_IN, bottom, scale * bn, scale * bm)
     tile.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
     tile.spines[["top", "right"]].set_visible(True)
     of_thread = pattern.owners == first
@@ -68,18 +68,18 @@ def ownership(pattern: AccessPattern) -> Chart:
     own = int(of_thread.sum())
     under = [f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"]
     under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
-    new.lines(MARGIN_IN, bottom - 0.05, under, color=MUTED)
+    new.write(MARGIN_IN, bottom - 0.05, under, color=MUTED)
     left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
     for request, (floats, lefts, wide), line, high in zip(shown, strips, words, heights, strict=True):
-        top = new.lines(left, top, [line], color=ALERT if request.conflicts else INK) - high
-        axes = new.axes(left, top, WIDTH_IN - left, high)
+        top = new.write(left, top, [line], color=ALERT if request.conflicts else INK) - high
+        axes = new.axes_at(left, top, WIDTH_IN - left, high)
         axes.set(xlim=(0, WIDTH_IN - left), ylim=(high, 0))
         axes.set_axis_off()
         for kind, colour in ((1, FAINT), (2, ALERT if request.conflicts else ACCENT)):
             places = np.argwhere(floats == kind).tolist()
             _fill(axes, [Rectangle((lefts[column], ROW * row), wide, 0.75 * ROW) for row, column in places], colour)
         top -= AFTER
-    return new.figure
+    return new
 
 
 def _runs(owned: NDArray[np.bool_]) -> list[Rectangle]:
@@ -170,7 +170,7 @@ def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes:
     lines = [(line, colour, bold) for words, colour, bold in said for line in figure.wrap(words, BODY_PT, room)]
     body = OVER + max(high, 1.0, figure.line_height(BODY_PT, len(lines))) + UNDER
     new = page(name, finding, subtitle, [label] if label else [], alt, body)
-    axes = new.axes(MARGIN_IN + LEFT, new.body_top - OVER - high, wide, high)
+    axes = new.axes_at(MARGIN_IN + LEFT, new.body_top - OVER - high, wide, high)
     axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
@@ -184,5 +184,5 @@ def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes:
                 axes.add_patch(Rectangle((x, y), *size, facecolor=ALERT, alpha=LEAST + (1 - LEAST) * share))
     top = new.body_top - OVER
     for line, colour, bold in lines:
-        top = new.lines(left, top, [line], BODY_PT, color=colour, weight=bold or "normal")
-    return new.figure
+        top = new.write(left, top, [line], BODY_PT, color=colour, weight=bold or "normal")
+    return new

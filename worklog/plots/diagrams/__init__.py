@@ -14,17 +14,14 @@ from worklog.runs import Measurement, Run, recordings
 __all__ = ["DIAGRAMS", "Diagram", "headline"]
 
 
-def diagram(name: str, facts_of: Callable[[Run, Measurement], Facts], run: Run) -> Diagram:
-    """The diagram of this name with the run's facts. Raises NothingToDraw, which says what the run lacks."""
+def _draw(name: str, facts_of: Callable[[Run, Measurement], Facts], run: Run) -> Diagram:
     m = facts.subject(run)
     return Diagram(name, {**facts.common(run, m), **facts_of(run, m)})
 
 
-# By file name, in the order in which the article shows them.
-DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {}
-for number, facts_of in enumerate(facts.IN_ORDER, start=1):
-    name = f"diagram_{number}_{facts_of.__name__}"
-    DIAGRAMS[name] = partial(diagram, name, facts_of)
+# By file name, in the order in which the article shows them. Each raises NothingToDraw, which says what a run lacks.
+NAMED = {f"diagram_{number}_{facts_of.__name__}": facts_of for number, facts_of in enumerate(facts.IN_ORDER, start=1)}
+DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {name: partial(_draw, name, NAMED[name]) for name in NAMED}
 
 
 def headline(run: Run | None = None) -> Diagram:
