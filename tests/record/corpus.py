@@ -27,6 +27,7 @@ from worklog.emulator.device import build
 from worklog.emulator.launch import _program
 from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
+from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
 from worklog.runner.check import check
 from worklog.runs import documents
@@ -44,6 +45,7 @@ LEFT_OUT = {
     r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
     r'open source file|is missing|identifier "(?:GL[a-z]|(?:EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z])': "no headers",
 }
+COMPILED: dict[Program, Compiled] = {}  # files, with all their kernels but templates
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,14 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
     define: tuple[str, ...] = ()
     while True:
         kernel = public.kernel(include, define)
+        file = replace(kernel.program, entry="", arguments=())
+        known = COMPILED.get(file)
+        symbol = re.search(rf"\.entry\s+(_Z\d+{public.entry}\w*|{public.entry})\b", known.ptx) if known else None
+        if known and symbol:
+            return kernel, replace(known, symbol=symbol[1])
         try:
-            return kernel, build(kernel.program)[0]
+            COMPILED[file] = compiled = build(kernel.program)[0]
+            return kernel, compiled
         except CompileFailed as error:
             folder, macro = public.header_folder(str(error)), public.macro(str(error))
             if folder and folder not in include:
