@@ -99,6 +99,8 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
         ("NO_BARRIER_AFTER_INIT", rf"mbarrier-misuse: .*with no __syncthreads\(\) after its .*init{WAIT}"),
         ("ONE_MBARRIER_NOT_INITIALISED", f"mbarrier-misuse: .*which no thread has initialised{WAIT}"),
     )),
+    ("warp_specialised", ("stages[s].b[lane], &B", "stages[s + 9].b[lane], &B"),
+     rf"shared-out-of-bounds: .*copies 256 bytes between shared byte 38912 of 16448{COPY}"),
     *(("bulk_copies", bug, says) for bug, says in (
         ("NO_WAIT_FOR_CP_ASYNC", "missing-wait: .*reads bytes that the cp.async of line"),
         ("NO_WAIT_FOR_READ", "early-overwrite: .*may still be reading: use cp.async.bulk.wait_group.read"),
