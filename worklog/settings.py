@@ -276,7 +276,7 @@ OPTIONS = {
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
     "domain": Option(("--domain",), "", "SHAPES",
-                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's)."),
+                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
     "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
     "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
 }  # fmt: skip

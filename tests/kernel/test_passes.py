@@ -54,7 +54,8 @@ def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:
 
 
 def test_the_passes_run_in_order_and_share_the_workspace() -> None:
-    assert run(TWO) == [(0, None)] * 2 and TWO.domain == Domain()
+    assert run(TWO) == [(0, None)] * 2
+    assert TWO.domain == Domain()
     assert [one.entry for one in TWO.passes] == ["products<8, 3>", "add<3>"]
     assert [one.blocks(SHAPE) for one in TWO.passes] == [(2, 2, 3), (2, 1)]
 

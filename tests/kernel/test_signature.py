@@ -21,30 +21,38 @@ from worklog.runner.check import check
 ROOT = Path(__file__).parents[2]
 SMALL = Shape(24, 40, 16)
 ROW, COL = "int row = blockIdx.y * blockDim.y + threadIdx.y;", "int col = blockIdx.x * blockDim.x + threadIdx.x;"
-POINTERS = "const float* A, const float* B, float* C"
-# A: M x N, B: N x K, C: M x K, as some sites pose the problem.
-NK = "{ for (int i = 0; i < N; ++i) s += A[row * N + i] * B[i * K + col]; C[row * K + col] = s; }"
-WIDE = "long m, long n, long k, float a, float* x, float* y, float b, float* z"
-AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c, size_t m, size_t n, size_t k"
 
 
 def kernel(parameters: str, body: str = "", **words: Any) -> Kernel:
     return Kernel.from_source(f"__global__ void gemm({parameters}) {{ {body} }}", **words)
 
 
+# A: M x N, B: N x K, C: M x K, as some sites pose the problem.
+NK = "{ for (int i = 0; i < N; ++i) s += A[row * N + i] * B[i * K + col]; C[row * K + col] = s; }"
+POINTERS = "const float* A, const float* B, float* C"
+
+
+WIDE = "long m, long n, long k, float a, float* x, float* y, float b, float* z"
+AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c, size_t m, size_t n, size_t k"
+
+
 @pytest.mark.parametrize(
     ("parameters", "body", "order"),
     [
         (f"{POINTERS}, int M, int N, int K", "", "A,B,C,M,N,K"),
+        (f"{POINTERS}, int M, int K, int N", "", "A,B,C,M,K,N"),
         (f"{POINTERS}, int n", "", "A,B,C,N"),
         (f"{POINTERS}, size_t width", "", "A,B,C,long N"),
+        (f"int M, int N, int K, {POINTERS}", "", "M,N,K,A,B,C"),
         (SIGNATURE, "", "M,N,K,alpha,A,B,beta,C"),
         (WIDE, "", "long M,long N,long K,alpha,A,B,beta,C"),
         (f"{POINTERS}, float alpha, float beta, int M, int N, int K", "", "A,B,C,alpha,beta,M,N,K"),
+        (f"{POINTERS}, int M, int N, int K, float alpha", "", "A,B,C,M,N,K,alpha"),
         ("float *C, float *A, float *B, int wA, int wB", "", "C,A,B,K,N"),
         ("float* d_A, float* d_B, float* d_C, int lda, int ldb, int ldc, int M", "", "A,B,C,K,N,N,M"),
         (AFFIXES, "", "A,B,C,long M,long N,long K"),
         (f"{POINTERS}, int M, int N, int K", NK, "A,B,C,M,K,N"),
+        (f"{POINTERS}, int m, int n, int k", "C[at] = A[i + row * n] * B[i * k + col];", "A,B,C,M,K,N"),
         # A mistake in an index is not a convention.
         (f"{POINTERS}, int M, int N, int K", "C[row * N + col] += A[row * N + i] * B[i * N + col];", "A,B,C,M,N,K"),
         (f"{POINTERS}, int M, int N, int K", "C[row * K + col] += A[row * K + i] * B[i * N + col];", "A,B,C,M,N,K"),
@@ -60,7 +68,9 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
     ("parameters", "words", "why"),
     [
         ("float* x, float* y, float* z, int n1, int n2, int n3", {}, r"\(x, y, z, n1, n2, n3\).*--args 'A,B,C,M,N,K'"),
+        (f"{POINTERS}, int a1, int a2, int a3", {}, "--args 'A,B,C,M,N,K'"),
         ("float* M, float* N, float* P, int Width", {}, "--args 'A,B,C,N'"),
+        (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
         ("const double* A, const double* B, double* C, int N", {}, r"takes double\* A: the gate passes float"),
         (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
         (f"{POINTERS}, int N", {"args": "A,B,C,M,N"}, "declares 4 parameters, and 5 are given"),
@@ -93,6 +103,8 @@ LAUNCHED = f"""
 #define TILE 16
 {GEMM} {{ {ROW} {COL} float s = 0; if (row < M && col < K) {NK} }}
 """
+
+
 SOLVE = f"""{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);
 dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }}"""
 CEILING = f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}"
@@ -125,13 +137,17 @@ def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: 
     assert Kernel.from_source(source, block="128", grid="M").blocks(Shape.of(9)) == (9, 1), "an option replaces it"
 
 
-def test_the_arguments_of_a_template_are_read_too() -> None:
+def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too() -> None:
     source = (
         f"template <int T> __global__ void gemm({POINTERS}, int M, int N, int K) {{}}\n"
         "int main() { gemm<8><<<dim3(N / 8, M / 16), 64>>>(a, b, c, M, N, K); }"
     )
     found = Kernel.from_source(source)
-    assert (found.entry, found.grid, found.domain) == ("gemm<8>", "N / 8, M / 16", Domain(alpha=False, beta=False))
+    assert found.entry == "gemm<8>" and str(found.domain) == "M % 16 == 0, N % 8 == 0"
+    assert "M % 16 == 0, N % 8 == 0; other shapes" in found.warnings[0] and found.remarks[-1] == found.warnings[0]
+    for domain, meant in (("K % 4 == 0", "K % 4 == 0"), ("any", "any M, N, K")):
+        stated = Kernel.from_source(source, domain=domain)
+        assert str(stated.domain) == meant and stated.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -139,6 +155,7 @@ def test_the_arguments_of_a_template_are_read_too() -> None:
     [
         ("// Domain:  M % 8 == 0, K % 4 == 0.", "M % 8 == 0, K % 4 == 0"),
         ("/* domain: M = N = K */", "M = N = K"),
+        ("// Domain: M % BM == 0", "any M, N, K"),
         ("// domain: the real numbers", "any M, N, K"),
         ("// Domain: M % 8 == 0\n// Domain: N % 8 == 0", "any M, N, K"),
     ],
@@ -169,8 +186,12 @@ def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does() -> N
     assert (given.entry, given.grid, given.threads, given.claimed) == ("gemm<4>", "N", 16, "fp32")
     assert (str(given.domain), given.program.shared) == ("N % 4 == 0", 64)
     assert Kernel.from_source(STATED, entry="gemm<2>").grid == "", "the header's launch is for its own tile"
-    prose = STATED.replace("grid N", "grid of N").replace("Claims:  tf32", "Claims:  nothing")
-    loose = Kernel.from_source(prose.replace("<int TILE>", "<int T>"))
+    prose = (
+        STATED.replace("grid N", "grid of N")
+        .replace("Claims:  tf32", "Claims:  nothing")
+        .replace("<int TILE>", "<int T>")
+    )
+    loose = Kernel.from_source(prose)
     assert (loose.entry, loose.grid, loose.claimed) == ("gemm", "", "fp32"), "words that can't be read are comments"
 
 

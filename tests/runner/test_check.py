@@ -20,6 +20,7 @@ from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.kernel.source import demangled
+from worklog.lab.magic import try_kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
 from worklog.runner.check import Checked, check, check_in_child
@@ -131,11 +132,23 @@ def test_an_endless_loop_fails_with_its_line() -> None:
     assert len(steps) >= 38 and all(said.endswith("of at most 20,000") for said in heard if "instructions" in said)
 
 
-def test_a_grid_that_rounds_down_fails_until_its_domain_is_stated() -> None:
-    source = f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}"
-    failing = json.loads(worklog(source, "--json").stdout)
-    assert not failing["accepted"] and "has 0 x" in failing["reason"] and "state a domain" in failing["reason"]
-    assert worklog(source, "--domain", "M % 16 == 0, N % 16 == 0").exit_code == 0
+def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning() -> None:
+    def of(grid: str, *words: str) -> tuple[Result, Any]:
+        source = f"// grid: {grid}   block: 16, 16\n{PLAIN}"
+        found = worklog(source, "--seed", "1", *words)
+        return found, json.loads(worklog(source, "--seed", "1", "--json", *words).stdout)
+
+    inferred, document = of("N / 16, M / 16")
+    assert inferred.exit_code == 0 and "M % 16 == 0, N % 16 == 0" in document["warnings"][0]
+    assert re.search(r"^passed as fp32 \(the domain is inferred .* N % 16 == 0\) in", inferred.stdout, re.MULTILINE)
+    trial = try_kernel(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", time=False)
+    assert "the domain is inferred" in repr(trial.checked) and "the domain is inferred" in trial.checked._repr_html_()
+    for grid, words in (("N / 16, M / 16", ("--domain", "any")), ("N / 16, (M + 15) / 16", ())):
+        failing, document = of(grid, *words)
+        assert failing.exit_code == 1 and "has 0 x" in document["reason"]
+        assert ("one rounded axis of two" in str(document["warnings"])) == (not words)
+    stated, document = of("N / 16, (M + 15) / 16", "--domain", "N % 16 == 0")
+    assert stated.exit_code == 0 and document["warnings"] == []
 
 
 def test_a_launch_that_cannot_be_has_the_sources_names() -> None:

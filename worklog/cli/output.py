@@ -73,7 +73,7 @@ def saved(run: Run) -> str:
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
     """What was read from the source of user kernels: the order of their parameters, and their launch."""
-    lines = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in k.adapted]
+    lines = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in (*k.adapted, *k.warnings)]
     for line in dict.fromkeys(lines):
         click.echo(line, err=True)
 

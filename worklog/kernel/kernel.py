@@ -47,8 +47,8 @@ class Kernel:
     that the kernel must have at least. arguments: the value that each parameter takes (worklog.kernel.signature).
     workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
     "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
-    idea: of a rung. adapted: what was read from the source, for the user. skipped: why it is not measured, such as an
-    instance of a template that does not compile; "" for all others.
+    idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
+    skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Kernel:
     number: int | None = None
     idea: str = ""
     adapted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     skipped: str = ""
 
     @classmethod
@@ -103,8 +104,9 @@ class Kernel:
         args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C" (default: from the parameters' names).
         Without alpha or beta, the kernel computes with alpha = 1 or beta = 0; with one size, square matrices. grid,
         block: default, what the source states; where it states none, the kernel can be compiled and not launched.
-        domain: default, what a comment states, else any shape. claimed: a precision class (default: fp32). include:
-        folders of headers. define: macros, as "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
+        domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
+        `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
+        "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
         """
         texts = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file)
         for argument, value in texts.items():
@@ -161,7 +163,16 @@ class Kernel:
             adapted.append(f"domain: {rules}; from a comment")
         if origin and not (grid and block):
             adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {origin}")
-        return replace(kernel, adapted=tuple(adapted))
+        kernel = replace(kernel, adapted=tuple(adapted))
+        covered, uneven = signature.covered(launch.grid)
+        whole = replace(kernel, rules=", ".join([rules, *covered])).domain
+        if domain or (grid and not uneven) or whole == kernel.domain:
+            return kernel
+        said = f"the domain is inferred from the grid: {whole}; other shapes are not checked"
+        if uneven:
+            said = f"one rounded axis of two: the grid {launch.grid} rounds one axis down only"
+        advice = f"round up, as in (N + 31) / 32, or state the domain: --domain '{whole}'"
+        return replace(kernel, rules=rules if uneven else str(whole), warnings=(f"{said}; {advice}",))
 
     @classmethod
     def from_function(
@@ -347,7 +358,7 @@ class Kernel:
         if self.host is not None:
             return (REMARK,)
         fixed = signature.fixed(self.arguments)
-        return (f"computes with {fixed} only",) if fixed else ()
+        return (*((f"computes with {fixed} only",) if fixed else ()), *self.warnings)
 
     def bind(
         self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None

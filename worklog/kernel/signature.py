@@ -188,6 +188,15 @@ def domain(source: str, tile: Mapping[str, int]) -> str:
     return "any"
 
 
+def covered(grid: str) -> tuple[list[str], bool]:
+    """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0; and whether it rounds
+    another one up: most likely, one was forgotten.
+    """
+    floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(grid)]
+    rules = [f"{floor[1]} % {floor[2]} == 0" for floor in floors if floor]
+    return rules, bool(rules) and any("+" in part and "/" in part for part in parts(grid))
+
+
 def launch(
     source: str, function: str, defined: Definition | None, values: Sequence[str], instance: str
 ) -> tuple[Launch, str]:

@@ -76,6 +76,11 @@ class Checked:
         place = "at" if isinstance(self.shape, Shape) else "for"
         return f"{self.kernel.file}: {self.kernel.entry} {place} {self.shape} · {self.label}"
 
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """The kernel's, and those of its code."""
+        return (*self.kernel.warnings, *self.warnings)
+
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
         shape, compiled = self.shape, self.compiled
@@ -89,7 +94,7 @@ class Checked:
             "printed": list(self.printed),
             "adapted": list(self.kernel.adapted),
             "notes": [*self.verdict.notes, *self.notes],
-            "warnings": list(self.warnings),
+            "warnings": list(self.all_warnings),
             **self.verdict.as_dict(),
         }
 
@@ -116,15 +121,16 @@ class Checked:
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
-        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.warnings]
+        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
+        result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
         return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
         notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes]
-        return replace(replace(self.verdict, label=self.title).table(), notes=[*notes, *self.warnings]).html()
+        return replace(replace(self.verdict, label=self.title).table(), notes=[*notes, *self.all_warnings]).html()
 
 
 def check(
