@@ -110,13 +110,17 @@ dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, 
 CEILING = f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}"
 CASTS = f"""{GEMM} {{}} void f() {{
 gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cast<int>(n), int(k)); }}"""
-BY_16 = "(N + 16 - 1) / 16, (M + 16 - 1) / 16"
+INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
+TURNED = f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}"
+BOUNDED = f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}"
+BY_16, BY_32 = (f"(N + {size} - 1) / {size}, (M + {size} - 1) / {size}" for size in (16, 32))
 UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
     f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}",  # an unknown function
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}",  # a third dimension
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n / 8, n / 8), 64>>>(a, b, c, n, n, n); }}",  # one variable for all sizes
-    f"{SQUARE} {{ {ROW} {COL} }}",  # none
+    f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} }}",  # indices that say nothing
+    f"{SQUARE} {{ __shared__ float s; {ROW} {COL} }}",  # a tile, which a thread per element may not fit
 )
 
 
@@ -127,6 +131,9 @@ UNCLEAR = (
         (SOLVE, BY_16, "16, 16", "the host code"),
         (CEILING, "((N + 8 - 1) / 8), (N + 3) / 4", "8, 4", "the host code"),
         (CASTS, "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)", "8, 4", "the host code"),
+        (INDICES, BY_32, "32, 32", "its indices"),
+        (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
+        (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),
         *((source, "", "", "") for source in UNCLEAR),
     ],
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel.device import Block
+from worklog.kernel.resources import MAX_THREADS
 from worklog.kernel.source import Definition, calls, code, constants, evaluate, filled, parts, plain, reduced, sizes
 from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 
@@ -200,8 +201,8 @@ def covered(grid: str) -> tuple[list[str], bool]:
 def launch(
     source: str, function: str, defined: Definition | None, values: Sequence[str], instance: str
 ) -> tuple[Launch, str]:
-    """The launch that a source states, in a comment `grid: …, block: …`, else in its host code; and where it was read.
-    An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
+    """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its indices; and where
+    it was read. An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
     """
     if defined is None:
         return Launch(function), ""
@@ -229,7 +230,29 @@ def launch(
         with suppress(BadSetting):
             entry = f"{function}<{template}>" if template else function
             launches.add(_readable(entry, grid_sizes, block_sizes, names, passed))
+    if not launches and (walked := _walked(defined, own)):
+        origin, rows = "its indices", reduced(f"({defined.bounds or MAX_THREADS}) / 32", free)
+        grid_sizes = ["(N + 32 - 1) / 32", f"(M + {rows} - 1) / {rows}"]
+        with suppress(BadSetting):
+            by_thread = grid_sizes if walked == "N" else grid_sizes[::-1]
+            launches.add(_readable(function, by_thread, ["32", rows], free, {}))
     return (launches.pop(), origin) if len(launches) == 1 else (Launch(function), "")
+
+
+def _walked(defined: Definition, own: Mapping[str, str]) -> str:
+    """M or N, whichever threadIdx.x walks in a kernel with a thread per element; "" where that isn't clear."""
+    body, walked = defined.body, set()
+    if not {"threadIdx.y", "blockDim.y"} <= {*re.findall(r"\w+\.\w+", body)} or "__shared__" in body:
+        return ""
+    lengths = "|".join(name for name, size in own.items() if size != "M") or "-"  # of rows
+    for name, axis in re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body):
+        compared = {own.get(size) for size in re.findall(rf"\b{name}\s*[<>]=?\s*(\w+)", body)}
+        multiplied = re.search(rf"\b{name}\s*\*\s*(?:{lengths})\b|\b(?:{lengths})\s*\*\s*{name}\b", body)
+        row = "row" in name.lower() or "M" in compared or bool(multiplied)
+        column = "col" in name.lower() or (len(own) > 1 and "N" in compared)
+        if row != column:
+            walked.add("N" if (axis == "x") == column else "M")
+    return walked.pop() if len(walked) == 1 else ""
 
 
 def _size(value: str) -> str:

@@ -225,9 +225,12 @@ def demangled(text: str) -> str:
 
 @dataclass(frozen=True)
 class Definition:
-    """A function's definition. template: names of its parameters. body: between its braces. start: the body's place."""
+    """A function's definition. template: names of its parameters. bounds: threads of __launch_bounds__, "" if it has
+    none. body: between its braces. start: the body's place.
+    """
 
     template: tuple[str, ...]
+    bounds: str
     parameters: tuple[Parameter, ...]
     body: str
     start: int = 0
@@ -245,9 +248,11 @@ def definition(source: str, function: str, *, of_host: bool = False) -> Definiti
         opened = end + after.end() - 1
         template = re.search(r"\btemplate\s*<([^{}]*?)>\s*(?=\w|$)", before)
         names = [re.findall(r"\w+", part.partition("=")[0])[-1:] for part in parts(template[1])] if template else []
+        bounds = re.search(_BOUNDS, before)
         inside = bare[match.end() : end - 1].strip()
         return Definition(
             tuple(name for last in names for name in last),
+            parts(bounds[1])[0] if bounds else "",
             tuple(map(_parameter, parts(inside))) if inside not in ("", "void") else (),
             bare[opened : closing(bare, opened)],
             opened,
