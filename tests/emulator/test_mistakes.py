@@ -163,4 +163,5 @@ def test_a_deadlock_names_the_mbarriers_that_are_waited_for(
 
 def test_each_bug_of_the_kernels_is_tested() -> None:
     for name in ("warp_specialised", "bulk_copies"):
-        assert {"NONE", *(bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name)} == {*bugs(cuda(name))}
+        tested = (bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name and isinstance(bug, str))
+        assert {"NONE", *tested} == {*bugs(cuda(name))}
