@@ -286,6 +286,8 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, g
     assert [m.kernel for m in other.shown.measurements] == [*ladder, "other", "cuBLAS"], "mine is not shown"
     run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
+    run(CELL.replace("%%rung mine", "%%rung mine --size 256,512"))
+    assert gpu[4] == ["mine", *ladder, "cuBLAS"], "two rungs are not the ladder"
 
 
 def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(run: Typed, gpu: list[list[str]]) -> None:
