@@ -15,14 +15,10 @@ import pytest
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.gpu.conftest import QUICK, Measured
 from worklog.gate import SgemmChecker, after_timing
-from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
-from worklog.peers.checks import PEERS
-from worklog.peers.exploits import Exploit, ExploitGate, exploits, run_exploits
 from worklog.problem.gemm import Shape
-from worklog.runner.check import check
 from worklog.runner.job import BASELINE
 from worklog.runner.session import Session
 
@@ -97,39 +93,6 @@ def test_the_checks_add_little_to_the_time_and_never_shorten_it(name: str, size:
     with_checks, without = (sorted(us[gate])[1] for gate in (True, False))
     print(f"{name} at {size}: {with_checks:.3f} µs with each launch checked, {without:.3f} µs without")
     assert -max(0.02 * without, 0.15) < with_checks - without < max(0.02 * without, ADDED_US[size])
-
-
-ALL = exploits()
-SMALL = [peer for peer in PEERS if peer.name in ("BackendBench", "netlib", "kernelbot")]
-
-
-@pytest.fixture(scope="module")
-def gate() -> ExploitGate:
-    return ExploitGate(emulate=False)
-
-
-@pytest.mark.parametrize("exploit", ALL, ids=str)
-def test_two_seeds_agree(exploit: Exploit, gate: ExploitGate) -> None:
-    """The recorded table holds ten: `worklog exploits`. A GPU's timing decides whether a race gives a wrong
-    result: one that doesn't on each seed must be reported by the emulator.
-    """
-    found = gate.row(exploit, range(2))
-    if exploit.name == "missing_second_barrier" and not found.as_it_should:
-        assert isinstance(exploit.kernel, Kernel)
-        race = check(exploit.kernel, on="emulated")
-        assert not race.verdict.accepted, f"{found.verdict}: {found.reason}"
-    else:
-        assert found.as_it_should, f"{found.verdict}: {found.reason}"
-
-
-def test_peers_are_run_on_the_gpu_too() -> None:
-    chosen = [exploit for exploit in ALL if exploit.name in ("guarded_tiles", "alpha_ignored", "too_many_threads")]
-    table = run_exploits(chosen, peers=SMALL)
-    assert table.source == "live" and table.label.startswith(f"live · {gpu().name}")
-    rows = {found.name: found for found in table.rows}
-    assert rows["alpha_ignored"].passed_by == ["BackendBench"]
-    assert "netlib" in rows["guarded_tiles"].passed_by
-    assert all("the launch failed" in why for why in rows["too_many_threads"].refused_by.values())
 
 
 SHAPE = Shape(264, 384, 176)

@@ -1,5 +1,5 @@
 """A sentence in the notebooks that says why names the number that decides it. Here the recordings, or what a cell
-printed of them, give that number. What the emulator and the compiler give is compared with the stored outputs.
+printed of them, give that number.
 """
 
 from __future__ import annotations
