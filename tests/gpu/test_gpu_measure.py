@@ -77,12 +77,14 @@ def test_cublas_passes_at_any_shape(session: Session) -> None:
         assert verdict.accepted, (shape, verdict.reason)
 
 
-def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
-    checker = SgemmChecker(session.device, SMALL, seed=1)
-    assert not checker.check(session.baselines["tf32"]).accepted
+def test_cublas_with_tf32_passes_as_tf32_only(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker, tf32 = SgemmChecker(session.device, SMALL, seed=1), session.baselines["tf32"]
+    assert checker.check(tf32).precision == "tf32"
+    monkeypatch.setattr(tf32, "claimed", "fp32")
+    assert not checker.check(tf32).accepted
     a, b, c = checker.buffers.abc
     checker.buffers.poison()
-    session.baselines["tf32"].enqueue(SMALL, 1.0, a, b, 0.0, c)
+    tf32.enqueue(SMALL, 1.0, a, b, 0.0, c)
     timed = checker.check_timed_output(c)
     assert not timed.passed and "class tf32" in timed.detail
 

@@ -148,7 +148,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 
 
 def test_no_cuda_line_is_wider_than_a_page() -> None:
-    paths = [path for room in ("kernels", "worklog", "tests") for path in (ROOT / room).rglob("*.cu*")]
+    paths = [path for room in ("kernels", "worklog", "tests/exploits") for path in (ROOT / room).rglob("*.cu*")]
     files = {path: path.read_text(encoding="utf-8").splitlines() for path in paths}
     assert [path for path, lines in files.items() if max(map(len, lines)) > MOST_COLUMNS] == []
 
