@@ -131,7 +131,7 @@ def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> 
         r"24 measurements, about [\d.]+ (s|min) \(rough; rates: recorded · NVIDIA H200 · .*\)\n",
         result.stdout,
     )
-    rows = previewed("naive", "cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
+    rows = previewed("naive, cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
     sizes = [(256, 256, 256), (64, 32, 16)]
     assert [(row["kernel"], row["m"], row["n"], row["k"]) for row in rows] == [
         (name, *size) for size in sizes for name in ("naive", "cuBLAS")

@@ -105,6 +105,13 @@ LAUNCHED = f"""
 """
 
 
+TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"
+STATIC = f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
+# The host's block is of another instance of the template.
+OTHER_INSTANCE = "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
+OF_WARPS = SQUARE.replace("gemm", "__launch_bounds__(BM * BN / TM) gemm")
+WARPED = f"""constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;
+{OF_WARPS} {{ const uint cRow = blockIdx.y, cCol = blockIdx.x; A += cRow * BM * N; B += cCol * BN; threadIdx.x; }}"""
 SOLVE = f"""{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);
 dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }}"""
 CEILING = f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}"
@@ -120,7 +127,8 @@ UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}",  # a third dimension
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n / 8, n / 8), 64>>>(a, b, c, n, n, n); }}",  # one variable for all sizes
     f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} }}",  # indices that say nothing
-    f"{SQUARE} {{ __shared__ float s; {ROW} {COL} }}",  # a tile, which a thread per element may not fit
+    f"{SQUARE} {{ __shared__ float s; {ROW} {COL} }}",  # a tile of unknown size
+    f"#define TILE 64\n{SQUARE} {{ {TILED} }}",  # too many threads
 )
 
 
@@ -131,6 +139,9 @@ UNCLEAR = (
         (SOLVE, BY_16, "16, 16", "the host code"),
         (CEILING, "((N + 8 - 1) / 8), (N + 3) / 4", "8, 4", "the host code"),
         (CASTS, "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)", "8, 4", "the host code"),
+        (STATIC, BY_16, "16, 16", "the tile"),
+        (STATIC + OTHER_INSTANCE, BY_16, "16, 16", "the tile"),
+        (WARPED, "(N + 32 - 1) / 32, (M + 64 - 1) / 64", "256", "the tile"),
         (INDICES, BY_32, "32, 32", "its indices"),
         (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
         (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),

@@ -229,7 +229,7 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
     assert [(kernel.threads, kernel.blocks(shape)) for kernel in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
-    for given, why in ({"on": "cpu"}, "gpu or"), ({"beside": {}}, "list"):
+    for given, why in ({"on": "cpu"}, "gpu or"), ({"size": 256}, "no argument 'size'"), ({"beside": {}}, "list"):
         with pytest.raises(BadSetting, match=why):
             try_kernel(PLAIN, **given)
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):

@@ -47,8 +47,10 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], launch: Mapping[str, 
     """The kernels to measure, with cuBLAS beside those of a user. axes: template arguments of user kernels. Raises what
     kernel_named() and compilable() raise, and BadSetting for an axis or a launch option that no kernel takes.
     """
-    chosen = list[str | Kernel]()
+    names, chosen = list[str](), list[str | Kernel]()
     for word in words:
+        names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
+    for word in names:
         own = axes and word.lower() not in NAMES
         chosen += compilable(instances(word, axes, launch)) if own else [kernel_named(word, launch)]
     if any(isinstance(kernel, Kernel) for kernel in chosen):

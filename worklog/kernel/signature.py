@@ -201,8 +201,8 @@ def covered(grid: str) -> tuple[list[str], bool]:
 def launch(
     source: str, function: str, defined: Definition | None, values: Sequence[str], instance: str
 ) -> tuple[Launch, str]:
-    """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its indices; and where
-    it was read. An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
+    """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; and where it
+    was read. An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
     """
     if defined is None:
         return Launch(function), ""
@@ -230,25 +230,52 @@ def launch(
         with suppress(BadSetting):
             entry = f"{function}<{template}>" if template else function
             launches.add(_readable(entry, grid_sizes, block_sizes, names, passed))
-    if not launches and (walked := _walked(defined, own)):
-        origin, rows = "its indices", reduced(f"({defined.bounds or MAX_THREADS}) / 32", free)
-        grid_sizes = ["(N + 32 - 1) / 32", f"(M + {rows} - 1) / {rows}"]
-        with suppress(BadSetting):
-            by_thread = grid_sizes if walked == "N" else grid_sizes[::-1]
-            launches.add(_readable(function, by_thread, ["32", rows], free, {}))
+    if not launches and (guessed := _by_tile(function, defined, free, own)):
+        launches, origin = {guessed[0]}, guessed[1]
     return (launches.pop(), origin) if len(launches) == 1 else (Launch(function), "")
 
 
-def _walked(defined: Definition, own: Mapping[str, str]) -> str:
-    """M or N, whichever threadIdx.x walks in a kernel with a thread per element; "" where that isn't clear."""
-    body, walked = defined.body, set()
-    if not {"threadIdx.y", "blockDim.y"} <= {*re.findall(r"\w+\.\w+", body)} or "__shared__" in body:
-        return ""
-    lengths = "|".join(name for name, size in own.items() if size != "M") or "-"  # of rows
-    for name, axis in re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body):
-        compared = {own.get(size) for size in re.findall(rf"\b{name}\s*[<>]=?\s*(\w+)", body)}
-        multiplied = re.search(rf"\b{name}\s*\*\s*(?:{lengths})\b|\b(?:{lengths})\s*\*\s*{name}\b", body)
-        row = "row" in name.lower() or "M" in compared or bool(multiplied)
+def _by_tile(
+    function: str, defined: Definition, known: Mapping[str, str], own: Mapping[str, str]
+) -> tuple[Launch, str] | None:
+    """The launch of BM and BN, of the only tile, or of a thread per element, where it is clear which index walks the
+    columns of C; and which of these it was.
+    """
+    body = defined.body
+    axes = {"blockIdx.x": "x", "blockIdx.y": "y", **dict(re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body))}
+    products = [set(re.split(r"\s*\*\s*", product)) for product in re.findall(r"[\w.]+(?:\s*\*\s*[\w.]+)+", body)]
+    tiles = {name for factors in products if factors & axes.keys() for name in (factors & known.keys()) - axes.keys()}
+    planar = "threadIdx.y" in body
+    if tiles == {"BM", "BN"}:
+        m, n = "BM", "BN"
+        block = [f"BN / {known.get('TN', 1)}", f"BM / {known.get('TM', 1)}"]
+        block = block if planar else [defined.bounds or f"({block[0]}) * ({block[1]})"]
+    elif len(tiles) == 1 and not defined.bounds:
+        (m,) = (n,) = tiles
+        block = [n, m] if planar else [f"{n} * {m}"]
+    elif not tiles and planar and "blockDim.y" in body and "__shared__" not in body:
+        n, m = "32", reduced(f"({defined.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
+        block = [n, m]
+    else:
+        return None
+    grid, first = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"], _first_index(body, axes, products, own)
+    with suppress(BadSetting):
+        read = _readable(function, grid if first == "N" else grid[::-1], block, known, {})
+        if first and evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
+            return read, "the tile" if tiles else "its indices"
+    return None
+
+
+def _first_index(body: str, axes: Mapping[str, str], products: Sequence[set[str]], own: Mapping[str, str]) -> str:
+    """What blockIdx.x walks: "N" for the columns of C, "M" for its rows, "" where the source doesn't say. axes: x or y
+    of each name that is computed from blockIdx.
+    """
+    lengths = {name for name, size in own.items() if size != "M"}  # of rows
+    walked = set()
+    for name, axis in axes.items():
+        compared = {own.get(size) for size in re.findall(rf"\b{re.escape(name)}\s*[<>]=?\s*(\w+)", body)}
+        multiplied = any(name in factors and factors & lengths for factors in products)
+        row = "row" in name.lower() or "M" in compared or multiplied
         column = "col" in name.lower() or (len(own) > 1 and "N" in compared)
         if row != column:
             walked.add("N" if (axis == "x") == column else "M")

@@ -6,6 +6,7 @@ Everything of a cell with a kernel that launches it runs in a child process.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import time
@@ -23,7 +24,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
@@ -131,6 +132,9 @@ def try_kernel(
     check is a result, not an error.
     Raises CompileFailed, BadSetting, NoGpu.
     """
+    arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
+    if wrong := next((word for word in words if word not in arguments), None):
+        raise BadSetting(f"try_kernel has no argument {wrong!r}{meant(wrong, arguments)}")
     if on not in (None, "gpu", "emulated"):
         raise BadSetting(f"on: give gpu or emulated, not {on!r}")
     if grid is not None and block is None:

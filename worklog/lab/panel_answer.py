@@ -21,8 +21,8 @@ MOVED = 0.005  # smaller relative changes of a share are not worth a line
 WIDE = 3.0  # from this ratio between times on, an axis is logarithmic
 SPOKEN = {g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")}  # each changes one sentence and no time
 GATES: dict[Value, str] = {
-    False: "the gate is off: the result was not checked",
-    "article": "the gate checked only the article's rule, which passes TF32, FP16, BF16 and missing terms",
+    False: "with the gate off, a result is not checked",
+    "article": "by the article's rule alone, TF32, FP16, BF16 and missing terms would pass",
 }
 Row = tuple[str, str, float, float, str]  # name, colour by role, microseconds before and after, words
 
