@@ -29,6 +29,8 @@ BODIES = {
     "quotient": ("C[0] = A[0] / B[0] + M / N % K;", {}),
     "integer": ("C[0] = (int)A[0];", {}),
     "packed": ('unsigned y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(A[0])); C[0] = y;', {SHORTENED: 1}),
+    # As cuda_fp16.h writes it: on one line, in braces.
+    "braced": ('unsigned short y; asm("{  cvt.rn.f16.f32 %0, %1;}" : "=h"(y) : "f"(A[0])); C[0] = y;', {SHORTENED: 1}),
     "power": ("C[0] = __expf(A[0]);", {APPROXIMATE: 1}),
     "truncated": ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", {TRUNCATED: 1}),
     "longer": ("C[0] = fma((double)A[0], (double)B[0], 1e-9);", {DOUBLE: 1}),
@@ -49,7 +51,7 @@ def compiled(names: list[str], *options: str) -> Compiled:
     return compile_cuda(Program("kernel.cu", FUNCTION + "".join(kernels), names[0], options))
 
 
-@pytest.mark.parametrize("names", [[*BODIES][:7], [*BODIES][7:]], ids=["plain", "calling"])
+@pytest.mark.parametrize("names", [[*BODIES][:8], [*BODIES][8:]], ids=["plain", "calling"])
 def test_each_kind_is_counted(names: list[str]) -> None:
     built = compiled(names)
     for name in names:

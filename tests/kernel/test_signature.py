@@ -107,6 +107,7 @@ LAUNCHED = f"""
 
 TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"
 STATIC = f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
+FOR_COPIES = "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
 # The host's block is of another instance of the template.
 OTHER_INSTANCE = "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
 OF_WARPS = SQUARE.replace("gemm", "__launch_bounds__(BM * BN / TM) gemm")
@@ -140,6 +141,7 @@ UNCLEAR = (
         (CEILING, "((N + 8 - 1) / 8), (N + 3) / 4", "8, 4", "the host code"),
         (CASTS, "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)", "8, 4", "the host code"),
         (STATIC, BY_16, "16, 16", "the tile"),
+        (STATIC + FOR_COPIES, BY_16, "16, 18", "the tile and the host code"),
         (STATIC + OTHER_INSTANCE, BY_16, "16, 16", "the tile"),
         (WARPED, "(N + 32 - 1) / 32, (M + 64 - 1) / 64", "256", "the tile"),
         (INDICES, BY_32, "32, 32", "its indices"),

@@ -116,6 +116,9 @@ CASES = {
         "breaks its promise at 1 µs",
     ),
     "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source="recorded · NVIDIA H200"),
+    "peers without ours": Case(
+        lambda: plots.peers(comparison({"do_bench": 0.2})), "What each harness reads", source="recorded · NVIDIA H200"
+    ),
     "samples": Case(lambda: plots.samples(full_run(), "warptiled"), "the median of 9 is known | unknown"),
     "samples, slowed": Case(lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"),
     "sweep": Case(

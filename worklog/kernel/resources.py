@@ -311,7 +311,8 @@ KINDS = {
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
 }
 _BODY = re.compile(r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{")
-_MNEMONIC = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTILINE)
+# Also behind a brace: NVIDIA's headers write "{  cvt.rn.f16.f32 %rs1, %f1;}" on one line.
+_MNEMONIC = re.compile(r"(?:^|[{;])\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral
 from typing import Any
@@ -210,7 +210,7 @@ def launch(
     known |= dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
     free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
-    launches = set()
+    launches, blocks = set(), set()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
             launches.add(_readable(function, parts(grid), parts(block), free, own))
@@ -229,9 +229,14 @@ def launch(
         grid_sizes, block_sizes = (sizes(words, names) for words in call.configuration[:2])
         with suppress(BadSetting):
             entry = f"{function}<{template}>" if template else function
+            blocks.add(_readable(entry, ["1"], block_sizes, names, passed).block)
             launches.add(_readable(entry, grid_sizes, block_sizes, names, passed))
     if not launches and (guessed := _by_tile(function, defined, free, own)):
-        launches, origin = {guessed[0]}, guessed[1]
+        tile, origin = guessed
+        if len(blocks) == 1 and tile.block not in blocks and parts(min(blocks))[0] == parts(tile.block)[0]:
+            # The host's block is as wide as the tile, and higher or lower: such as with warps that only copy.
+            tile, origin = replace(tile, block=min(blocks)), f"{origin} and the host code"
+        launches = {tile}
     return (launches.pop(), origin) if len(launches) == 1 else (Launch(function), "")
 
 

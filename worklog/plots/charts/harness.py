@@ -93,9 +93,11 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
         raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
     worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
     nearest = sorted(errors, key=lambda name: (abs(worst[name]), name))
-    finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
-    if best := next((name for name in nearest if not name.startswith(OURS)), None):
-        finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs"
+    finding = "What each harness reads on kernels of known length"
+    if OURS in errors:
+        finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
+        best = next((name for name in nearest if not name.startswith(OURS)), None)
+        finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs" if best else ""
     by_length = comparison.calibration["offset_by_length_us"]
     band = abs(KnownLengths({float(length): us for length, us in by_length.items()}).worst_us)
     subtitle = (
@@ -125,8 +127,9 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
         axes.minorticks_off()
         axes.axhspan(-band, band, color=FAINT, zorder=0)
         looks = {shown[name]: {"color": MUTED} for name, colour in colours.items() if colour == GREY}
+        looks |= {shown[OURS]: FIRST} if OURS in errors else {}
         ends = draw_lines(axes, errors, colours)
-        name_points(axes, {shown[name]: end for name, end in ends.items()}, looks | {shown[OURS]: FIRST})
+        name_points(axes, {shown[name]: end for name, end in ends.items()}, looks)
 
     return on_axes(ax, draw, "peers", finding, subtitle, footer, alt, PEERS_HEIGHT, MARGIN_IN + 0.45)
 
