@@ -121,6 +121,8 @@ gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cas
 INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
 TURNED = f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}"
 BOUNDED = f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}"
+BOUNDED_TURNED = f"{BOUNDED.split('{')[0]} {{ {TURNED.split('{')[1]}"
+NUMBERS = STATIC.replace("TILE + threadIdx.x", "16 + threadIdx.x").replace("TILE + threadIdx.y", "8 + threadIdx.y")
 BY_16, BY_32 = (f"(N + {size} - 1) / {size}, (M + {size} - 1) / {size}" for size in (16, 32))
 UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
@@ -147,6 +149,8 @@ UNCLEAR = (
         (INDICES, BY_32, "32, 32", "its indices"),
         (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
         (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),
+        (BOUNDED_TURNED, "(M + 32 - 1) / 32, (N + 8 - 1) / 8", "32, 8", "its indices"),
+        (NUMBERS, "(N + 16 - 1) / 16, (M + 8 - 1) / 8", "16, 8", "its indices"),
         *((source, "", "", "") for source in UNCLEAR),
     ],
 )

@@ -251,6 +251,8 @@ def _by_tile(
     products = [set(re.split(r"\s*\*\s*", product)) for product in re.findall(r"[\w.]+(?:\s*\*\s*[\w.]+)+", body)]
     tiles = {name for factors in products if factors & axes.keys() for name in (factors & known.keys()) - axes.keys()}
     planar = "threadIdx.y" in body
+    first = _first_index(body, axes, products, own)
+    numbers = dict(re.findall(r"\bblockIdx\.([xy])\s*\*\s*(\d+)\s*\+\s*threadIdx\.\1\b", body))
     if tiles == {"BM", "BN"}:
         m, n = "BM", "BN"
         block = [f"BN / {known.get('TN', 1)}", f"BM / {known.get('TM', 1)}"]
@@ -258,12 +260,16 @@ def _by_tile(
     elif len(tiles) == 1 and not defined.bounds:
         (m,) = (n,) = tiles
         block = [n, m] if planar else [f"{n} * {m}"]
+    elif not tiles and "blockDim" not in body and numbers.keys() == {"x", "y"}:
+        block = [numbers["x"], numbers["y"]]
+        n, m = block if first == "N" else block[::-1]
     elif not tiles and planar and "blockDim.y" in body and "__shared__" not in body:
-        n, m = "32", reduced(f"({defined.bounds or MAX_THREADS}) / 32", known)  # a thread per element takes any block
-        block = [n, m]
+        # A thread per element takes any block.
+        block = ["32", reduced(f"({defined.bounds or MAX_THREADS}) / 32", known)]
+        n, m = block if first == "N" else block[::-1]
     else:
         return None
-    grid, first = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"], _first_index(body, axes, products, own)
+    grid = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"]
     with suppress(BadSetting):
         read = _readable(function, grid if first == "N" else grid[::-1], block, known, {})
         if first and evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
