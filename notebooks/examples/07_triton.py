@@ -1,4 +1,4 @@
-"""A declared benchmark of a Triton kernel: softmax, a program for each row. Needs a GPU, PyTorch and Triton."""
+"""Softmax in Triton: `worklog bench 07_triton.py` measures it, with a GPU, PyTorch and Triton."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""A declared benchmark of a Triton kernel: matmul, a program for each tile. Needs a GPU, PyTorch and Triton."""
+"""Matmul in Triton: `worklog bench 09_triton_matmul.py` measures it, with a GPU, PyTorch and Triton."""
 
 import torch
 import triton
