@@ -54,7 +54,8 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.Monk
 def test_the_notebooks_are_written_once_with_their_examples() -> None:
     assert "/jupyterlab" not in (said := worklog("new", "notebooks", "mine").stdout) and "-m jupyterlab" in said
     assert {path.name for path in Path("mine").rglob("*.*")} >= {"00_start_here.ipynb", "seeds.md", "01_time_a_rung.py"}
-    assert one_line(worklog("new", "notebooks", "mine")) == "mine/00_start_here.ipynb exists already: give another name"
+    again = one_line(worklog("new", "notebooks", "mine"))
+    assert again == "mine/00_start_here.ipynb exists already: give another folder"
 
 
 def test_the_doctor_lists_every_setting() -> None:

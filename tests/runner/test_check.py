@@ -67,7 +67,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             r"    \.{23}o\n(.*\n)*failed in \d+\.\d s \(seed \d+\)$",
         ),
         (TILES, ON_TILES, 0, "passed as fp32"),
-        (TILES, LAUNCH, 1, "if mine takes whole tiles only, state its domain: --domain "),
+        (TILES, LAUNCH, 1, "if mine takes whole tiles only, .* --domain 'M % 8 == 0, N % 16 == 0, K % 16 == 0'"),
         (TILES, (*ON_TILES, "--size", "100"), 2, r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112"),
         (SEVERAL, (*LAUNCH, "--entry", "other<3>", "--size", "16"), 0, r"^mine\.cu: other<3> at 16"),
         (PLAIN, ("--grid", "N, M", "--block", "64,64"), 1, "✗ launch: "),

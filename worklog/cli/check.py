@@ -69,7 +69,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     """Write new files, several of them with their folders. Raises BadSetting for one that exists."""
     for file in files:
         if file.exists():
-            raise BadSetting(f"{file} exists already: give another name")
+            raise BadSetting(f"{file} exists already: give another {'folder' if len(files) > 1 else 'name'}")
     for file, text in files.items():
         try:
             if len(files) > 1:

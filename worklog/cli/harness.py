@@ -67,9 +67,9 @@ def ablate(
 @options.out("Where to save the table.")
 @options.JSON
 def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> None:
-    """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Without a
-    GPU or an option, and with WORKLOG_SOURCE=recorded, the recorded table is shown. Exits with 1 if the gate is wrong
-    about one.
+    """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. With
+    WORKLOG_SOURCE=recorded, or without a GPU and any option, the recorded table is shown. Exits with 1 if the gate is
+    wrong about one.
     """
     if only is not None or out or any(how.values()) or measure.live_wanted():
         names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
@@ -105,7 +105,7 @@ def peers(
     files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None, as_json: bool, **exports: Path | None
 ) -> None:
     """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
-    is installed. Without a GPU, and with WORKLOG_SOURCE=recorded, the recording is shown.
+    is installed. Without a GPU, or with WORKLOG_SOURCE=recorded, the recording is shown.
     """
     if axes and not files:
         raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")

@@ -192,7 +192,7 @@ def sweep(
         return
     record = rung(name)
     if not axes or source is not None:
-        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES; --from is for best")
+        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES, such as --axis BM=64,128; --from is for best")
     live = not preview and selection.live_wanted(out=out, set=harness != Harness())
     variants = tiles.variants(record, [Axis.parse(axis) for axis in axes], shape=shape)
     click.echo(variants.preview(), err=True)

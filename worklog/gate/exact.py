@@ -312,8 +312,8 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
     tails, heads = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1], np.cumsum(terms, axis=1)
     candidates = (
         (-tails, "The terms from k = {k} to the end are missing"),
-        (-heads, "The terms up to k = {k} are missing"),
         (-terms, "The term k = {k} is missing"),
+        (-heads, "The terms up to k = {k} are missing"),
         (terms, "The term k = {k} is added twice"),
     )
     for explained, words in candidates:
@@ -338,7 +338,7 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
         return f"{tile}: one block or warp computed another tile, or read data too early or too late (a race)."
     for indices, name in ((rows, "row"), (columns, "column")):
         if len(indices) > 2 and (_step(indices) or 0) > 1:
-            return f"Every {_step(indices)}th {name}: one thread or one pass of each tile."
+            return f"Every {_ordinal(_step(indices) or 0)} {name}: one thread or one pass of each tile."
     return ""
 
 
@@ -346,6 +346,11 @@ def _step(indices: Indices) -> int | None:
     """The constant distance between neighbours, 1 for a single index, or None."""
     steps = set(np.diff(indices).tolist())
     return 1 if not steps else steps.pop() if len(steps) == 1 else None
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def whereabouts(indices: Indices, total: int, name: str) -> str:
@@ -358,4 +363,4 @@ def whereabouts(indices: Indices, total: int, name: str) -> str:
     if step == 1:
         return f"{name}s {indices[0]} to {indices[-1]}"
     listed = ", ".join(map(str, indices[:4])) + (", …" if len(indices) > 4 else "")
-    return f"{len(indices)} {name}s ({listed}{f', every {step}th' if step else ''})"
+    return f"{len(indices)} {name}s ({listed}{f', every {_ordinal(step)}' if step else ''})"

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
 BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
-EXAMPLE_DOMAIN = "--domain 'M % 64 == 0, N % 64 == 0, K % 8 == 0'"
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 # Of a case on the emulator: beyond these it takes more than some seconds.
@@ -120,7 +119,8 @@ class Checked:
                 f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
-            lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
+            advice = f"state its domain, such as {example_domain(self.kernel.grid)}"
+            lines.append(f"· if {self.kernel.entry} takes whole tiles only, {advice}")
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
         result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
@@ -219,6 +219,15 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
     return kept, left
 
 
+def example_domain(grid: str) -> str:
+    """The option that states the domain of a kernel that takes whole tiles only, where each block of this grid computes
+    one tile; as deep in K as the longer side of that tile.
+    """
+    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", grid))
+    m, n = (sides.get(name, "64") for name in "MN")
+    return f"--domain 'M % {m} == 0, N % {n} == 0, K % {max(int(m), int(n))} == 0'"
+
+
 def _until(limit_s: float, progress: Progress) -> Progress:
     """Progress that raises BadSetting after this much CPU time, but not in the first launch or case."""
     started = time.process_time()
@@ -226,7 +235,7 @@ def _until(limit_s: float, progress: Progress) -> Progress:
     def step(done: int, total: int, doing: str) -> None:
         progress(done, total, doing)
         if done and time.process_time() - started > limit_s:
-            so_far = f"{done} of {total} cases" if total else f"{done} launches"
+            so_far = f"{done} of {total} cases" if total else "1 launch" if done == 1 else f"{done} launches"
             advice = "" if total else "take a smaller size, or "
             raise BadSetting(f"{so_far} took more than {limit_s:g} s: {advice}allow more with --limit")
 
