@@ -86,7 +86,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
     expect(panel.locator(".pitfall", has_text="inputs")).to_contain_text("not recorded")
     panel.get_by_role("button", name="all naive").click()
     expect(reading(panel)).to_contain_text("recorded · NVIDIA H200 · clocks ignored · 2026-11-21")
-    expect(panel.locator(".body li", has_text="the gate is off")).to_be_visible()
+    expect(panel.locator(".body li", has_text="with the gate off")).to_be_visible()
     expect(reading(cell(page, 2))).to_contain_text("this is the unbiased time")
 
 
@@ -94,7 +94,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
 def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, page: Page, width: int) -> None:
     page.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
     panel.get_by_role("button", name="all naive").click()
-    expect(panel.get_by_text("the gate is off")).to_be_visible()
+    expect(panel.get_by_text("with the gate off")).to_be_visible()
     page.set_viewport_size({"width": width, "height": 1000})
     for number in (1, 3):
         assert cell(page, number).locator(".worklog").evaluate(CLIPPED) == []
