@@ -207,9 +207,14 @@ def test_a_damaged_part_is_named(number: int, place: str, value: Any, part: str,
     assert part in str(caught.value)
 
 
-def test_a_newer_schema_and_a_run_without_a_gpu_are_errors(tmp_path: Path) -> None:
+def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path: Path) -> None:
     lines = lines_in(tmp_path)
     with pytest.raises(BadRunFile, match="has schema 99; this version reads 2: install a newer gemm-worklog"):
         Run.load(with_lines([lines[0] | {"schema": 99}, *lines[1:]], tmp_path))
+    with pytest.raises(BadRunFile, match="has schema None; this version reads 2: measure again"):
+        Run.load(with_lines([lines[0] | {"schema": None}, *lines[1:]], tmp_path))
     with pytest.raises(BadRunFile, match="missing required field `gpu`"):
         Run.load(with_lines([lines[0], *lines[2:]], tmp_path))
+    del lines[0]["created"]
+    with pytest.raises(BadRunFile, match="missing required field `created`"):  # no label with the date of today
+        Run.load(with_lines(lines, tmp_path))

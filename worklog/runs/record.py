@@ -133,6 +133,8 @@ class RunRecord:
     def _checked(cls, document: dict[str, Any], path: Path) -> Self:
         settings = {field.name for field in fields(Harness)}
         try:
+            if "created" not in document:  # its default is the date of a run that begins
+                raise ValueError("Object missing required field `created`")
             run = msgspec.convert({"origin": "recorded", **document}, cls)
             run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
             for changed in ({}, *(_sound(m).changed for m in run.measurements)):
@@ -270,9 +272,10 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document["measurements"].append(entry)
         elif kind == "end":
             document["complete"] = True
-    if isinstance(document.get("schema"), int) and document["schema"] > SCHEMA:
-        schema = f"schema {document['schema']}; this version reads {SCHEMA}"
-        raise BadRunFile(f"{path} has {schema}: install a newer gemm-worklog")
+    schema = document.get("schema")
+    if type(schema) is not int or schema > SCHEMA:
+        what_to_do = "install a newer gemm-worklog" if isinstance(schema, int) and schema > SCHEMA else ADVICE
+        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {SCHEMA}: {what_to_do}")
     return document
 
 
