@@ -60,10 +60,8 @@ ROWS = 256  # at most, whose products are compared
 FAR = 2.0**14  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
 SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 HARD_DATA, SHAPE = "hard data", Shape(66, 70, 64)
-FAR_SCALES, NEAR_SCALES = (
-    60,
-    40,
-)  # exponents of the rows' powers of two and the columns', or the reverse, so that C is finite
+# Exponents of the rows' powers of two and of the columns', or the reverse, so that C is finite.
+FAR_SCALES, NEAR_SCALES = 60, 40
 LONG = 1024, 16384  # K at least and at most: as much as the checked problem's work allows
 BY_NORMS = 2.0**-20  # of the largest product times K
 MIXED, SUBNORMAL, SPECIAL = "numbers of very different size in a row", "subnormal numbers", "infinities and NaN"
