@@ -187,6 +187,18 @@ def transposed_c(p: Problem) -> None:
     p.c[:] = (new if p.beta == 0 else new + p.beta * old).reshape(p.m, p.n)
 
 
+def by_columns(matrix: Float32) -> Float32:
+    """The same memory with column-major elements."""
+    return matrix.reshape(matrix.shape[::-1]).T
+
+
+def column_major(p: Problem) -> None:
+    """As cuBLAS takes its matrices."""
+    new = p.alpha * summed(by_columns(p.a), by_columns(p.b))
+    old = by_columns(p.c_buffer.data[: p.c.size].reshape(p.m, p.n))
+    p.c[:] = (new if p.beta == 0 else new + p.beta * old).T.reshape(p.m, p.n)
+
+
 def in_the_sixth_big_launch(other: Function) -> Function:
     """At the benchmark's size three exact problems are launched once each, and the repeated one begins with two right
     launches.
@@ -238,6 +250,13 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b)), ""),
     # places
     "transposed_c": (EDGE, transposed_c, "C is written transposed"),
+    "transposed_a": (EDGE, product(lambda p: summed(by_columns(p.a), p.b)), "A is read transposed"),
+    "transposed_a_b": (
+        EDGE,
+        product(lambda p: summed(by_columns(p.a), by_columns(p.b))),
+        "A and B are read transposed",
+    ),
+    "column_major": (EDGE, column_major, "all matrices are column-major"),
     "reads_past_a": (EDGE, product(past_a), "NaN or infinity"),
     # memory
     "writes_past_c": (EDGE, spills(1), "it wrote outside C"),

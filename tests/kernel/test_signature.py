@@ -14,7 +14,8 @@ from tests.helpers import SIGNATURE
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.device_code import device_code
-from worklog.kernel.source import code, kernel_names
+from worklog.kernel.source import code
+from worklog.kernel.unit import read
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 
@@ -71,7 +72,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
         (f"{POINTERS}, int a1, int a2, int a3", {}, "--args 'A,B,C,M,N,K'"),
         ("float* M, float* N, float* P, int Width", {}, "--args 'A,B,C,N'"),
         (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
-        ("const double* A, const double* B, double* C, int N", {}, r"takes double\* A: the gate passes float"),
+        ("const double* A, const double* B, double* C, int N", {}, r"takes const double\* A: the gate passes float"),
         (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
         (f"{POINTERS}, int N", {"args": "A,B,C,M,N"}, "declares 4 parameters, and 5 are given"),
         (f"{POINTERS}, int N", {"args": "A,B,N,M"}, "give A, B and C once each"),
@@ -237,7 +238,7 @@ int main() { return 0; }
     kept = device_code(source)
     assert [n for n, line in enumerate(kept.splitlines(), 1) if line.strip()] == [2, 4, 5, 6, 8, 9, 10, 12]
     assert kept.splitlines()[9] == source.splitlines()[9] and len(kept) == len(source)
-    assert kernel_names(source) == ["gemm"] and '"' not in code(source)
+    assert read(source).kernels == ["gemm"] and '"' not in code(source)
 
 
 def test_nothing_is_left_out_of_the_projects_own_kernels() -> None:
@@ -271,3 +272,86 @@ def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_sh
     assert check(major, SMALL, on="emulated").verdict.accepted
     ignored = check(kernel(parameters, columns.replace("alpha * s", "s"), **launch), SMALL, on="emulated")
     assert "alpha is ignored" in str(ignored)
+
+
+# Code that the compiler doesn't see, and names that a pattern would miss.
+OLD = f"#if 0\n__global__ void gemm(float* C, float* A, float* B, int N) {{}}\n#endif\n{GEMM} {{}}"
+DEBUG = f"""{SQUARE} {{}} void f() {{
+#ifdef DEBUG
+gemm<<<1, 8>>>(A, B, C, n);
+#else
+gemm<<<n, 64>>>(A, B, C, n);
+#endif
+}}"""
+SPACED = (
+    f"namespace lab {{ namespace own {{ {GEMM} {{}} }} }} void f() {{ lab::own::gemm<<<m, 64>>>(a, b, c, m, n, k); }}"
+)
+ATTRIBUTES = f'extern "C" __global__ __cluster_dims__(2, 1, 1) __maxnreg__(128) {GEMM.removeprefix("__global__ ")} {{}}'
+BEHIND = f"static void __global__ gemm({POINTERS}, size_t n) {{}}"
+BY_POINTER = f"""{SQUARE} {{}} void f() {{ dim3 b(32, 8); void* args[] = {{&A, &B, &C, &n}};
+cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "arguments", "launch"),
+    [
+        (OLD, "gemm", "A,B,C,M,N,K", ("", "")),
+        (DEBUG, "gemm", "A,B,C,N", ("N", "64")),
+        (SPACED, "lab::own::gemm", "A,B,C,M,N,K", ("M", "64")),
+        (ATTRIBUTES, "gemm", "A,B,C,M,N,K", ("", "")),
+        (BEHIND, "gemm", "A,B,C,long N", ("", "")),
+        ("typedef float real;\n" + SQUARE.replace("float", "real") + " {}", "gemm", "A,B,C,N", ("", "")),
+    ],
+)
+def test_a_source_is_read_as_the_compiler_reads_it(
+    source: str, entry: str, arguments: str, launch: tuple[str, str]
+) -> None:
+    found = Kernel.from_source(source)
+    assert (found.entry, ",".join(found.arguments), (found.grid, found.block)) == (entry, arguments, launch)
+
+
+def test_a_macro_of_the_command_line_decides_which_code_is_read() -> None:
+    assert Kernel.from_source(DEBUG, define=["DEBUG"]).block == "8"
+    versions = OLD.replace("#if 0", "#if VERSION == 1").replace("#endif\n", "#else\n") + "\n#endif"
+    assert Kernel.from_source(versions, define=["VERSION=1"]).arguments == ("C", "A", "B", "N")
+    assert Kernel.from_source(versions, define=["VERSION=2"]).arguments[0] == "A"
+
+
+def test_launches_through_the_runtime_and_their_shared_memory_are_read() -> None:
+    assert Kernel.from_source(BY_POINTER).block == "32, 8"
+    bytes_ = f"#define TILE 16\n{SQUARE} {{}} void f() {{ gemm<<<n, 64, 2 * TILE * sizeof(float)>>>(A, B, C, n); }}"
+    found = Kernel.from_source(bytes_)
+    assert found.launch.shared == 128 and "128 bytes of dynamic shared memory" in found.adapted[-1]
+    assert "give --shared" in Kernel.from_source(bytes_.replace("2 * TILE", "depth")).adapted[-1]
+    assert Kernel.from_source(bytes_, shared=64).launch.shared == 64, "an option replaces it"
+
+
+def test_a_size_that_is_assigned_is_not_a_constant() -> None:
+    host = "void f(int n, bool small) { int t = 64; if (small) t = 32; gemm<<<n, t>>>(A, B, C, n); }"
+    assert Kernel.from_source(f"{SQUARE} {{}} {host}").block == ""
+    other = "void g() { int t = 32; use(t); }"
+    once = Kernel.from_source(f"{SQUARE} {{}} {host.replace('if (small) t = 32;', '')} {other}")
+    assert once.block == "64", "another function's variable is another one"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ("const Matrix A, const Matrix B, Matrix C", "takes Matrix A: the gate passes float"),
+        ("float** A, float** B, float** C, int N", r"takes float\*\* A: the gate passes float"),
+        ("float A[64][64], float B[64][64], float C[64][64]", "takes A as an array of arrays"),
+        ("float* A, float* B, float* C, Matrix* seen, int N", r"takes Matrix\* seen"),
+        ("const real* A, const real* B, real* C, int N", r"takes const double\* A"),
+    ],
+)
+def test_types_that_the_gate_cannot_pass_are_named(parameters: str, why: str) -> None:
+    types = "typedef struct { int width; float* data; } Matrix;\nusing real = double;\n"
+    source = f"{types}__global__ void f({parameters}) {{}}"
+    for words in ({}, {"args": "A,B,C"}):
+        with pytest.raises(BadSetting, match=why):
+            Kernel.from_source(source, **words).require_launch()
+
+
+def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken() -> None:
+    given = kernel(f"{POINTERS}, int n", grid="CEIL_DIV(N, 16), CEIL_DIV(N, 8), 1", block="dim3(16, 8, 1)")
+    assert given.threads == (16, 8) and given.blocks(Shape.of(20)) == (2, 3, 1)

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from worklog.kernel import Kernel
-from worklog.kernel.signature import constants as constants_of
-from worklog.kernel.source import calls, code, definition, kernel_names, reduced
+from worklog.kernel.source import code, reduced
+from worklog.kernel.unit import UNCLEAR, known, read
 
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp")
 GEMM = re.compile(r"gemm|mat(?:rix)?[\W_]*mul|mmul|\bmm_", re.IGNORECASE)
@@ -41,7 +41,7 @@ class PublicKernel:
     @cached_property
     def text(self) -> str:
         """The file's text."""
-        return read(self.folder / self.path)
+        return text_of(self.folder / self.path)
 
     @property
     def is_gemm(self) -> bool:
@@ -68,7 +68,7 @@ class PublicKernel:
         return f"{missing[1]}={self.constants[missing[1]]}" if missing and missing[1] in self.constants else ""
 
 
-def read(path: Path) -> str:
+def text_of(path: Path) -> str:
     """The text of a file of any encoding."""
     return path.read_text(encoding="utf-8-sig", errors="replace")
 
@@ -76,24 +76,27 @@ def read(path: Path) -> str:
 def kernels(folder: Path) -> Iterator[PublicKernel]:
     """The kernels of a folder's files, in order."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    texts = {path.relative_to(folder): read(path) for path in files}
-    launching = {path: bare for path, text in texts.items() if "<<<" in re.sub(r"\s", "", bare := code(text))}
-    constants = constants_of("\n".join(texts.values()))
-    for path, text in texts.items():
-        near = sorted(launching, key=lambda other: (other != path, other.parent != path.parent))
-        for name in kernel_names(text):
-            declared = definition(text, name)
-            if declared is None:
-                continue
+    texts = {path.relative_to(folder): text_of(path) for path in files}
+    units = {path: read(text) for path, text in texts.items()}
+    constants: dict[str, str] = {}
+    for unit in units.values():
+        for constant, value in unit.constants.items():
+            constants[constant] = value if constants.get(constant, value) == value else UNCLEAR
+    constants = known(constants)
+    for path, own in units.items():
+        near = sorted(units, key=lambda other: (other != path, other.parent != path.parent))
+        for name in own.kernels:
+            declared = own.definition(name)
+            launches = [(o, c) for o in near for c in units[o].calls if f"::{name}".endswith(f"::{c.function}")]
             instance = host = ""
-            for other in near:
-                if launch := next(calls(launching[other], re.escape(name)), None):
-                    scope = function_around(launching[other], launch.place)
-                    known = {**constants_of(texts[other]), **constants_of(scope)}
-                    host = scope if other != path else ""
-                    instance = arguments(reduced(part, known).strip("() ") for part in launch.template)
-                    break
-            yield PublicKernel(folder, path, name + instance, host, bool(declared.template and not instance), constants)
+            for other, launch in launches[:1]:
+                scope = function_around(code(texts[other]), launch.place)
+                host = scope if other != path else ""
+                instance = arguments(
+                    reduced(part, units[other].around(launch)).strip("() ") for part in launch.template
+                )
+            template = bool(declared is not None and declared.template and not instance)
+            yield PublicKernel(folder, path, name + instance, host, template, constants)
 
 
 def function_around(bare: str, place: int) -> str:

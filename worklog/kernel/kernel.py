@@ -24,14 +24,13 @@ from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import (
-    definition,
     evaluate,
     filled,
-    kernel_names,
     needs_sm_90a,
     parts,
     read_source,
 )
+from worklog.kernel.unit import Unit, read
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
@@ -125,21 +124,21 @@ class Kernel:
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         code = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
-        source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
+        unit = read(source, tuple(define))
         tile, claims, own_launch = signature.header(source)
-        names = [entry] if entry else kernel_names(source)
+        names = [entry] if entry else unit.kernels
         if not names:
             raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
         if len(names) > 1:
             raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
-        defined = definition(source, function)
+        defined = unit.definition(function)
         of_header = not instantiated and defined is not None and {*tile} <= {*defined.template}
         template = tile if of_header else {}
         adapted = []
         try:
-            arguments = signature.order(args, file, function, defined)
+            arguments = signature.order(args, file, function, defined, unit)
             adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
             if args or grid or block:
@@ -150,11 +149,14 @@ class Kernel:
             launch, origin = replace(own_launch, function=function), "a comment"
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
-            launch, origin = signature.launch(source, function, defined, arguments, numbers)
+            launch, origin = signature.launch(source, unit, function, defined, arguments, numbers)
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
         launch = replace(
-            launch, grid=grid or launch.grid, block=block or launch.block, shared=shared or own_launch.shared
+            launch,
+            grid=grid or launch.grid,
+            block=block or launch.block,
+            shared=shared or launch.shared or own_launch.shared,
         )
         rules = domain or signature.domain(source, template)
         kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
@@ -162,7 +164,10 @@ class Kernel:
         if not domain and rules != "any":
             adapted.append(f"domain: {rules}; from a comment")
         if origin and not (grid and block):
-            adapted.append(f"launch: grid {launch.grid}; block {launch.block}; from {origin}")
+            bytes_ = (
+                f"; {launch.shared} bytes of dynamic shared memory" if launch.shared and not own_launch.shared else ""
+            )
+            adapted.append(f"launch: grid {launch.grid}; block {launch.block}{bytes_}; from {origin}")
         kernel = replace(kernel, adapted=tuple(adapted))
         covered, uneven = signature.covered(launch.grid)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
@@ -226,6 +231,12 @@ class Kernel:
         """CUDA C++."""
         assert isinstance(self.code, Program), f"{self.name} is a host function"
         return self.code.source
+
+    @property
+    def unit(self) -> Unit:
+        """What its source defines."""
+        assert isinstance(self.code, Program), f"{self.name} is a host function"
+        return read(self.source, tuple(option[2:] for option in self.code.options if option.startswith("-D")))
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""
@@ -347,8 +358,9 @@ class Kernel:
         if self.host is not None or (self.grid and self.block):
             return
         advice = f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
-        if self.function in (names := kernel_names(self.source)):
+        if self.unit.definition(self.function) is not None:
             raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {advice}")
+        names = self.unit.kernels
         has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
         raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
 

@@ -13,7 +13,7 @@ from worklog.errors import BadSetting, meant
 from worklog.kernel.best import BEST
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.source import definition, filled
+from worklog.kernel.source import filled
 from worklog.problem import Axis, Space
 from worklog.settings import OPTIONS
 
@@ -64,7 +64,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
         require_no(DEFAULTS, "a .cu file: a rung has its own")
         return rung(what)
     kernel = Kernel.from_file(what, **given)
-    defined = definition(kernel.source, kernel.function)
+    defined = kernel.unit.definition(kernel.function)
     if defined is not None and defined.template and "<" not in kernel.entry:
         example = f"{kernel.function}<{', '.join(defined.template)}>"
         raise BadSetting(f"{what}: {kernel.function} is a template: give its arguments, as in --entry '{example}'")

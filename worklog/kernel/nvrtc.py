@@ -23,7 +23,8 @@ from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled as Compiled
 from worklog.kernel.resources import shared_widths
-from worklog.kernel.source import demangled, kernel_names, needs_sm_90a
+from worklog.kernel.source import demangled, needs_sm_90a
+from worklog.kernel.unit import read
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
@@ -156,6 +157,10 @@ def compile_error(program: Program, log: str) -> CompileFailed:
     )
     if error is None:
         said = f"{name}: {entry} does not compile; the compiler printed:"
+        if large := re.search(r"shared data \((0x\w+) bytes, (0x\w+) max", log):
+            size, most = (int(number, 16) for number in large.groups())
+            why = f"{size:,} bytes of static shared memory are more than {most:,}"
+            return CompileFailed(f"{name}: {entry}: {why}: declare extern __shared__, and give its bytes with --shared")
         if lacking := re.search(r"error\s*:\s*(.+ (?:requires|not supported on) \.target .+)", log):
             why = f"{lacking[1].strip()}; the rung best runs on all"
             said = f"{name}: {entry} can't be compiled for this architecture: {why}"
@@ -176,7 +181,7 @@ def compile_error(program: Program, log: str) -> CompileFailed:
 
 
 def _no_entry(program: Program, log: str = "") -> CompileFailed:
-    kernels = kernel_names(program.source)
+    kernels = read(program.source).kernels
     there = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
     if "template" in program.source and "<" not in program.entry:
         there += ", and a template needs its arguments, as in name<32, 32>"

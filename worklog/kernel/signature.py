@@ -18,7 +18,8 @@ from typing import Any
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel.device import Block
 from worklog.kernel.resources import MAX_THREADS
-from worklog.kernel.source import Definition, calls, code, constants, evaluate, filled, parts, plain, reduced, sizes
+from worklog.kernel.source import code, evaluate, filled, parts, plain, reduced, sizes
+from worklog.kernel.unit import Definition, Unit, known
 from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
@@ -60,6 +61,8 @@ class Launch:
     def threads(self, names: Mapping[str, int]) -> Block:
         """Threads per block: along x, or along x and y. Raises BadSetting."""
         sizes = [evaluate(part, names) for part in parts(self.block)]
+        if len(sizes) == 3 and sizes[-1] == 1:
+            sizes.pop()
         if len(sizes) not in (1, 2) or min(sizes) < 1:
             raise BadSetting(f"cannot read the block {self.block!r}: give threads along x, or x and y: 256 or 32,8")
         return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
@@ -70,12 +73,21 @@ def launch_text(argument: str, sizes: Any) -> str:
     given = listed(argument, sizes)
     if not all(isinstance(size, str | Integral) for size in given):
         raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {sizes!r:.60}")
-    return ", ".join(map(str, given))
+    text = plain(", ".join(map(str, given)))
+    written = re.fullmatch(r"dim3\s*[({](.*)[)}]", text, re.DOTALL)
+    return written[1].strip() if written else text
 
 
-def order(words: str, file: str, function: str, defined: Definition | None) -> tuple[str, ...]:
+def order(words: str, file: str, function: str, defined: Definition | None, unit: Unit) -> tuple[str, ...]:
     """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
     declared = defined.parameters if defined is not None else ()
+    for parameter in declared:
+        if parameter.type in unit.records or (parameter.pointer and _NOT_FLOAT.search(parameter.type)):
+            advice = "the gate passes float* and numbers: give the kernel these instead"
+            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
+        if parameter.type.endswith(("*", "[]")):
+            taken = parameter.declaration if parameter.type.endswith("*") else f"{parameter.name} as an array of arrays"
+            raise BadSetting(f"{file}: {function} takes {taken}: the gate passes float*, row-major")
     if words:
         values = _given(words, file, len(declared) if defined is not None else None)
     elif defined is None:
@@ -109,8 +121,6 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: str)
     values = []
     numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
     for parameter in declared:
-        if parameter.pointer and _NOT_FLOAT.search(parameter.type):
-            raise BadSetting(f"{file}: {function} takes {parameter.type}* {parameter.name}: the gate passes float*")
         if parameter.pointer:
             matrix = _MATRIX.fullmatch(parameter.name)
             values.append(matrix[1].upper() if matrix else "")
@@ -199,38 +209,44 @@ def covered(grid: str) -> tuple[list[str], bool]:
 
 
 def launch(
-    source: str, function: str, defined: Definition | None, values: Sequence[str], instance: str
+    source: str, unit: Unit, function: str, defined: Definition | None, values: Sequence[str], instance: str
 ) -> tuple[Launch, str]:
     """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; and where it
     was read. An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
     """
     if defined is None:
         return Launch(function), ""
-    known = constants(source)
-    known |= dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
+    template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
+    stated_here = {**known({**unit.constants, **defined.constants}), **template}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
-    free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
+    free = {name: text for name, text in stated_here.items() if name not in (*SIZES, *own)}
     launches, blocks = set(), set()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
             launches.add(_readable(function, parts(grid), parts(block), free, own))
     origin = "a comment" if launches else "the host code"
-    for call in calls(code(source), re.escape(function)) if not launches else ():
+    called = [call for call in unit.calls if f"::{defined.name}".endswith(f"::{call.function}")]
+    for call in called if not launches else ():
         passed: dict[str, str] = {}
         for argument, value in zip(call.arguments, values, strict=False):
             variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", plain(argument))
             if variable and (size := _size(value)):
                 # One variable for two sizes says nothing of a grid.
                 passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
-        names = {name: text for name, text in known.items() if name not in passed}
-        template = ", ".join(reduced(part, names) for part in call.template)
-        if (instance and template != ", ".join(parts(instance))) or len(call.configuration) < 2:
+        names = {name: text for name, text in {**unit.around(call), **template}.items() if name not in passed}
+        arguments = ", ".join(reduced(part, names) for part in call.template)
+        if (instance and arguments != ", ".join(parts(instance))) or len(call.configuration) < 2:
             continue
         grid_sizes, block_sizes = (sizes(words, names) for words in call.configuration[:2])
         with suppress(BadSetting):
-            entry = f"{function}<{template}>" if template else function
+            entry = f"{function}<{arguments}>" if arguments else function
             blocks.add(_readable(entry, ["1"], block_sizes, names, passed).block)
-            launches.add(_readable(entry, grid_sizes, block_sizes, names, passed))
+            words = call.configuration[2] if len(call.configuration) > 2 else "0"
+            try:
+                shared = evaluate(reduced(words, names), {})
+            except BadSetting:
+                shared, origin = 0, f"the host code, but for its {words} bytes of shared memory: give --shared"
+            launches.add(replace(_readable(entry, grid_sizes, block_sizes, names, passed), shared=shared))
     if not launches and (guessed := _by_tile(function, defined, free, own)):
         tile, origin = guessed
         if len(blocks) == 1 and tile.block not in blocks and parts(min(blocks))[0] == parts(tile.block)[0]:

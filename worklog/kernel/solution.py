@@ -30,19 +30,8 @@ from worklog.kernel.device_code import prepared
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.signature import Launch
-from worklog.kernel.source import (
-    DECLARED,
-    Definition,
-    calls,
-    constants,
-    definition,
-    evaluate,
-    kernel_names,
-    plain,
-    read_source,
-    reduced,
-    sizes,
-)
+from worklog.kernel.source import evaluate, plain, read_source, reduced, sizes
+from worklog.kernel.unit import Definition, Statement, Unit, known, read
 from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
@@ -95,30 +84,28 @@ class Launched:
     place: str
 
 
-def launches(source: str, own: Definition, values: Mapping[str, Any], file: str) -> list[Launched]:
+def launches(unit: Unit, own: Definition, values: Mapping[str, Any], source: str, file: str) -> list[Launched]:
     """The launches of a host function in their order. own: its definition. values: of its parameters, None for a
-    pointer. Raises BadSetting, with the line, for a statement that isn't read.
+    pointer. source: for the lines. Raises BadSetting, with the line, for a statement that isn't read.
     """
-    names = {name: text for name, text in (constants(source) | constants(own.body)).items() if name not in values}
+    names = {name: text for name, text in known({**unit.constants, **own.constants}).items() if name not in values}
     names |= {name: str(value) for name, value in values.items() if type(value) is int}
     result = []
-    for statement in re.finditer(r"[^;]+", own.body[1:-1]):
-        text = statement[0].strip()
-        if _WAITS.fullmatch(text) or DECLARED.match(f"{text};"):
+    for statement in own.statements:
+        if statement.declares or _WAITS.fullmatch(statement.text.rstrip("; ")):
             continue
-        start = own.start + 1 + statement.end() - len(statement[0].lstrip())
-        place = f"{file}:{source[:start].count(chr(10)) + 1}"
+        place = f"{file}:{source[: statement.place].count(chr(10)) + 1}"
         try:
-            result.append(_launched(text, names, values, place))
+            result.append(_launched(statement, names, values, place))
         except BadSetting as error:
-            shown = " ".join(text.split())
+            shown = " ".join(statement.text.split())
             raise BadSetting(f"{place}: cannot read {shown:.70}: {error}; {ADVICE}") from error
     if not result:
         raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
     return result
 
 
-def _launched(statement: str, names: Mapping[str, str], values: Mapping[str, Any], place: str) -> Launched:
+def _launched(statement: Statement, names: Mapping[str, str], values: Mapping[str, Any], place: str) -> Launched:
     """A launch with numbers for its expressions. names: expressions of names."""
 
     def blocks(words: str) -> tuple[int, ...]:
@@ -134,8 +121,8 @@ def _launched(statement: str, names: Mapping[str, str], values: Mapping[str, Any
             return bare
         return float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {})
 
-    call = next(calls(f"{statement};"), None)
-    if call is None or call.place:
+    call = statement.call
+    if call is None:
         raise BadSetting("it is none of the statements that are read")
     if not 2 <= len(call.configuration) <= 4:
         raise BadSetting("a launch has a grid and a block")
@@ -208,9 +195,9 @@ class Solution(Kernel):
             return _Python(self, problem, device)
         declared = problem.signature
         signature = f"{FUNCTION}({', '.join(parameter.declaration for parameter in declared)})"
-        own = definition(self.source, FUNCTION, of_host=True)
+        own = self.unit.definition(FUNCTION, of_host=True)
         if own is None:
-            kernels = ", ".join(kernel_names(self.source)) or "none"
+            kernels = ", ".join(self.unit.kernels) or "none"
             advice = f'write extern "C" void {signature}, which launches its kernels ({kernels})'
             raise BadSetting(f"{self.file} has no host function {FUNCTION}: {advice}")
         for taken, passed in zip_longest(own.parameters, declared):
@@ -222,6 +209,11 @@ class Solution(Kernel):
             why = f"{FUNCTION} takes {takes}, and {problem.name} passes {passes}"
             raise BadSetting(f"{self.file}: {why}: declare {signature}")
         return _Kernels(self, problem, device, own)
+
+    @property
+    def unit(self) -> Unit:
+        """What its source defines."""
+        return read(self.source, self.define)
 
     def describe(self) -> dict[str, Any]:
         """For a run's `kernels`."""
@@ -257,13 +249,14 @@ class _Kernels(Solver):
         values = {name: passed.number if passed.buffer is None else None for name, passed in given.items()}
         key = tuple(values.values())
         if key not in self._read:  # once, so that a timed launch parses nothing
-            self._read[key] = launches(self.solution.source, self.own, values, self.solution.file)
+            solution = self.solution
+            self._read[key] = launches(solution.unit, self.own, values, solution.source, solution.file)
         for launch in self._read[key]:
             self._launch(launch, given)
 
     def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
         solution, place = self.solution, launch.place
-        defined = definition(solution.source, launch.entry.partition("<")[0])
+        defined = solution.unit.definition(launch.entry.partition("<")[0])
         if defined is None:
             raise BadSetting(f"{place}: {launch.entry} is no kernel of this file: define it as __global__ void")
         takes, passes = len(defined.parameters), len(launch.arguments)

@@ -1,8 +1,4 @@
-"""CUDA C++ as text: comments, brackets, integer expressions, constants, definitions and launches.
-
-Read with regular expressions and counted brackets, not parsed: what cannot be read this way is left to the compiler or
-to the user's options.
-"""
+"""CUDA C++ as text: files, comments, brackets and integer expressions."""
 
 from __future__ import annotations
 
@@ -10,14 +6,11 @@ import ast
 import operator
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.problem import TYPES, Parameter
 from worklog.runs import read_text
 
 _OPERATORS = {
@@ -28,7 +21,6 @@ _OPERATORS = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
 _OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
 DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
@@ -39,14 +31,6 @@ _CAST = re.compile(
     r"\b(?:static_cast|reinterpret_cast|const_cast)\s*<[^<>]*>\s*(?=\()"
 )
 _SIZES = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8, "size_t": 8, "half": 2, "__half": 2}
-_INTEGER = (
-    r"(?:(?:static|const|constexpr|signed|unsigned|long|short)\s+)*"
-    r"(?:int|uint|u?int\d+_t|size_t|auto|unsigned|long|bool|const)"
-)
-# A declaration, with what it declares.
-DECLARED = re.compile(rf"\b(?:{_INTEGER}|dim3)\s+(?=(\w+\s*[=({{][^;]*);)")
-_DIM3 = re.compile(r"(\w+)\s*(?:=\s*(?:dim3\s*)?)?[({](.*)[)}]", re.DOTALL)
-_CALL = r"\s*(<[^<>;]*>)?\s*<\s*<\s*<(.*?)>\s*>\s*>\s*\((.*?)\)\s*;"
 DEPTH = 8  # of constants that name others
 
 
@@ -166,34 +150,15 @@ def needs_sm_90a(source: str) -> bool:
     return bool(_OF_SM_90A.search(source) and _OF_SM_90A.search(code_lines(source)))  # most are searched once
 
 
+def uncommented(source: str) -> str:
+    """The source with spaces in place of comments."""
+    return _NOT_CODE.sub(lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source)
+
+
 def code_lines(source: str) -> str:
     """The source without comments and empty lines."""
-    bare = _NOT_CODE.sub(lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source)
+    bare = uncommented(source)
     return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
-
-
-def constants(text: str) -> dict[str, str]:
-    """Expressions of the integers, dim3 and their members that a text names once, by #define, const or constexpr."""
-    bare = code(text)
-    defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
-    for declared in DECLARED.finditer(bare):
-        for declaration in parts(declared[1]):
-            triple = _DIM3.fullmatch(declaration) if declared[0].startswith("dim3") else None
-            if triple is not None:
-                defined.append((triple[1], f"dim3({triple[2]})"))
-                members = zip("xyz", parts(triple[2]), strict=False)
-                defined += [(f"{triple[1]}.{axis}", size) for axis, size in members]
-            elif integer := re.fullmatch(r"(\w+)\s*=(.+)", declaration, re.DOTALL):
-                defined.append((integer[1], integer[2]))
-    read = {(name, " ".join(expression.split())) for name, expression in defined}
-    count = Counter(name for name, _ in read)
-    return {name: expression for name, expression in read if count[name] == 1}
-
-
-def kernel_names(source: str) -> list[str]:
-    """Names of the __global__ functions that a source defines, in order."""
-    bare = re.sub(_BOUNDS, " ", code(source))
-    return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
 
 
 def loop_line(source: str, first: int, last: int) -> int:
@@ -221,69 +186,3 @@ def demangled(text: str) -> str:
         return "::".join(names)
 
     return re.sub(r"\b_ZN?K?(\d[\w$]*)", name, text)
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A function's definition. template: names of its parameters. bounds: threads of __launch_bounds__, "" if it has
-    none. body: between its braces. start: the body's place.
-    """
-
-    template: tuple[str, ...]
-    bounds: str
-    parameters: tuple[Parameter, ...]
-    body: str
-    start: int = 0
-
-
-def definition(source: str, function: str, *, of_host: bool = False) -> Definition | None:
-    """The definition of a kernel or a host function; None where it can't be found, such as in a macro."""
-    bare = DIRECTIVE.sub(lambda match: " " * len(match[0]), code(source))
-    for match in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
-        end = closing(bare, match.end() - 1)
-        after = re.match(r"\s*\{", bare[end:])
-        before = re.split(r"[;}]", bare[: match.start()])[-1]
-        if after is None or ("__global__" in before) == of_host or not before.strip():
-            continue
-        opened = end + after.end() - 1
-        template = re.search(r"\btemplate\s*<([^{}]*?)>\s*(?=\w|$)", before)
-        names = [re.findall(r"\w+", part.partition("=")[0])[-1:] for part in parts(template[1])] if template else []
-        bounds = re.search(_BOUNDS, before)
-        inside = bare[match.end() : end - 1].strip()
-        return Definition(
-            tuple(name for last in names for name in last),
-            parts(bounds[1])[0] if bounds else "",
-            tuple(map(_parameter, parts(inside))) if inside not in ("", "void") else (),
-            bare[opened : closing(bare, opened)],
-            opened,
-        )
-    return None
-
-
-def _parameter(text: str) -> Parameter:
-    declared = text.partition("=")[0]
-    words = re.findall(r"\w+", declared)
-    kept = [word for word in words[:-1] if word not in ("const", "volatile", "__restrict__", "restrict", "__restrict")]
-    kind = " ".join(kept).removeprefix("struct ")
-    name = words[-1] if words else ""
-    return Parameter(name, kind, TYPES.get(kind, ""), "*" in declared or "[" in declared, "const" in words)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A launch as a source writes it: function<template><<<configuration>>>(arguments). place: in the source."""
-
-    function: str
-    template: tuple[str, ...]
-    configuration: tuple[str, ...]
-    arguments: tuple[str, ...]
-    place: int
-
-
-def calls(bare: str, function: str = r"\w+") -> Iterator[Call]:
-    """The launches in a text without comments. function: a pattern."""
-    for match in re.finditer(rf"\b({function}){_CALL}", bare, re.DOTALL):
-        template, configuration, arguments = (
-            tuple(parts(text)) if text and text.strip() else () for text in ((match[2] or "")[1:-1], match[3], match[4])
-        )
-        yield Call(match[1], template, configuration, arguments, match.start())

@@ -24,6 +24,7 @@ from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.problem import SGEMM, Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
@@ -119,8 +120,7 @@ class Checked:
                 f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
-            advice = f"state its domain, such as {example_domain(self.kernel.grid)}"
-            lines.append(f"· if {self.kernel.entry} takes whole tiles only, {advice}")
+            lines += [f"· {words}" for words in domain_advice(self.kernel)]
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
         result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
@@ -217,6 +217,16 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
             f"at most {EMULATED_FLOPS:,} operations and {EMULATED_BYTES / 2**20:.0f} MiB of inputs"
         )
     return kept, left
+
+
+def domain_advice(kernel: Kernel) -> list[str]:
+    """What may be wrong where a kernel leaves its matrices: its grid is for one size, or its domain isn't stated."""
+    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
+        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
+        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
+    if kernel.rules != "any":
+        return []
+    return [f"if {kernel.entry} takes whole tiles only, state its domain, such as {example_domain(kernel.grid)}"]
 
 
 def example_domain(grid: str) -> str:

@@ -213,7 +213,7 @@ def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant |
     except CompileFailed as failed:
         if asserted := re.search(r'static assertion failed with "([^"]+)"', str(failed)):
             return f"the kernel requires that {asserted[1]}"
-        if "uses too much shared data" in str(failed):
+        if "bytes of static shared memory are more than" in str(failed):
             return "more static shared memory than a block may have"
         raise
     resident = occupancy(arch, threads, out.registers, out.shared_bytes)
