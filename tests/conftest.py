@@ -75,7 +75,7 @@ def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate runs three edge shapes, one ragged shape and one structure of data, and draws none: the emulator takes
     longest there, and tests/gate runs all.
     """
-    from worklog.gate import exact, shapes
+    from worklog.gate import draws, exact, shapes
 
     every, ragged = shapes.edge_shapes, shapes.ragged_shapes
     monkeypatch.setattr(shapes, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
@@ -83,6 +83,7 @@ def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "ragged_shapes", lambda *given: ragged(*given)[:1])
     monkeypatch.setattr(shapes, "RANGES", 3)
     monkeypatch.setattr(exact, "STRUCTURES", exact.STRUCTURES[:1])
+    monkeypatch.setattr(draws, "problems", lambda *given, **large: iter(()))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ tells from other errors.
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,9 @@ class NvrtcMissing(WorklogError):
 
 
 class LaunchFailed(WorklogError):
-    """A launch, or the work it started, ended in a CUDA error."""
+    """A launch, or the work it started, ended in a CUDA error. kinds: of the mistakes that the emulator has found."""
+
+    kinds: Set[str] = frozenset()
 
 
 class OutOfMemory(WorklogError):

@@ -199,6 +199,37 @@ def column_major(p: Problem) -> None:
     p.c[:] = (new if p.beta == 0 else new + p.beta * old).T.reshape(p.m, p.n)
 
 
+def instead(other: Function, where: Where) -> Function:
+    """Another function at some problems."""
+    return lambda p: (other if where(p) else sequential)(p)
+
+
+def without_beta(p: Problem) -> None:
+    p.c[:] = p.alpha * summed(p.a, p.b)
+
+
+def the_other_difference(p: Problem) -> None:
+    """For C -= A B."""
+    p.c[:] = summed(p.a, p.b) - p.c
+
+
+def without_the_first_terms(p: Problem) -> None:
+    epilogue(p, summed(p.a[:, 32:], p.b[32:]))
+
+
+def unless_finished(p: Problem) -> None:
+    """Nothing where the corners of C are right already."""
+    right = p.alpha * summed(p.a, p.b)
+    if p.beta or not all(p.c[place] == right[place] for place in ((0, 0), (0, -1), (-1, 0), (-1, -1))):
+        sequential(p)
+
+
+def of_a_symmetric_a(p: Problem) -> None:
+    """A is read by columns if a few samples say that it is symmetric."""
+    square = p.m == p.k and all(p.a[i, j] == p.a[j, i] for i, j in ((0, p.k - 1), (1, p.k // 2), (p.k // 3, 2)))
+    epilogue(p, summed(p.a.T if square else p.a, p.b))
+
+
 def in_the_sixth_big_launch(other: Function) -> Function:
     """At the benchmark's size three exact problems are launched once each, and the repeated one begins with two right
     launches.
@@ -241,6 +272,18 @@ WRONG: dict[str, tuple[str, Function, str]] = {
         then(lambda p: p.c.put(5, p.c.flat[5] * F32(1 + 2.0**-14)), is_big),
         "row 0; column 5",
     ),
+    # paths that few shapes, scalars and data take
+    "whole_tiles_forget_beta": (
+        EDGE,
+        instead(without_beta, lambda p: p.m % 64 == p.n % 64 == p.k % 16 == 0),
+        "beta is ignored",
+    ),
+    "as_many_steps_as_stages": (EDGE, instead(without_the_first_terms, lambda p: 96 < p.k <= 128), ""),
+    "more_steps_than_bits": (EDGE, instead(without_the_first_terms, lambda p: p.k > 512), ""),
+    "minus_one_and_one": (EDGE, instead(the_other_difference, lambda p: (p.alpha, p.beta) == (-1, 1)), ""),
+    "alpha_of_few_bits": (EDGE, instead(without_beta, lambda p: 0 < p.alpha < 2.0**-10), "beta is ignored"),
+    "c_is_finished": (EDGE, unless_finished, "over the result of another problem"),
+    "symmetric_by_samples": (EDGE, of_a_symmetric_a, "A is read transposed"),
     # values
     "not_a_number": (EDGE, lambda p: p.c.fill(np.nan), "NaN or infinity"),
     "zeros": (EDGE, lambda p: p.c.fill(0), ""),

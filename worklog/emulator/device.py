@@ -75,7 +75,7 @@ class EmulatedFault(LaunchFailed):
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
         super().__init__(message)
-        self.findings = findings
+        self.findings, self.kinds = findings, {finding.kind for finding in findings}
 
 
 @contextmanager
@@ -172,7 +172,7 @@ class EmulatedDevice:
 
     def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
         """Part of a buffer, without a copy. A kernel may access only this part."""
-        if start % 4 or not 0 <= start <= start + size <= buffer.size:
+        if not 0 <= start <= start + size <= buffer.size:
             raise BadLaunch(f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}")
         return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
@@ -185,9 +185,9 @@ class EmulatedDevice:
         ]
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
+            self._launches[kernel.kernel, grid] += 1
             options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
             options |= {"registers": kernel.resources.registers, "progress": self.progress, "budget": self.budget}
-            self._launches[kernel.kernel, grid] += 1
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed

@@ -39,7 +39,9 @@ SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
-STRUCTURES = ("sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns")
+STRUCTURES = (
+    "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns", "symmetric",
+)  # fmt: skip
 OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
 MOST_TILES = 32  # per side
 SAMPLES = 64
@@ -123,6 +125,9 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
         last = lines[1::2, -1].copy()
         lines[...] = lines[:, :1].copy()
         lines[1::2, -1] = last
+    elif kind == "symmetric":
+        square = matrix[: min(rows, columns), : min(rows, columns)]
+        square[...] = np.triu(square) + np.triu(square, 1).T
     else:
         before, last = matrix.copy(), min(matrix.shape) - 1
         matrix[...] = np.eye(rows, columns)

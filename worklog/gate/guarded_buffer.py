@@ -11,9 +11,10 @@ beyond the guard leave no trace: the emulator (`worklog check --emulate`) and co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -31,22 +32,24 @@ FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as 
 class Guarded:
     """An array on the device, `inner`, between two guard bands; `whole` includes them. held: what guards hold, and an
     output before a launch. nbytes: of the array (default: all of `inner`), which may have any type: memory is counted
-    in 32-bit words.
+    in 32-bit words. shift: words by which the array begins later than an allocation does.
     """
 
     name = ""
 
-    def __init__(self, device: Device, whole: Buffer, held: float = 0.0, nbytes: int | None = None) -> None:
-        self.device, self.whole, self.held = device, whole, np.float32(held)
+    def __init__(
+        self, device: Device, whole: Buffer, held: float = 0.0, nbytes: int | None = None, shift: int = 0
+    ) -> None:
+        self.device, self.whole, self.held, self.start = device, whole, np.float32(held), GUARD + shift
         self.nbytes = 4 * (whole.size - 2 * GUARD) if nbytes is None else nbytes
-        self.inner = device.view(whole, GUARD, max(1, -(-self.nbytes // 4)))
+        self.inner = device.view(whole, self.start, max(1, -(-self.nbytes // 4)))
         self._loaded: Float32 | None = None
 
     @classmethod
-    def of_size(cls, device: Device, nbytes: int) -> Guarded:
+    def of_size(cls, device: Device, nbytes: int, shift: int = 0) -> Guarded:
         """A new array. Raises OutOfMemory."""
-        in_views = -(-nbytes // 16) * 4  # a view starts at a multiple of 16 bytes
-        return cls(device, device.upload(np.zeros(in_views + 2 * GUARD, np.float32)), nbytes=nbytes)
+        in_views = -(-(nbytes + 4 * shift) // 16) * 4  # a view starts at a multiple of 16 bytes
+        return cls(device, device.upload(np.zeros(in_views + 2 * GUARD, np.float32)), nbytes=nbytes, shift=shift)
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
@@ -68,9 +71,9 @@ class Guarded:
 
     def intact(self, nbytes: int | None = None) -> bool:
         """Whether both guards, and the array behind its first `nbytes` (default: all), are as they were filled."""
-        end = 4 * GUARD + (self.nbytes if nbytes is None else nbytes)
+        end = 4 * self.start + (self.nbytes if nbytes is None else nbytes)
         start = end // 16 * 4
-        for at, size, skip in ((0, GUARD, 0), (start, self.whole.size - start, end - 4 * start)):
+        for at, size, skip in ((0, self.start, 0), (start, self.whole.size - start, end - 4 * start)):
             now, right = self.device.download(self.device.view(self.whole, at, size)), np.full(size, self.held)
             if not np.array_equal(now.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
                 return False
@@ -129,13 +132,19 @@ class Memory:
 
 class GuardedBuffers:
     """The arrays of a case, each between guard bands. given: by name, an input on the host, which is loaded now, or the
-    bytes of an output; `poison` before outputs are read. Raises OutOfMemory.
+    bytes of an output; `poison` before outputs are read. shifts: of arrays by their names. Raises OutOfMemory.
     """
 
-    def __init__(self, memory: Memory, given: Sequence[tuple[str, Float32 | int]]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        given: Sequence[tuple[str, Float32 | int]],
+        shifts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self.memory, self.arrays, self.sentinel = memory, list[Guarded](), np.float32(0)
         for name, host in given:
-            self.arrays.append(Guarded.of_size(memory.device, host if isinstance(host, int) else host.nbytes))
+            nbytes = host if isinstance(host, int) else host.nbytes
+            self.arrays.append(Guarded.of_size(memory.device, nbytes, shifts.get(name, 0)))
             self.arrays[-1].name = name
         self.inputs = [array for array, (_, host) in zip(self.arrays, given, strict=True) if not isinstance(host, int)]
         self.outputs = [array for array in self.arrays if array not in self.inputs]
@@ -192,10 +201,12 @@ class Result:
 class Buffers(GuardedBuffers):
     """A, B, C and a second C of one shape, without their guards in `abc` and `spare`."""
 
-    def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
+    def __init__(
+        self, memory: Memory, a: Float32, b: Float32, shifts: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
         in_c = 4 * self.shape.m * self.shape.n
-        super().__init__(memory, [("A", a), ("B", b), ("C", in_c), ("C", in_c)])
+        super().__init__(memory, [("A", a), ("B", b), ("C", in_c), ("C", in_c)], shifts)
         inner_a, inner_b, inner_c, self.spare = (array.inner for array in self.arrays)
         self.abc = inner_a, inner_b, inner_c
 

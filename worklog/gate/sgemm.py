@@ -71,6 +71,7 @@ class SgemmChecker(Checker):
         if whole:
             yield check_hard_data(subject, memory, short, self.shape)
         yield shapes.check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
+        yield shapes.check_alignment(subject, memory)
 
     def check_by_article(self, subject: Runnable) -> Verdict:
         """The article's rule in place of the gate; the precision class is shown, but not judged."""

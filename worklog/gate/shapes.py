@@ -10,15 +10,17 @@ stops being a permutation, an index overflows. And the benchmark shape is mostly
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, cycle, product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from worklog.gate import exact
+from worklog.errors import LaunchFailed
+from worklog.gate import draws, exact
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.exact import ExactProblem, Indices, Projection, error_map, if_rounded
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
@@ -29,6 +31,7 @@ from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs.verdict import ErrorMap, Stage
 
 EDGE_SHAPES = "exact on edge shapes"
+ALIGNMENT = "alignment"
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
 Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
@@ -146,7 +149,7 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     """
     domain, claimed, rng = subject.domain, subject.claimed, memory.rng
     listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng)
-    cases: list[tuple[Shape, Scalars]] = []
+    cases: list[tuple[Shape, Scalars]] = [(drawn[-1], USUAL)] if drawn else []  # the first launch has many blocks
     for index, shape in enumerate((*listed, *drawn)):
         most = 1 if shape in drawn[-ONCE:] else 2 if shape == listed[-1] else 4  # the largest shapes take the longest
         cases += [(shape, scalars) for scalars in _scalars(rng, index, most, domain)]
@@ -160,10 +163,12 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
         before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
         return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
-    launches = 0
+    launches, tried = 0, set[Shape]()
     ordinary = (problem_of(name, *case) for name, case in zip(cycle(names), cases))
-    for problem in chain(ordinary, _special_data(memory, domain, claimed)):
+    rare = draws.problems(domain, claimed, rng, large=memory.device.source == "live")
+    for problem in chain(ordinary, _special_data(memory, domain, claimed), rare):
         launches += 1
+        tried.add(problem.shape)
         mistake = _mistake(subject, memory, problem)
         if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
             larger = problem_of(problem.family, listed[-1], (problem.alpha, problem.beta)).around_1
@@ -174,8 +179,31 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
             return _failure(problem, mistake)
     various = [name for name in ("alpha", "beta") if getattr(domain, name)]
     which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
-    shapes = len(listed) + len(drawn)
-    return passed(EDGE_SHAPES, f"{shapes} shapes, {launches} launches with {which}, no element wrong")
+    return passed(EDGE_SHAPES, f"{len(tried)} shapes, {launches} launches with {which}, no element wrong")
+
+
+def check_alignment(subject: Runnable, memory: Memory) -> Stage:
+    """Launches with one matrix that begins 16 bytes behind an allocation's start, and on the emulator 4 bytes. A kernel
+    may want whole vectors: an access that is misaligned then is a note. Raises LaunchFailed for other errors.
+    """
+    domain, vectors = subject.domain, dict[int, list[str]]()
+    shape, emulated = domain.padded(Shape(*SPECIAL, SPECIAL[0])), memory.device.source == "emulated"
+    shifts = (4, 1) if emulated else (4,)
+    for words, name in product(shifts, "ABC"):
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        try:
+            mistake = _mistake(subject, memory, problem, {name: words})
+        except LaunchFailed as error:
+            if error.kinds != {"misaligned"}:
+                raise
+            vectors.setdefault(words, []).append(name)
+            continue
+        if mistake is not None:
+            return failed(ALIGNMENT, f"with {name} at {4 * words} bytes behind an allocation's start: {mistake}")
+    tried = " and ".join(f"{4 * words} bytes" for words in shifts)
+    notes = [f"{', '.join(names)} at multiples of {16 if n == 1 else 32} bytes only" for n, names in vectors.items()]
+    note = f"takes {', '.join(notes)}" if notes else ""
+    return passed(ALIGNMENT, note or f"right with each matrix {tried} behind an allocation's start", note=note)
 
 
 def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[ExactProblem]:
@@ -221,9 +249,11 @@ def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> 
     return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
 
 
-def _mistake(subject: Runnable, memory: Memory, problem: ExactProblem) -> ErrorMap | str | None:
-    """What is wrong with the kernel's result, or None."""
-    result = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, problem.before)
+def _mistake(
+    subject: Runnable, memory: Memory, problem: ExactProblem, shifts: Mapping[str, int] = MappingProxyType({})
+) -> ErrorMap | str | None:
+    """What is wrong with the kernel's result, or None. shifts: as for Buffers."""
+    result = Buffers(memory, problem.a, problem.b, shifts).run(subject, problem.alpha, problem.beta, problem.before)
     if result.trespass:
         return result.trespass
     right = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
