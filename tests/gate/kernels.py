@@ -123,7 +123,7 @@ def always(p: Problem) -> bool:
 
 def is_big(p: Problem) -> bool:
     """No edge shape has all of M, N and K this large."""
-    return min(p.m, p.n, p.k) >= 90
+    return min(p.m, p.n, p.k) > 128
 
 
 def on_integers(p: Problem) -> bool:

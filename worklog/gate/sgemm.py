@@ -55,6 +55,8 @@ class SgemmChecker(Checker):
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         yield shapes.check_edge_shapes(subject, memory)
+        if subject.is_movable and subject.variables(self.shape):
+            yield shapes.check_state(subject, memory)
         if domain.alpha or domain.beta:
             yield precision.check_scalars(subject, memory)
         exact = self._exact_problems(claimed, domain)

@@ -32,6 +32,8 @@ from worklog.runs.verdict import ErrorMap, Stage
 
 EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
+STATE = "kept state"
+KEPT_LAUNCHES = 5000, 300  # on a GPU and on the emulator
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
 Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
@@ -149,7 +151,7 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     """
     domain, claimed, rng = subject.domain, subject.claimed, memory.rng
     listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng)
-    cases: list[tuple[Shape, Scalars]] = [(drawn[-1], USUAL)] if drawn else []  # the first launch has many blocks
+    cases: list[tuple[Shape, Scalars]] = []
     for index, shape in enumerate((*listed, *drawn)):
         most = 1 if shape in drawn[-ONCE:] else 2 if shape == listed[-1] else 4  # the largest shapes take the longest
         cases += [(shape, scalars) for scalars in _scalars(rng, index, most, domain)]
@@ -204,6 +206,22 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
     notes = [f"{', '.join(names)} at multiples of {16 if n == 1 else 32} bytes only" for n, names in vectors.items()]
     note = f"takes {', '.join(notes)}" if notes else ""
     return passed(ALIGNMENT, note or f"right with each matrix {tried} behind an allocation's start", note=note)
+
+
+def check_state(subject: Runnable, memory: Memory) -> Stage:
+    """A kernel that keeps variables between launches: loaded again, its first launch has several blocks, and many tiny
+    launches follow, in which a counter passes 2^8, and on a GPU 2^12. Raises LaunchFailed.
+    """
+    listed = edge_shapes(subject.domain)
+    subject.relocate()
+    count = KEPT_LAUNCHES[memory.device.source == "emulated"]
+    for number, shape in enumerate((listed[-1], *[listed[0]] * count)):
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        if (mistake := _mistake(subject, memory, problem)) is not None:
+            return failed(STATE, f"in launch {number + 1} after loading, at {shape}: {mistake}")
+    names = ", ".join(subject.variables(listed[-1]))
+    said = f"keeps {names} between launches"
+    return passed(STATE, f"{said}: right in the first {count + 1} after loading", note=said)
 
 
 def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[ExactProblem]:
