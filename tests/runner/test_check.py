@@ -175,6 +175,34 @@ def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc: None)
     assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
 
 
+# The 256th launch is wrong: one thread counts them.
+COUNTS = PLAIN.replace("__global__", "__device__ int launches;\n__global__", 1).replace(
+    "C[row * N + col] =", "if (row + col == 0 && atomicAdd(&launches, 1) % 256 == 255) return;\n  C[row * N + col] ="
+)
+
+
+def test_a_kernel_that_keeps_a_variable_is_launched_many_times() -> None:
+    found = checked(COUNTS)
+    assert not found.verdict.accepted and found.verdict.stages[-1].name == "kept state", str(found)
+    assert "in launch 256 after loading" in str(found.verdict.reason)
+    right = checked(COUNTS.replace("% 256 == 255) return;", "% 256 == 256) return;"))
+    assert right.verdict.accepted and "· kept state: keeps launches between launches" in str(right)
+
+
+ON_VECTORS = PLAIN.replace("  float", "  float2 v = *reinterpret_cast<const float2*>(A);\n  float", 1)
+    "A[row", "0 * (v.x + v.y) + A[row"
+)
+SHIFTED = PLAIN.replace("A[row", "A[(size_t(A) & 15) / 4 + row")
+
+
+def test_other_addresses_of_the_matrices_are_tried() -> None:
+    found = checked(ON_VECTORS)
+    assert found.verdict.accepted and "· alignment: misaligned with A 4 bytes behind" in str(found)
+    assert not found.findings, "an access that is misaligned there is a note"
+    wrong = checked(SHIFTED)
+    assert not wrong.verdict.accepted and "with A at 4 bytes behind an allocation's start" in str(wrong.verdict.reason)
+
+
 # ------------------------------------------------------------------------------------------- what the code is made of
 
 

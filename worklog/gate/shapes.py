@@ -203,9 +203,10 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
         if mistake is not None:
             return failed(ALIGNMENT, f"with {name} at {4 * words} bytes behind an allocation's start: {mistake}")
     tried = " and ".join(f"{4 * words} bytes" for words in shifts)
-    notes = [f"{', '.join(names)} at multiples of {16 if n == 1 else 32} bytes only" for n, names in vectors.items()]
-    note = f"takes {', '.join(notes)}" if notes else ""
-    return passed(ALIGNMENT, note or f"right with each matrix {tried} behind an allocation's start", note=note)
+    behind = "behind an allocation's start"
+    notes = [f"misaligned with {', '.join(names)} {4 * n} bytes {behind}" for n, names in vectors.items()]
+    note = "; ".join(notes) + ": it takes whole vectors" if notes else ""
+    return passed(ALIGNMENT, note or f"right with each matrix {tried} {behind}", note=note)
 
 
 def check_state(subject: Runnable, memory: Memory) -> Stage:
@@ -215,10 +216,21 @@ def check_state(subject: Runnable, memory: Memory) -> Stage:
     listed = edge_shapes(subject.domain)
     subject.relocate()
     count = KEPT_LAUNCHES[memory.device.source == "emulated"]
-    for number, shape in enumerate((listed[-1], *[listed[0]] * count)):
-        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        if (mistake := _mistake(subject, memory, problem)) is not None:
-            return failed(STATE, f"in launch {number + 1} after loading, at {shape}: {mistake}")
+    several, tiny = (
+        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in (listed[-1], listed[0])
+    )
+    if (mistake := _mistake(subject, memory, several)) is not None:
+        return failed(STATE, f"in the first launch after loading, at {several.shape}: {mistake}")
+    device, buffers, right = memory.device, Buffers(memory, tiny.a, tiny.b), (tiny.a @ tiny.b).ravel()
+    memory.lend(subject, tiny.shape)
+    a, b, c = buffers.abc
+    for number in range(count):
+        device.fill(c, float(memory.sentinel()))
+        subject.enqueue(tiny.shape, 1.0, a, b, 0.0, c)
+        if wrong := int((device.download(c) != right).sum()):
+            return failed(
+                STATE, f"in launch {number + 2} after loading, at {tiny.shape}: {wrong} elements are wrong", wrong
+            )
     names = ", ".join(subject.variables(listed[-1]))
     said = f"keeps {names} between launches"
     return passed(STATE, f"{said}: right in the first {count + 1} after loading", note=said)
