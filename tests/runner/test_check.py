@@ -189,7 +189,7 @@ def test_a_kernel_that_keeps_a_variable_is_launched_many_times() -> None:
     assert right.verdict.accepted and "· kept state: keeps launches between launches" in str(right)
 
 
-ON_VECTORS = PLAIN.replace("  float", "  float2 v = *reinterpret_cast<const float2*>(A);\n  float", 1)
+ON_VECTORS = PLAIN.replace("  float", "  float2 v = *reinterpret_cast<const float2*>(A);\n  float", 1).replace(
     "A[row", "0 * (v.x + v.y) + A[row"
 )
 SHIFTED = PLAIN.replace("A[row", "A[(size_t(A) & 15) / 4 + row")
