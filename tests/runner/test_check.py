@@ -192,7 +192,7 @@ def test_a_kernel_that_keeps_a_variable_is_launched_many_times() -> None:
 ON_VECTORS = PLAIN.replace("  float", "  float2 v = *reinterpret_cast<const float2*>(A);\n  float", 1).replace(
     "A[row", "0 * (v.x + v.y) + A[row"
 )
-SHIFTED = PLAIN.replace("A[row", "A[(size_t(A) & 15) / 4 + row")
+SHIFTED = PLAIN.replace("A[row", "(size_t(A) & 15 ? 2.0f : 1.0f) * A[row")
 
 
 def test_other_addresses_of_the_matrices_are_tried() -> None:
