@@ -15,6 +15,7 @@ import numpy as np
 
 from worklog.emulator.codegen import generate
 from worklog.emulator.copies import SIZE, TensorMap
+from worklog.emulator.core import native
 from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
 from worklog.emulator.findings import Aborted, BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.flow import Flow
@@ -86,6 +87,7 @@ def launch(
     order: int = 0,
     registers: int = 0,
     progress: Callable[[int, int], None] = lambda steps, budget: None,
+    core: bool = True,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
@@ -164,10 +166,13 @@ def launch(
             site.costs[:], site.last = 0, None
         machine = Machine(program, memory, params, static, local, budget)
         machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-        with suppress(Aborted):
-            for start in range(0, len(numbers), together):
-                machine.run(numbers[start : start + together])
-        machine.shared.settle()
+        if core and watch is None and not waits and not cooperative and native.decoded(program) is not None:
+            machine.executed = native.run(program, memory, params, static, local, numbers, budget)
+        else:
+            with suppress(Aborted):
+                for start in range(0, len(numbers), together):
+                    machine.run(numbers[start : start + together])
+            machine.shared.settle()
         for block, instruction, kind, message in program.flow.notes:
             if threads := machine.executed[block][1]:
                 line, text = instruction.line, batch.text(instruction.line)

@@ -1,0 +1,107 @@
+/* The emulator's core: decoded instructions, one warp at a time. Python (worklog.emulator.core) fills these records; the
+ * layouts are repeated there as ctypes structures, and `sizes` lets it compare them.
+ *
+ * A register is 32 lanes of its width; a predicate is a mask of 32 bits. An operand is a byte offset in the warp's
+ * register file, which begins with constants, so that literals, parameters and special registers are operands too. */
+#ifndef WORKLOG_CORE_H
+#define WORKLOG_CORE_H
+
+#include <stdint.h>
+
+#define LANES 32
+#define FULL 0xFFFFFFFFu
+#define NONE (-1)
+
+enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER };
+enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
+enum access { LOAD, STORE };
+enum event_kind {
+  OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
+  DIVERGENT_BARRIER
+};
+enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY };
+
+typedef struct {
+  int32_t kind, op;
+  int32_t guard, negated; /* a predicate's offset, or NONE */
+  int32_t d, a, b, c;     /* offsets of the operands */
+  int32_t site;           /* of an access */
+  int32_t target;         /* of a branch */
+  int32_t block;          /* the basic block that starts here, or NONE */
+  int32_t copies;         /* whether it only copies its operand */
+} Instruction;
+
+typedef struct { /* a wide access that ptxas may make the access part of */
+  int32_t leads, width;
+  int64_t offset;
+} Group;
+
+typedef struct { /* what the last access of a site cost, at which addresses */
+  uint64_t relative[LANES], start;
+  uint32_t mask, known;
+  int64_t costs[6];
+} Cost;
+
+typedef struct {
+  int32_t op, space, size, count; /* count elements of size bytes */
+  int32_t values[4];              /* registers loaded or stored */
+  int32_t width, is_signed;       /* of such a register, in bytes */
+  int32_t wide;                   /* the address register has 64 bits */
+  int32_t groups_count;
+  int32_t read_only, unused;      /* a load of memory that no thread may write during the launch */
+  int64_t offset;
+  int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown */
+  Group groups[4];
+  int64_t costs[6]; /* requests, sectors, wavefronts, conflicts, bytes, lines */
+  Cost last;
+  int64_t buffer; /* the last one */
+} Site;
+
+typedef struct { /* an access of a cell: its thread (of the launch) plus 1, its time and its instruction */
+  uint32_t thread, time;
+  int32_t pc;
+} Stamp;
+
+typedef struct {
+  Stamp write, read, other; /* other: the last read by another thread than `read` */
+  uint32_t agreed;          /* several threads wrote this value */
+} Cell;
+
+typedef struct {
+  uint64_t base, size;
+  uint8_t *data; /* NULL: unknown values */
+  Cell *cells;   /* NULL: not checked */
+  int32_t writable, unused;
+} Buffer;
+
+typedef struct {
+  int32_t kind, pc, other_pc, thread, other_thread, warps_differ;
+  uint32_t lanes, unused;
+  int64_t block, other_block, value, count;
+} Event;
+
+typedef struct Block Block;
+
+typedef struct {
+  const Instruction *code;
+  Site *sites;
+  Buffer *buffers;
+  const uint8_t *image; /* of a register file: constants, and what registers hold before they are written */
+  const int64_t *numbers; /* of the blocks to run */
+  int64_t *executed;      /* by basic block: warps and threads */
+  Event *events;
+  const int32_t *specials; /* pairs: number of a special register, offset */
+  int64_t blocks_count, next, code_count, budget, slice, steps;
+  int32_t file_size, special_count, events_count, events_room;
+  int32_t grid[3], block[3];
+  int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, basic_blocks;
+  int32_t stuck_pc, stuck_thread;
+  int64_t stuck_block;
+  Block *running;
+} Launch;
+
+int launch_run(Launch *launch);
+void launch_free(Launch *launch);
+void sizes(int32_t *out);
+
+#endif
