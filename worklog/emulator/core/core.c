@@ -13,7 +13,8 @@ typedef struct {
 typedef struct {
   uint8_t *file;
   uint32_t live, waiting; /* lanes that have not exited; those at a barrier */
-  int64_t steps;          /* instructions so far */
+  int64_t steps, entry;   /* instructions so far, before this turn; what was left of the slice then */
+  int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
   int32_t paths_count, arrivals_count;
   Path paths[LANES], arrivals[LANES]; /* paths: by falling pc */
   int32_t poisoned;                   /* whether any register holds a value that must not be used */
@@ -57,13 +58,20 @@ static void tell_lanes(Launch *l, Block *b, Warp *w, int32_t kind, int32_t pc, u
   }
 }
 
-/* Two accesses without order. The one with the lower pc is called the first: in which order warps run means nothing. */
+/* Two accesses without order. In which order warps run means nothing, so the first one is called that which a thread
+ * reaches earlier after the last barrier; of different blocks, that with the lower pc. */
 static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp *before, int32_t lane, uint64_t value) {
   uint32_t threads = (uint32_t)b->warps_count * LANES;
   int64_t block = (before->thread - 1) / threads, other_block = b->number;
   int32_t thread = (int32_t)((before->thread - 1) % threads), other = lane, first = before->pc, second = pc;
   int32_t apart = block != b->number || thread / LANES != lane / LANES;
-  if (kind != STALE_READ && (first > second || (first == second && (block > other_block || (block == other_block && thread > other))))) {
+  int64_t rank = first, other_rank = second;
+  if (block == other_block && first != second) {
+    rank = b->warps[thread / LANES].first[l->code[first].site];
+    other_rank = b->warps[lane / LANES].first[l->code[second].site];
+  }
+  int late = rank > other_rank || (rank == other_rank && (block > other_block || (block == other_block && thread > other)));
+  if (kind != STALE_READ && late) {
     int64_t x = block;
     block = other_block, other_block = x;
     int32_t y = thread, z = first;
@@ -406,8 +414,10 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   }
 }
 
-static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask, int64_t left) {
   Site *s = &l->sites[i->site];
+  int64_t *known = &w->first[i->site];
+  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - left) & 0xFFFFFFFFFF);
   uint64_t address[LANES];
   if (s->wide) {
     const uint64_t *base = (const uint64_t *)(w->file + i->a);
@@ -528,6 +538,7 @@ static void push(Warp *w, int32_t pc, uint32_t mask) {
 
 /* Run a warp until it exits, waits or has executed `left` instructions; what is left. */
 static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
+  w->entry = left;
   while (w->paths_count && left > 0) {
     Path path = w->paths[--w->paths_count];
     int32_t pc = path.pc, next = w->paths_count ? w->paths[w->paths_count - 1].pc : INT32_MAX;
@@ -553,7 +564,7 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         if (mask) alu(w, i, mask);
         pc++;
       } else if (i->kind == ACCESS) {
-        if (mask) access(l, b, w, pc, i, mask);
+        if (mask) access(l, b, w, pc, i, mask, left);
         pc++;
       } else if (i->kind == BRANCH) {
         if (mask == lanes) {
@@ -639,6 +650,7 @@ static void free_block(Block *b) {
     free(b->warps[k].file);
     free(b->warps[k].poison);
     free(b->warps[k].poison_site);
+    free(b->warps[k].first);
   }
   free(b->warps);
   free(b->shared);
@@ -667,7 +679,8 @@ static Block *new_block(Launch *l) {
     w->file = aligned((size_t)l->file_size);
     w->poison = calloc(slots, sizeof *w->poison);
     w->poison_site = calloc(slots, sizeof *w->poison_site);
-    good = w->file && w->poison && w->poison_site;
+    w->first = calloc((size_t)l->sites_count + 1, sizeof *w->first);
+    good = w->file && w->poison && w->poison_site && w->first;
   }
   if (good) return b;
   free_block(b);
@@ -694,6 +707,7 @@ static void start(Launch *l, Block *b, int64_t number) {
     w->paths_count = w->arrivals_count = 0;
     if (w->poisoned) memset(w->poison, 0, ((size_t)l->file_size / 128 + 1) * sizeof *w->poison);
     w->poisoned = 0;
+    memset(w->first, 0, (size_t)l->sites_count * sizeof *w->first);
     push(w, 0, w->live);
     set_specials(l, b, w);
   }

@@ -94,7 +94,7 @@ typedef struct {
   int64_t blocks_count, next, code_count, budget, slice, steps;
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
-  int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, basic_blocks;
+  int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
   int32_t stuck_pc, stuck_thread;
   int64_t stuck_block;
   Block *running;

@@ -57,7 +57,7 @@ EVENT = np.dtype([
 POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "events", "specials")
 WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
-    "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "basic_blocks",
+    "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
     "stuck_pc", "stuck_thread",
 )  # fmt: skip
 
@@ -383,7 +383,7 @@ def run(
     launch.file_size, launch.special_count, launch.events_room = image.nbytes, len(form.specials) // 2, EVENTS
     launch.grid[:], launch.block[:] = batch.grid, batch.block
     launch.shared_size, launch.local_size, launch.buffers_count = shared, local, len(buffers)
-    launch.grain, launch.basic_blocks = grain, len(executed)
+    launch.grain, launch.sites_count = grain, len(sites)
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     core = library()
     try:
@@ -393,7 +393,11 @@ def run(
         core.launch_free(ctypes.byref(launch))
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
-    for event in events[: launch.events_count]:
+    told = events[: launch.events_count]
+    # A __syncthreads() that one pair needs orders the other pairs, too.
+    races = told["kind"] == KINDS.index("shared-race")
+    told["warps_differ"][races] = told["warps_differ"][races].any()
+    for event in told:
         _tell(program, memory, event)
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
