@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import edited, gemm, rung_kernel, smallest
 from tests.emulator.helpers import compiled as compiled_source
+from tests.emulator.helpers import edited, gemm, rung_kernel, smallest
 from worklog.emulator.core import native
 from worklog.emulator.launch import _program
 from worklog.kernel.ladder import LADDER, rung

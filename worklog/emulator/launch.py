@@ -166,8 +166,10 @@ def launch(
             site.costs[:], site.last = 0, None
         machine = Machine(program, memory, params, static, local, budget)
         machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-        if core and watch is None and not waits and not cooperative and native.decoded(program) is not None:
-            machine.executed = native.run(program, memory, params, static, local, numbers, budget)
+        core = core and watch is None and not waits and not cooperative and native.decoded(program) is not None
+        ran = native.run(program, memory, params, static, local, numbers, budget) if core else None
+        if ran is not None:
+            machine.executed = ran
         else:
             with suppress(Aborted):
                 for start in range(0, len(numbers), together):

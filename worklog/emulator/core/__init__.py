@@ -1,0 +1,1 @@
+"""The emulator's core in C, and the Python that feeds it."""

@@ -94,15 +94,16 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
 /* Order: shared and global memory have cells of `grain` bytes with their last accesses. Two accesses of different
  * threads of one block are ordered by a barrier between them, so by their times; those of different blocks never. */
 
-static int unordered(const Block *b, const Stamp *before, uint32_t thread) {
+static int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread, int32_t pc) {
   if (!before->thread || before->thread == thread) return 0;
+  if (l->sites[l->code[pc].site].strong && l->sites[l->code[before->pc].site].strong) return 0;
   uint32_t threads = (uint32_t)b->warps_count * LANES;
   return (before->thread - 1) / threads != (thread - 1) / threads || before->time == b->time;
 }
 
 static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address) {
   uint32_t thread = (uint32_t)(b->number * b->warps_count * LANES + lane) + 1;
-  if (!cell->agreed && unordered(b, &cell->write, thread)) tell_race(l, b, kind, pc, &cell->write, lane, address);
+  if (!cell->agreed && unordered(l, b, &cell->write, thread, pc)) tell_race(l, b, kind, pc, &cell->write, lane, address);
   if (cell->read.thread && cell->read.thread != thread) cell->other = cell->read;
   cell->read = (Stamp){thread, b->time, pc};
 }
@@ -110,11 +111,11 @@ static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc
 /* same: the bytes don't change. */
 static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address, int same) {
   uint32_t thread = (uint32_t)(b->number * b->warps_count * LANES + lane) + 1;
-  int clash = unordered(b, &cell->write, thread);
+  int clash = unordered(l, b, &cell->write, thread, pc);
   if (!same) {
     if (clash) tell_race(l, b, kind, pc, &cell->write, lane, address);
-    if (unordered(b, &cell->read, thread)) tell_race(l, b, kind, pc, &cell->read, lane, address);
-    if (unordered(b, &cell->other, thread)) tell_race(l, b, kind, pc, &cell->other, lane, address);
+    if (unordered(l, b, &cell->read, thread, pc)) tell_race(l, b, kind, pc, &cell->read, lane, address);
+    if (unordered(l, b, &cell->other, thread, pc)) tell_race(l, b, kind, pc, &cell->other, lane, address);
   }
   cell->agreed = clash && same;
   cell->write = (Stamp){thread, b->time, pc};
@@ -269,9 +270,55 @@ static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_
 }
 
 static void zero(const Site *s, Warp *w, uint32_t lanes) {
+  for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
+    if (lanes >> lane & 1 && s->result != NONE) memset(w->file + s->result + lane * s->width, 0, (size_t)s->width);
+  if (s->op == ATOMIC) return;
   for (int lane = 0; lane < LANES; lane++)
     for (int k = 0; k < s->count && lanes >> lane & 1; k++)
       if (s->values[k] != NONE) memset(w->file + s->values[k] + lane * s->width, 0, (size_t)s->width);
+}
+
+#define APPLY(type, add)                                                                     \
+  do {                                                                                       \
+    type old, x, y = 0, new;                                                                 \
+    memcpy(&old, memory, sizeof old);                                                        \
+    memcpy(&x, w->file + s->values[0] + lane * s->width, sizeof x);                          \
+    if (s->atomic == COMPARE) memcpy(&y, w->file + s->values[1] + lane * s->width, sizeof y); \
+    switch (s->atomic) {                                                                     \
+    case ADD: new = (type)(add); break;                                                      \
+    case MIN: new = x < old ? x : old; break;                                                \
+    case MAX: new = x > old ? x : old; break;                                                \
+    case COMPARE: new = old == x ? y : old; break;                                           \
+    case INCREASE: new = old >= x ? 0 : (type)(old + 1); break;                              \
+    case DECREASE: new = old == 0 || old > x ? x : (type)(old - 1); break;                   \
+    default: new = x;                                                                        \
+    }                                                                                        \
+    memcpy(memory, &new, sizeof new);                                                        \
+    if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, sizeof old);  \
+  } while (0)
+
+/* An atomic of one lane. */
+static void apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
+  if (s->atomic >= AND && s->atomic <= XOR) {
+    uint64_t old = 0, x = 0;
+    memcpy(&old, memory, (size_t)s->size);
+    memcpy(&x, w->file + s->values[0] + lane * s->width, (size_t)s->size);
+    x = s->atomic == AND ? old & x : s->atomic == OR ? old | x : old ^ x;
+    memcpy(memory, &x, (size_t)s->size);
+    if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, (size_t)s->size);
+  } else if (s->is_float && s->size == 4) {
+    APPLY(float, old + x);
+  } else if (s->is_float) {
+    APPLY(double, old + x);
+  } else if (s->size == 4 && s->is_signed) {
+    APPLY(int32_t, (uint32_t)old + (uint32_t)x);
+  } else if (s->size == 4) {
+    APPLY(uint32_t, old + x);
+  } else if (s->is_signed) {
+    APPLY(int64_t, (uint64_t)old + (uint64_t)x);
+  } else {
+    APPLY(uint64_t, old + x);
+  }
 }
 
 /* Move lanes in one buffer, whose addresses are valid. */
@@ -279,10 +326,10 @@ static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, B
                       uint32_t mask) {
   int width = s->size * s->count, load = s->op == LOAD, shift = __builtin_ctz((unsigned)l->grain);
   if (!buffer->data || !l->values) {
-    if (load) zero(s, w, mask);
+    if (load || s->op == ATOMIC) zero(s, w, mask);
     return;
   }
-  if (!buffer->cells) {
+  if (!buffer->cells && s->op != ATOMIC) {
     move(s, w, buffer->data - buffer->base, address, mask, load);
     return;
   }
@@ -290,15 +337,16 @@ static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, B
     if (!(mask >> lane & 1)) continue;
     uint64_t byte = address[lane] - buffer->base;
     int number = (int)(w - b->warps) * LANES + lane;
-    for (int cell = 0; cell < width; cell += l->grain) {
+    for (int cell = 0; buffer->cells && cell < width; cell += l->grain) {
       Cell *at = &buffer->cells[(byte + (uint64_t)cell) >> shift];
       if (load && s->read_only && at->write.thread) tell_race(l, b, STALE_READ, pc, &at->write, number, address[lane]);
       else if (load) order_read(l, b, at, GLOBAL_RACE, pc, number, address[lane]);
       else
         order_write(l, b, at, GLOBAL_RACE, pc, number, address[lane],
-                    unchanged(s, w, lane, buffer->data + byte, cell, l->grain));
+                    s->op == STORE && unchanged(s, w, lane, buffer->data + byte, cell, l->grain));
     }
-    move(s, w, buffer->data - buffer->base, address, 1u << lane, load);
+    if (s->op == ATOMIC) apply(s, w, buffer->data + byte, lane);
+    else move(s, w, buffer->data - buffer->base, address, 1u << lane, load);
   }
 }
 
@@ -327,7 +375,7 @@ static void global(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
     else if (!load && !buffer->writable) fixed |= 1u << lane;
     else in_buffer(l, b, w, s, pc, buffer, address, 1u << lane);
   }
-  if (load) zero(s, w, crooked | outside);
+  if (s->op != STORE) zero(s, w, crooked | outside);
   if (crooked) tell_lanes(l, b, w, MISALIGNED, pc, crooked, (int64_t)address[__builtin_ctz(crooked)]);
   if (outside) tell_lanes(l, b, w, OUT_OF_BOUNDS, pc, outside, (int64_t)address[__builtin_ctz(outside)]);
   if (fixed) tell_lanes(l, b, w, READ_ONLY, pc, fixed, (int64_t)address[__builtin_ctz(fixed)]);
@@ -375,19 +423,19 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, const Site *s, int32_
     for (int cell = 0; cell < width; cell += l->grain) {
       uint64_t place = (address[lane] + (uint64_t)cell) >> shift;
       Cell *at = &b->cells[place];
+      if (s->op != STORE && !b->written[place]) missing |= 1u << lane;
       if (load) {
-        if (!b->written[place]) missing |= 1u << lane;
         order_read(l, b, at, SHARED_RACE, pc, number, address[lane]);
         continue;
       }
       /* Writes of one value by several lanes of a store are no race; any other two writes are. */
       int one_store = at->write.pc == pc && at->write.time == b->time;
-      int same = one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
+      int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
       order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
       at->agreed = 0;
-      b->written[place] = 1;
+      if (s->op == STORE) b->written[place] = 1;
     }
-    if (!load) move(s, w, b->shared, address, 1u << lane, 0);
+    if (s->op == STORE) move(s, w, b->shared, address, 1u << lane, 0);
   }
   return missing;
 }
@@ -395,18 +443,21 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, const Site *s, int32_
 static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
   int load = s->op == LOAD;
   uint32_t good = inside(l, b, w, s, pc, address, mask), missing = 0;
-  if (load && good != mask) zero(s, w, mask & ~good);
+  if (s->op != STORE && good != mask) zero(s, w, mask & ~good);
   if (!good) return;
   if (l->counting) count(s, address, good);
   if (!l->values) {
-    if (load) zero(s, w, good);
+    if (s->op != STORE) zero(s, w, good);
     return;
   }
   if (l->checking) missing = order_shared(l, b, w, s, pc, address, good);
-  if (load || !l->checking) move(s, w, b->shared, address, good, load);
+  for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
+    if (good >> lane & 1) apply(s, w, b->shared + address[lane], lane);
+  if (load || (s->op == STORE && !l->checking)) move(s, w, b->shared, address, good, load);
   if (missing) {
     w->poisoned = 1;
-    for (int k = 0; k < s->count; k++) {
+    if (s->op == ATOMIC && s->result != NONE) w->poison[s->result / 128] |= missing, w->poison_site[s->result / 128] = pc;
+    for (int k = 0; s->op == LOAD && k < s->count; k++) {
       if (s->values[k] == NONE) continue;
       w->poison[s->values[k] / 128] |= missing;
       w->poison_site[s->values[k] / 128] = pc;
@@ -474,10 +525,15 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   int32_t site = NONE;
   uint32_t bad = (uint32_t)poison_of(l, b, w, pc, i->a, mask, i->copies, &site);
   poison_of(l, b, w, pc, i->b, mask, 0, &site);
-  poison_of(l, b, w, pc, i->c, mask, 0, &site);
-  if (i->kind == ACCESS && l->sites[i->site].op == STORE)
-    for (int k = 0; k < l->sites[i->site].count; k++)
-      poison_of(l, b, w, pc, l->sites[i->site].values[k], mask, 0, &site);
+  if (i->kind == UNPACK) {
+    if (i->c != NONE) w->poison[i->c / 128] &= ~mask;
+  } else {
+    poison_of(l, b, w, pc, i->c, mask, 0, &site);
+  }
+  if (i->kind == ACCESS && l->sites[i->site].op == ATOMIC && l->sites[i->site].result != NONE)
+    w->poison[l->sites[i->site].result / 128] &= ~mask;
+  if (i->kind == ACCESS && l->sites[i->site].op != LOAD)
+    for (int k = 0; k < 4; k++) poison_of(l, b, w, pc, l->sites[i->site].values[k], mask, 0, &site);
   if (i->kind == ACCESS && l->sites[i->site].op == LOAD)
     for (int k = 0; k < l->sites[i->site].count; k++)
       if (l->sites[i->site].values[k] != NONE) w->poison[l->sites[i->site].values[k] / 128] &= ~mask;
@@ -509,6 +565,14 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
     *AT(uint32_t, i->d) = (*AT(uint32_t, i->d) & ~mask) | (bits & mask);            \
   } while (0)
 
+#define least(a, b) _Generic((a), float: least_float, double: least_double)(a, b)
+#define LEAST(name, type, function)                                \
+  static inline type name(type a, type b) {                        \
+    return a == 0 && b == 0 ? signbit(a) ? a : b : function(a, b); \
+  }
+LEAST(least_float, float, fminf)
+LEAST(least_double, double, fmin)
+
 static inline uint32_t bfi(uint32_t a, uint32_t b, uint32_t position, uint32_t length) {
   position &= 255, length &= 255;
   uint32_t ones = length < 32 ? (1u << length) - 1 : FULL, field = position < 32 ? ones << position : 0;
@@ -519,6 +583,43 @@ static inline void alu(Warp *w, const Instruction *i, uint32_t mask) {
   switch (i->op) {
 #include "ops.inc"
   default: __builtin_unreachable();
+  }
+}
+
+/* shfl.sync of a whole warp: PTX ISA. d: the values; target: the predicate's offset, or NONE. */
+static void shuffle(Warp *w, const Instruction *i) {
+  const uint32_t *value = AT(uint32_t, i->a), *b = AT(uint32_t, i->b), *c = AT(uint32_t, i->c);
+  uint32_t out[LANES], valid = 0;
+  for (int k = 0; k < LANES; k++) {
+    int distance = (int)(b[k] & 31), clamp = (int)(c[k] & 31), segment = (int)(c[k] >> 8 & 31);
+    int low = k & segment, high = low | (clamp & ~segment), from, good;
+    if (i->op == UP) from = k - distance, good = from >= high;
+    else if (i->op == DOWN) from = k + distance, good = from <= high;
+    else from = i->op == BUTTERFLY ? k ^ distance : (low | (distance & ~segment)), good = from <= high;
+    out[k] = value[good ? from : k];
+    valid |= (uint32_t)good << k;
+  }
+  memcpy(AT(uint32_t, i->d), out, sizeof out);
+  if (i->target != NONE) *AT(uint32_t, i->target) = valid;
+}
+
+/* Two words as one of twice the width, and back; c: the second word's register. */
+static void pack(Warp *w, const Instruction *i, uint32_t mask) {
+  for (int k = 0; k < LANES; k++) {
+    if (!(mask >> k & 1)) continue;
+    if (i->kind == PACK && i->op == 8) {
+      AT(uint64_t, i->d)[k] = AT(uint32_t, i->a)[k] | (uint64_t)AT(uint32_t, i->c)[k] << 32;
+    } else if (i->kind == PACK) {
+      AT(uint32_t, i->d)[k] = AT(uint16_t, i->a)[k] | (uint32_t)AT(uint16_t, i->c)[k] << 16;
+    } else if (i->op == 8) {
+      uint64_t x = AT(uint64_t, i->a)[k];
+      if (i->d != NONE) AT(uint32_t, i->d)[k] = (uint32_t)x;
+      if (i->c != NONE) AT(uint32_t, i->c)[k] = (uint32_t)(x >> 32);
+    } else {
+      uint32_t x = AT(uint32_t, i->a)[k];
+      if (i->d != NONE) AT(uint16_t, i->d)[k] = (uint16_t)x;
+      if (i->c != NONE) AT(uint16_t, i->c)[k] = (uint16_t)(x >> 16);
+    }
   }
 }
 
@@ -582,6 +683,17 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         lanes &= ~mask;
         pc++;
         if (!lanes) break;
+      } else if (i->kind == PACK || i->kind == UNPACK) {
+        pack(w, i, mask);
+        pc++;
+      } else if (i->kind == SHUFFLE) {
+        if (mask != FULL) {
+          l->stuck_pc = pc;
+          l->other_engine = 1;
+          return left;
+        }
+        shuffle(w, i);
+        pc++;
       } else {
         w->waiting |= mask;
         w->arrivals[w->arrivals_count++] = (Path){pc, mask};
@@ -730,6 +842,7 @@ int launch_run(Launch *l) {
       int64_t before = left;
       left = run_warp(l, b, w, left);
       w->steps += before - left;
+      if (l->other_engine) return OTHER_ENGINE;
       l->steps = w->steps;
       ran = 1;
       if (w->steps > l->budget) {

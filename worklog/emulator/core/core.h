@@ -12,14 +12,16 @@
 #define FULL 0xFFFFFFFFu
 #define NONE (-1)
 
-enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER };
+enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
-enum access { LOAD, STORE };
+enum access { LOAD, STORE, ATOMIC };
+enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
+enum shuffle { UP, DOWN, BUTTERFLY, INDEX };
 enum event_kind {
   OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
   DIVERGENT_BARRIER
 };
-enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY };
+enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, OTHER_ENGINE };
 
 typedef struct {
   int32_t kind, op;
@@ -48,7 +50,10 @@ typedef struct {
   int32_t width, is_signed;       /* of such a register, in bytes */
   int32_t wide;                   /* the address register has 64 bits */
   int32_t groups_count;
-  int32_t read_only, unused;      /* a load of memory that no thread may write during the launch */
+  int32_t read_only;              /* a load of memory that no thread may write during the launch */
+  int32_t strong;                 /* an atomic or ordered access: no race with another one */
+  int32_t atomic, is_float;       /* the operation; values: of its operands; result: the old value's register */
+  int32_t result, unused;
   int64_t offset;
   int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown */
   Group groups[4];
@@ -95,7 +100,7 @@ typedef struct {
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
-  int32_t stuck_pc, stuck_thread;
+  int32_t stuck_pc, stuck_thread, other_engine, unused;
   int64_t stuck_block;
   Block *running;
 } Launch;

@@ -30,21 +30,38 @@ FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC"
 LANES, SLOT, NONE = 32, 128, -1
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 EVENTS = 4096
-ALU, ACCESS, BRANCH, EXIT, BARRIER = range(5)
+CACHES = {x for x in isa.MODIFIERS if x[:2] in ("L1", "L2")} - {"L2::cache_hint"} | {
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "wb",
+    "wt",
+}
+ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE = range(8)
+ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+SHUFFLES = ("up", "down", "bfly", "idx")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
-DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY = range(5)
+DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, OTHER_ENGINE = range(6)
 KINDS = (
     "out-of-bounds", "misaligned", "read-only", "outside-array", "uninitialised-shared", "shared-race", "global-race",
     "read-only-load", "barrier-after-exit", "divergent-barrier",
 )  # fmt: skip
 
-INSTRUCTION = np.dtype([(name, "i4") for name in ["kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies"]])
+INSTRUCTION = np.dtype(
+    [
+        (name, "i4")
+        for name in ["kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies"]
+    ]
+)
 GROUP = np.dtype([("leads", "i4"), ("width", "i4"), ("offset", "i8")])
 COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("mask", "u4"), ("known", "u4"), ("costs", "i8", 6)])
 SITE = np.dtype([
     *((name, "i4") for name in ("op", "space", "size", "count")), ("values", "i4", 4),
-    *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count", "read_only", "unused")),
+    *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count")),
+    *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float", "result", "unused")),
     *((name, "i8") for name in ("offset", "array_start", "array_size")), ("groups", GROUP, 4),
     ("costs", "i8", 6), ("last", COST), ("buffer", "i8"),
 ])  # fmt: skip
@@ -58,7 +75,7 @@ POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "events"
 WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
-    "stuck_pc", "stuck_thread",
+    "stuck_pc", "stuck_thread", "other_engine", "unused",
 )  # fmt: skip
 
 
@@ -66,9 +83,7 @@ BLOCKS = (
     "with nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and after it is "
     "seen"
 )
-READ_ONLY_LOAD = (
-    "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
-)
+READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 BY_WARP = "a barrier counts warps, so this works while no warp is split; let all reach the same __syncthreads()"
 
 
@@ -149,7 +164,7 @@ class Decoder:
         """The whole program. Raises NotDecoded."""
         starts = {block.start: block.index for block in self.program.flow.blocks}
         records = np.zeros(len(self.code), INSTRUCTION)
-        for name in ("guard", "d", "a", "b", "c", "site", "block"):
+        for name in ("guard", "d", "a", "b", "c", "site", "target", "block"):
             records[name] = NONE
         owners = tuple(self.program.sites.values())
         numbers = {site.pc: number for number, site in enumerate(owners)}
@@ -162,7 +177,8 @@ class Decoder:
             for name, value in row.items():
                 records[pc][name] = base + value.place if isinstance(value, Place) else value
             records[pc]["block"] = starts.get(pc, NONE)
-        for site, values in self.site_values:
+        for site, result, values in self.site_values:
+            sites[site]["result"] = base + result.place if isinstance(result, Place) else result
             sites[site]["values"][: len(values)] = [
                 base + value.place if isinstance(value, Place) else value for value in values
             ]
@@ -212,7 +228,7 @@ class Decoder:
                 place, self.size = self.size, self.size + slots * SLOT
             active.append((stop, slots, place))
             places[name] = Place(place)
-        self.site_values: list[tuple[int, list[Any]]] = []
+        self.site_values: list[tuple[int, Any, list[Any]]] = []
         return places
 
     def _constant(self, value: Any, dtype: str) -> int:
@@ -285,6 +301,10 @@ class Decoder:
         if i.pc in numbers:
             address = self._access(i, numbers[i.pc], sites)
             return {**out, "kind": ACCESS, "site": numbers[i.pc], "a": address}
+        if i.op in ("mov.b64", "mov.b32") and any(isinstance(x, Vec) for x in i.operands):
+            return {**out, **self._packed(i)}
+        if name == "shfl":
+            return {**out, **self._shuffle(i)}
         if i.op not in OPS or not isinstance(i.operands[0], Reg):
             raise NotDecoded(i.text)
         op = OPS[i.op]
@@ -295,20 +315,59 @@ class Decoder:
         out |= {"kind": ALU, "op": op.number, "d": self.registers[i.operands[0].name], "copies": name == "mov"}
         return {**out, **fields}
 
+    def _packed(self, i: Instruction) -> dict[str, Any]:
+        """mov of two registers to one of twice the width, or back."""
+        half = "b32" if i.parts[-1] == "b64" else "b16"
+        packs = isinstance(i.operands[1], Vec)
+        wide, parts = i.operands if packs else i.operands[::-1]
+        if not isinstance(wide, Reg) or not isinstance(parts, Vec) or len(parts.items) != 2:
+            raise NotDecoded(i.text)
+        halves = [NONE if x is None else self._source(x, half) for x in parts.items]
+        if width_of(wide.type) != 2 * width_of(half) or (packs and NONE in halves):
+            raise NotDecoded(i.text)
+        own = self.registers[wide.name]
+        pairs = {"d": own, "a": halves[0]} if packs else {"d": halves[0], "a": own}
+        return {"kind": PACK if packs else UNPACK, "op": width_of(wide.type), **pairs, "c": halves[1]}
+
+    def _shuffle(self, i: Instruction) -> dict[str, Any]:
+        """shfl.sync of a whole warp."""
+        target, *sources, members = i.operands
+        target, predicate = target.items if isinstance(target, Vec) else (target, None)
+        if not isinstance(members, Imm) or members.bits & 0xFFFFFFFF != 0xFFFFFFFF or not isinstance(target, Reg):
+            raise NotDecoded(i.text)
+        if i.parts[1] != "sync" or width_of(target.type) != 4 or len(sources) != 3:
+            raise NotDecoded(i.text)
+        a, b, c = (self._source(x, "b32") for x in sources)
+        valid = self.registers[predicate.name] if isinstance(predicate, Reg) else NONE
+        mode = SHUFFLES.index(i.parts[2])
+        return {"kind": SHUFFLE, "op": mode, "d": self.registers[target.name], "a": a, "b": b, "c": c, "target": valid}
+
     def _access(self, i: Instruction, number: int, sites: Array) -> Any:
         """Fill a site; the place of the address."""
-        site = self.program.sites[i.pc]
-        known = {*i.parts[1:-1]} <= {"global", "shared", "const", "local", "v2", "v4", "nc", "shared::cta"}
-        if site.op not in ("ld", "st") or site.space not in SPACES or not known or len(i.operands) != 2:
+        site, result = self.program.sites[i.pc], NONE
+        words = {*i.parts[1:-1]} - {"global", "shared", "const", "local", "v2", "v4", "nc", "shared::cta"}
+        words -= {"volatile", "relaxed", "cta", "gpu", "sys", "weak", *CACHES}
+        operation = [word for word in i.parts[1:-1] if word in ATOMICS]
+        atomic = site.op == "atom" and len(operation) == 1 and site.count == 1 and i.parts[-1] in isa.ATOMIC_TYPES
+        words -= {*operation} if atomic else set()
+        if words or site.space not in SPACES or (site.op not in ("ld", "st") and not atomic):
             raise NotDecoded(i.text)
-        target, address = i.operands if site.op == "ld" else i.operands[::-1]
-        items = target.items if isinstance(target, Vec) else (target,)
-        if not isinstance(address, Mem) or len(items) != site.count:
+        operands = [*i.operands]
+        if i.parts[0] == "atom":
+            target = operands.pop(0)
+            result = self.registers[target.name] if isinstance(target, Reg) else NONE
+        if site.op == "ld":
+            operands.reverse()
+        address, *given = operands
+        items = [x for operand in given for x in (operand.items if isinstance(operand, Vec) else (operand,))]
+        if not isinstance(address, Mem) or len(items) != (1 + (operation == ["cas"]) if atomic else site.count):
             raise NotDecoded(i.text)
         values, widths = [], {width_of(x.type) for x in items if isinstance(x, Reg)}
         if len(widths) > 1 or 0 in widths:
             raise NotDecoded(i.text)
         width = widths.pop() if widths else max(site.size, 4)
+        if atomic and width != site.size:
+            raise NotDecoded(i.text)
         for item in items:
             if isinstance(item, Reg):
                 values.append(self.registers[item.name])
@@ -317,7 +376,9 @@ class Decoder:
             elif item is not None:
                 values.append(self._source(item, f"{'f' if i.parts[-1][0] == 'f' else 'b'}{8 * width}"))
         record = sites[number]
-        record["op"], record["space"] = site.op == "st", SPACES[site.space]
+        record["op"], record["space"] = ("ld", "st", "atom").index(site.op), SPACES[site.space]
+        record["atomic"] = ATOMICS.index(operation[0]) if atomic else 0
+        record["is_float"], record["strong"] = i.parts[-1][0] == "f", site.strong
         record["size"], record["count"], record["width"] = site.size, site.count, width
         record["is_signed"], record["offset"] = i.parts[-1][0] == "s", site.offset
         record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
@@ -325,7 +386,7 @@ class Decoder:
         for k, group in enumerate(site.groups):
             record["groups"][k] = (group.leads, group.width, group.offset)
         record["values"] = NONE
-        self.site_values.append((number, values))
+        self.site_values.append((number, result, values))
         if isinstance(address.base, Reg):
             record["wide"] = width_of(address.base.type) == 8
             return self.registers[address.base.name]
@@ -344,17 +405,22 @@ class Place(NamedTuple):
 def decoded(program: Program) -> Decoded | None:
     """The program for the core, or None."""
     try:
-        return Decoder(program).decoded()
+        return None if program.flow.fences else Decoder(program).decoded()
     except (NotDecoded, KeyError, ValueError):
         return None
 
 
 def run(
-    program: Program, memory: GlobalMemory, params: Mapping[str, bytes], shared: int, local: int, numbers: Sequence[int],
+    program: Program,
+    memory: GlobalMemory,
+    params: Mapping[str, bytes],
+    shared: int,
+    local: int,
+    numbers: Sequence[int],
     budget: int,
-) -> list[list[int]]:  # fmt: skip
+) -> list[list[int]] | None:
     """Run blocks of a decoded program; how often each basic block ran, in warps and threads. Findings go to the batch,
-    costs to the program's sites.
+    costs to the program's sites. None, with everything as before, where the core lacks what they do.
     """
     batch, form = memory.batch, decoded(program)
     assert form is not None
@@ -386,11 +452,18 @@ def run(
     launch.grain, launch.sites_count = grain, len(sites)
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     core = library()
+    shuffles = (form.code["kind"] == SHUFFLE).any()
+    before = [buffer.data.copy() if shuffles and buffer.data is not None else None for buffer in memory.buffers]
     try:
         while (status := core.launch_run(ctypes.byref(launch))) == SLICE_OVER:
             batch.progress(launch.steps, budget)
     finally:
         core.launch_free(ctypes.byref(launch))
+    if status == OTHER_ENGINE:
+        for buffer, data in zip(memory.buffers, before, strict=True):
+            if data is not None and buffer.data is not None and buffer.writable:
+                buffer.data[:] = data
+        return None
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
     told = events[: launch.events_count]

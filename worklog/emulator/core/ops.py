@@ -45,6 +45,19 @@ TABLE = (
     ("mul.{f32,f64,rn.f32,rn.f64}", "T T", "a * b"),
     ("fma.rn.f32", "T T T", "fmaf(a, b, c)"),
     ("fma.rn.f64", "T T T", "fma(a, b, c)"),
+    ("sqrt.rn.f32", "T", "sqrtf(a)"),
+    ("sqrt.rn.f64", "T", "sqrt(a)"),
+    ("abs.{f32,f64}", "T", "fabs(a)"),
+    ("min.{f32,f64}", "T T", "least(a, b)"),
+    ("max.{f32,f64}", "T T", "-least(-a, -b)"),
+    ("cvt.f64.f32", "T", "a"),
+    ("cvt.rn.f32.f64", "T", "(float)a"),
+    ("cvt.rn.f64.{u32,s32,u64,s64}", "T", "(double)a"),
+    ("div.{u16,s16,u32,s32,u64,s64}", "T T", "b ? SIGNED && b == (T)-1 ? (T)(0 - (U)a) : (T)(a / b) : (T)-1"),
+    ("rem.{u16,s16,u32,s32,u64,s64}", "T T", "b ? SIGNED && b == (T)-1 ? (T)0 : (T)(a % b) : (T)-1"),
+    ("popc.b32", "T", "(uint32_t)__builtin_popcount(a)"),
+    ("clz.b32", "T", "a ? (uint32_t)__builtin_clz(a) : 32"),
+    ("sad.{u32,s32}", "T T T", "(T)((U)c + (a < b ? (U)b - (U)a : (U)a - (U)b))"),
     ("div.rn.{f32,f64}", "T T", "a / b"),
     ("neg.{f32,f64}", "T", "-a"),
     ("cvt.{u16,s16,u32,s32,u64,s64}.{u8,s8,u16,s16,u32,s32,u64,s64}", "T", "(R)a"),
@@ -56,7 +69,11 @@ TABLE = (
     *((f"setp.{name}.{{b16,b32,b64}}", "T T", f"a {sign} b") for name, sign in [*COMPARE.items()][:2]),
     *((f"setp.{name}.{{f32,f64}}", "T T", f"a {sign} b") for name, sign in COMPARE.items() if name != "ne"),
     ("setp.ne.{f32,f64}", "T T", "a < b || a > b"),
+    ("setp.{ltu:>=,leu:>,gtu:<=,geu:<}.{f32,f64}", "T T", "!(a {op} b)"),
+    ("setp.equ.{f32,f64}", "T T", "!(a < b || a > b)"),
     ("setp.neu.{f32,f64}", "T T", "a != b"),
+    ("setp.num.{f32,f64}", "T T", "a == a && b == b"),
+    ("setp.nan.{f32,f64}", "T T", "a != a || b != b"),
 )  # fmt: skip
 
 
@@ -73,8 +90,9 @@ def _rows() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
     for pattern, sources, expression in TABLE:
         lists = re.findall(r"\{([^}]*)\}", pattern)
         for chosen in product(*(words.split(",") for words in lists)):
-            words = iter(chosen)
-            opcode = re.sub(r"\{[^}]*\}", lambda _: next(words).partition(":")[0], pattern)
+            opcode = pattern
+            for word in chosen:
+                opcode = re.sub(r"\{[^}]*\}", word.partition(":")[0], opcode, count=1)
             meanings = [word.partition(":")[2] for word in chosen if ":" in word]
             types = [part for part in opcode.split(".") if part in C_TYPES]
             last = types[-1]
@@ -90,9 +108,9 @@ def _in_c(expression: str, last: str, result: str, meanings: list[str]) -> str:
     wide = WIDER.get(last, last)
     unsigned = {name: C_TYPES[name].replace("int", "uint").replace("uuint", "uint") for name in (last, wide)}
     words = {"T": C_TYPES[last], "R": C_TYPES[result], "U": unsigned[last], "W": C_TYPES[wide], "UW": unsigned[wide]}
-    words |= {"W64": "uint64_t", "BITS": re.sub(r"\D", "", last)}
+    words |= {"W64": "uint64_t", "BITS": re.sub(r"\D", "", last), "SIGNED": str(int(last[0] == "s"))}
     text = expression.replace("{op}", meanings[0]) if meanings else expression
-    return re.sub(r"\b(?:T|R|U|W|UW|W64|BITS)\b", lambda word: words[word[0]], text)
+    return re.sub(r"\b(?:T|R|U|W|UW|W64|BITS|SIGNED)\b", lambda word: words[word[0]], text)
 
 
 # By opcode; number 0 does nothing.
