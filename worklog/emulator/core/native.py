@@ -295,9 +295,9 @@ class Decoder:
             dtype = DTYPES[i.parts[-1]]
             if width_of(target.type) < np.dtype(dtype).itemsize:
                 raise NotDecoded(i.text)
-            op = OPS[f"mov.b{8 * width_of(target.type)}"].number
+            copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
-            return {**out, "kind": ALU, "op": op, "d": self.registers[target.name], "a": place}
+            return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
         if i.pc in numbers:
             address = self._access(i, numbers[i.pc], sites)
             return {**out, "kind": ACCESS, "site": numbers[i.pc], "a": address}
@@ -331,8 +331,8 @@ class Decoder:
 
     def _shuffle(self, i: Instruction) -> dict[str, Any]:
         """shfl.sync of a whole warp."""
-        target, *sources, members = i.operands
-        target, predicate = target.items if isinstance(target, Vec) else (target, None)
+        results, *sources, members = i.operands
+        target, predicate = results.items if isinstance(results, Vec) else (results, None)
         if not isinstance(members, Imm) or members.bits & 0xFFFFFFFF != 0xFFFFFFFF or not isinstance(target, Reg):
             raise NotDecoded(i.text)
         if i.parts[1] != "sync" or width_of(target.type) != 4 or len(sources) != 3:
@@ -344,7 +344,8 @@ class Decoder:
 
     def _access(self, i: Instruction, number: int, sites: Array) -> Any:
         """Fill a site; the place of the address."""
-        site, result = self.program.sites[i.pc], NONE
+        site, values = self.program.sites[i.pc], list[Place | int]()
+        result: Place | int = NONE
         words = {*i.parts[1:-1]} - {"global", "shared", "const", "local", "v2", "v4", "nc", "shared::cta"}
         words -= {"volatile", "relaxed", "cta", "gpu", "sys", "weak", *CACHES}
         operation = [word for word in i.parts[1:-1] if word in ATOMICS]
@@ -362,7 +363,7 @@ class Decoder:
         items = [x for operand in given for x in (operand.items if isinstance(operand, Vec) else (operand,))]
         if not isinstance(address, Mem) or len(items) != (1 + (operation == ["cas"]) if atomic else site.count):
             raise NotDecoded(i.text)
-        values, widths = [], {width_of(x.type) for x in items if isinstance(x, Reg)}
+        widths = {width_of(x.type) for x in items if isinstance(x, Reg)}
         if len(widths) > 1 or 0 in widths:
             raise NotDecoded(i.text)
         width = widths.pop() if widths else max(site.size, 4)
@@ -476,14 +477,14 @@ def run(
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status in (BUDGET_OVER, DEADLOCK):
         place = program.kernel.instructions[max(launch.stuck_pc, 0)]
-        at = f"thread {launch.stuck_thread} of block {batch.place(launch.stuck_block)} is still near line {place.line}"
-        raise BudgetExceeded(f"{'deadlock' if status == DEADLOCK else f'after {budget:,} instructions'}: {at}")
+        stuck = f"thread {launch.stuck_thread} of block {batch.place(launch.stuck_block)} is still near line {place.line}"
+        raise BudgetExceeded(f"{'deadlock' if status == DEADLOCK else f'after {budget:,} instructions'}: {stuck}")
     return [[int(warps), int(threads)] for warps, threads in executed]
 
 
 def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
     """A finding of an event."""
-    batch, kind = memory.batch, KINDS[event["kind"]]
+    batch, kind = memory.batch, str(KINDS[event["kind"]])
     code_, pc, other = program.kernel.instructions, int(event["pc"]), int(event["other_pc"])
     site = program.sites.get(pc)
     batch.blocks = (int(event["block"]),)

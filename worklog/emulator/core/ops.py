@@ -114,7 +114,10 @@ def _in_c(expression: str, last: str, result: str, meanings: list[str]) -> str:
 
 
 # By opcode; number 0 does nothing.
-OPS = {op: Op(number, *rest) for number, (op, *rest) in enumerate({row[0]: row for row in _rows()}.values(), 1)}
+OPS = {
+    opcode: Op(number, result, sources, expression)
+    for number, (opcode, result, sources, expression) in enumerate({row[0]: row for row in _rows()}.values(), 1)
+}
 
 
 def code() -> str:
