@@ -14,6 +14,7 @@ typedef struct {
   uint8_t *file;
   uint32_t live, waiting; /* lanes that have not exited; those at a barrier */
   int64_t steps, entry;   /* instructions so far, before this turn; what was left of the slice then */
+  uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */
   int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
   int32_t paths_count, arrivals_count;
   Path paths[LANES], arrivals[LANES]; /* paths: by falling pc */
@@ -25,7 +26,7 @@ typedef struct {
 struct Block {
   int64_t number;
   int32_t warps_count, turn;
-  uint32_t time;  /* barriers so far, plus 1 */
+  uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
   Warp *warps;
   uint8_t *shared, *written, *local;
@@ -92,20 +93,23 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
 }
 
 /* Order: shared and global memory have cells of `grain` bytes with their last accesses. Two accesses of different
- * threads of one block are ordered by a barrier between them, so by their times; those of different blocks never. */
+ * threads of one block are ordered by a barrier between them, so by their times, and those of one warp also by a
+ * __syncwarp(); those of different blocks never. */
 
 static int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread, int32_t pc) {
   if (!before->thread || before->thread == thread) return 0;
   if (l->sites[l->code[pc].site].strong && l->sites[l->code[before->pc].site].strong) return 0;
-  uint32_t threads = (uint32_t)b->warps_count * LANES;
-  return (before->thread - 1) / threads != (thread - 1) / threads || before->time == b->time;
+  uint32_t threads = (uint32_t)b->warps_count * LANES, one = before->thread - 1, two = thread - 1;
+  if (one / threads != two / threads) return 1;
+  if (one / LANES == two / LANES) return before->time == b->warps[two % threads / LANES].time;
+  return before->time >= b->time;
 }
 
 static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address) {
   uint32_t thread = (uint32_t)(b->number * b->warps_count * LANES + lane) + 1;
   if (!cell->agreed && unordered(l, b, &cell->write, thread, pc)) tell_race(l, b, kind, pc, &cell->write, lane, address);
   if (cell->read.thread && cell->read.thread != thread) cell->other = cell->read;
-  cell->read = (Stamp){thread, b->time, pc};
+  cell->read = (Stamp){thread, b->warps[lane / LANES].time, pc};
 }
 
 /* same: the bytes don't change. */
@@ -118,7 +122,7 @@ static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t p
     if (unordered(l, b, &cell->other, thread, pc)) tell_race(l, b, kind, pc, &cell->other, lane, address);
   }
   cell->agreed = clash && same;
-  cell->write = (Stamp){thread, b->time, pc};
+  cell->write = (Stamp){thread, b->warps[lane / LANES].time, pc};
 }
 
 /* Counts. */
@@ -429,7 +433,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, const Site *s, int32_
         continue;
       }
       /* Writes of one value by several lanes of a store are no race; any other two writes are. */
-      int one_store = at->write.pc == pc && at->write.time == b->time;
+      int one_store = at->write.pc == pc && at->write.time == w->time;
       int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
       order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
       at->agreed = 0;
@@ -603,6 +607,32 @@ static void shuffle(Warp *w, const Instruction *i) {
   if (i->target != NONE) *AT(uint32_t, i->target) = valid;
 }
 
+/* Instructions in which the lanes of a warp meet; all 32 do, but for activemask. */
+static void meet(Warp *w, const Instruction *i, uint32_t lanes) {
+  uint32_t votes = i->op >= ANY && i->op <= BALLOT ? *AT(uint32_t, i->a) : 0, out = lanes;
+  const uint32_t *x = i->op >= SUM ? AT(uint32_t, i->a) : NULL;
+  if (i->op == SYNCHRONISE) {
+    w->time++;
+    return;
+  }
+  if (i->op >= ANY && i->op <= UNIFORM) {
+    int yes = i->op == ANY ? votes != 0 : i->op == ALL ? votes == FULL : votes == FULL || !votes;
+    *AT(uint32_t, i->d) = yes ? FULL : 0;
+    return;
+  }
+  if (i->op == BALLOT) out = votes;
+  if (i->op >= SUM) out = x[0];
+  for (int k = 1; i->op >= SUM && k < LANES; k++) {
+    int less = i->negated == 2 ? (int32_t)x[k] < (int32_t)out : x[k] < out;
+    if (i->op == SUM) out += x[k];
+    else if (i->op == LEAST_OF) out = less ? x[k] : out;
+    else if (i->op == MOST_OF) out = less ? out : x[k];
+    else out = i->op == AND_OF ? out & x[k] : i->op == OR_OF ? out | x[k] : out ^ x[k];
+  }
+  for (int k = 0; k < LANES; k++)
+    if (lanes >> k & 1) AT(uint32_t, i->d)[k] = out;
+}
+
 /* Two words as one of twice the width, and back; c: the second word's register. */
 static void pack(Warp *w, const Instruction *i, uint32_t mask) {
   for (int k = 0; k < LANES; k++) {
@@ -686,13 +716,14 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
       } else if (i->kind == PACK || i->kind == UNPACK) {
         pack(w, i, mask);
         pc++;
-      } else if (i->kind == SHUFFLE) {
-        if (mask != FULL) {
+      } else if (i->kind == SHUFFLE || i->kind == WARP) {
+        if (mask != FULL && !(i->kind == WARP && i->op == ACTIVE)) {
           l->stuck_pc = pc;
           l->other_engine = 1;
           return left;
         }
-        shuffle(w, i);
+        if (i->kind == SHUFFLE) shuffle(w, i);
+        else if (mask) meet(w, i, mask);
         pc++;
       } else {
         w->waiting |= mask;
@@ -735,8 +766,10 @@ static int release(Launch *l, Block *b) {
     for (int n = 0; n < w->arrivals_count; n++) push(w, w->arrivals[n].pc + 1, w->arrivals[n].mask);
     w->arrivals_count = 0;
     w->waiting = 0;
+    if (w->time > b->time) b->time = w->time;
   }
   b->time++;
+  for (int k = 0; k < b->warps_count; k++) b->warps[k].time = b->time;
   return 1;
 }
 
@@ -816,6 +849,7 @@ static void start(Launch *l, Block *b, int64_t number) {
     w->live = lanes >= LANES ? FULL : (1u << lanes) - 1;
     w->waiting = 0;
     w->steps = 0;
+    w->time = 1;
     w->paths_count = w->arrivals_count = 0;
     if (w->poisoned) memset(w->poison, 0, ((size_t)l->file_size / 128 + 1) * sizeof *w->poison);
     w->poisoned = 0;

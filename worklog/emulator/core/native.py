@@ -39,8 +39,10 @@ CACHES = {x for x in isa.MODIFIERS if x[:2] in ("L1", "L2")} - {"L2::cache_hint"
     "wb",
     "wt",
 }
-ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE = range(8)
+ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP = range(9)
 ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+MEETINGS = {"any": 1, "all": 2, "uni": 3, "ballot": 4}
+REDUCTIONS = {"add": 6, "min": 7, "max": 8, "and": 9, "or": 10, "xor": 11}
 SHUFFLES = ("up", "down", "bfly", "idx")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
@@ -305,6 +307,8 @@ class Decoder:
             return {**out, **self._packed(i)}
         if name == "shfl":
             return {**out, **self._shuffle(i)}
+        if isa.is_meeting(i) or name == "activemask":
+            return {**out, **self._meeting(i)}
         if i.op not in OPS or not isinstance(i.operands[0], Reg):
             raise NotDecoded(i.text)
         op = OPS[i.op]
@@ -341,6 +345,22 @@ class Decoder:
         valid = self.registers[predicate.name] if isinstance(predicate, Reg) else NONE
         mode = SHUFFLES.index(i.parts[2])
         return {"kind": SHUFFLE, "op": mode, "d": self.registers[target.name], "a": a, "b": b, "c": c, "target": valid}
+
+    def _meeting(self, i: Instruction) -> dict[str, Any]:
+        """Another instruction of a whole warp."""
+        if i.op == "activemask.b32" and isinstance(i.operands[0], Reg):
+            return {"kind": WARP, "op": 5, "d": self.registers[i.operands[0].name]}
+        *given, members = i.operands
+        if not isinstance(members, Imm) or members.bits & 0xFFFFFFFF != 0xFFFFFFFF:
+            raise NotDecoded(i.text)
+        if i.op == "bar.warp.sync":
+            return {"kind": WARP, "op": 0}
+        known = {"vote": MEETINGS, "redux": REDUCTIONS}.get(i.parts[0], {}).get(i.parts[2])
+        if known is None or len(given) != 2 or not isinstance(given[0], Reg) or i.guard:
+            raise NotDecoded(i.text)
+        source = self._source(given[1], "pred" if i.parts[0] == "vote" else "b32")
+        signed = 2 if i.parts[-1] == "s32" else 0
+        return {"kind": WARP, "op": known, "d": self.registers[given[0].name], "a": source, "negated": signed}
 
     def _access(self, i: Instruction, number: int, sites: Array) -> Any:
         """Fill a site; the place of the address."""
@@ -406,7 +426,8 @@ class Place(NamedTuple):
 def decoded(program: Program) -> Decoded | None:
     """The program for the core, or None."""
     try:
-        return None if program.flow.fences else Decoder(program).decoded()
+        beyond = program.flow.fences or program.flow.orders_more_than_barriers
+        return None if beyond else Decoder(program).decoded()
     except (NotDecoded, KeyError, ValueError):
         return None
 
@@ -453,7 +474,7 @@ def run(
     launch.grain, launch.sites_count = grain, len(sites)
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     core = library()
-    shuffles = (form.code["kind"] == SHUFFLE).any()
+    shuffles = (form.code["kind"] >= SHUFFLE).any()
     before = [buffer.data.copy() if shuffles and buffer.data is not None else None for buffer in memory.buffers]
     try:
         while (status := core.launch_run(ctypes.byref(launch))) == SLICE_OVER:
@@ -477,7 +498,9 @@ def run(
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status in (BUDGET_OVER, DEADLOCK):
         place = program.kernel.instructions[max(launch.stuck_pc, 0)]
-        stuck = f"thread {launch.stuck_thread} of block {batch.place(launch.stuck_block)} is still near line {place.line}"
+        stuck = (
+            f"thread {launch.stuck_thread} of block {batch.place(launch.stuck_block)} is still near line {place.line}"
+        )
         raise BudgetExceeded(f"{'deadlock' if status == DEADLOCK else f'after {budget:,} instructions'}: {stuck}")
     return [[int(warps), int(threads)] for warps, threads in executed]
 
