@@ -26,6 +26,7 @@ typedef struct {
 struct Block {
   int64_t number;
   int32_t warps_count, turn;
+  uint32_t base;  /* the number of its first thread in the launch */
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
   Warp *warps;
@@ -96,17 +97,17 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
  * threads of one block are ordered by a barrier between them, so by their times, and those of one warp also by a
  * __syncwarp(); those of different blocks never. */
 
-static int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread, int32_t pc) {
+static inline int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread, int32_t pc) {
   if (!before->thread || before->thread == thread) return 0;
-  if (l->sites[l->code[pc].site].strong && l->sites[l->code[before->pc].site].strong) return 0;
-  uint32_t threads = (uint32_t)b->warps_count * LANES, one = before->thread - 1, two = thread - 1;
-  if (one / threads != two / threads) return 1;
-  if (one / LANES == two / LANES) return before->time == b->warps[two % threads / LANES].time;
-  return before->time >= b->time;
+  uint32_t one = before->thread - 1 - b->base, two = thread - 1 - b->base;
+  int same_block = one < (uint32_t)b->warps_count * LANES;
+  if (same_block && before->time < b->time) return 0;
+  if (same_block && one / LANES == two / LANES && before->time != b->warps[two / LANES].time) return 0;
+  return !l->sites[l->code[pc].site].strong || !l->sites[l->code[before->pc].site].strong;
 }
 
 static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address) {
-  uint32_t thread = (uint32_t)(b->number * b->warps_count * LANES + lane) + 1;
+  uint32_t thread = b->base + (uint32_t)lane + 1;
   if (!cell->agreed && unordered(l, b, &cell->write, thread, pc)) tell_race(l, b, kind, pc, &cell->write, lane, address);
   if (cell->read.thread && cell->read.thread != thread) cell->other = cell->read;
   cell->read = (Stamp){thread, b->warps[lane / LANES].time, pc};
@@ -114,7 +115,7 @@ static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc
 
 /* same: the bytes don't change. */
 static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address, int same) {
-  uint32_t thread = (uint32_t)(b->number * b->warps_count * LANES + lane) + 1;
+  uint32_t thread = b->base + (uint32_t)lane + 1;
   int clash = unordered(l, b, &cell->write, thread, pc);
   if (!same) {
     if (clash) tell_race(l, b, kind, pc, &cell->write, lane, address);
@@ -191,15 +192,36 @@ static void count_shared(const uint64_t *address, uint32_t mask, int width, int6
   }
 }
 
-static void count(Site *s, const uint64_t *address, uint32_t mask) {
+/* What is known of these addresses: they are often those of the last access, or as far apart. */
+static Cost *look_up(Site *s, const uint64_t *address, uint32_t mask) {
   Cost *last = &s->last;
-  int first = __builtin_ctz(mask), width = s->size * s->count;
+  int first = __builtin_ctz(mask);
   uint64_t relative[LANES];
   for (int k = 0; k < LANES; k++) relative[k] = address[k] - address[first];
   uint64_t start = address[first] & (s->space == SHARED ? 15 : 127);
-  if (!last->known || last->mask != mask || last->start != start || memcmp(relative, last->relative, sizeof relative)) {
-    memcpy(last->relative, relative, sizeof relative);
-    last->mask = mask, last->start = start, last->known = 1;
+  if (last->known && last->mask == mask && last->start == start && !memcmp(relative, last->relative, sizeof relative))
+    return last;
+  memcpy(last->relative, relative, sizeof relative);
+  last->mask = mask, last->start = start, last->known = 1, last->counted = 0, last->readers = 0;
+  return last;
+}
+
+/* Of lanes that read, those that stand for all: two of each address. */
+static uint32_t readers(Site *s, const uint64_t *address, uint32_t mask) {
+  Cost *last = look_up(s, address, mask);
+  for (int j = 0, unknown = !last->readers; unknown && j < LANES; j++) {
+    int earlier = 0;
+    for (int n = 0; n < j && earlier < 2; n++) earlier += address[n] == address[j] && mask >> n & 1;
+    if (earlier < 2 && mask >> j & 1) last->readers |= 1u << j;
+  }
+  return last->readers;
+}
+
+static void count(Site *s, const uint64_t *address, uint32_t mask) {
+  Cost *last = look_up(s, address, mask);
+  int width = s->size * s->count;
+  if (!last->counted) {
+    last->counted = 1;
     memset(last->costs, 0, sizeof last->costs);
     if (s->space != SHARED) {
       count_global(address, mask, width, last->costs);
@@ -412,17 +434,12 @@ static uint32_t inside(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, 
 }
 
 /* Order of an access to shared memory; the lanes that read bytes that no thread has written. */
-static uint32_t order_shared(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, const uint64_t *address,
+static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address,
                              uint32_t mask) {
   int width = s->size * s->count, load = s->op == LOAD, shift = __builtin_ctz((unsigned)l->grain);
-  uint32_t missing = 0;
+  uint32_t missing = 0, concerned = load ? readers(s, address, mask) : mask;
   for (int lane = 0; lane < LANES; lane++) {
-    if (!(mask >> lane & 1)) continue;
-    /* Two readers of a cell stand for all. */
-    if (load && mask == FULL && lane > 1 && address[lane] == address[lane - 1] && address[lane] == address[lane - 2]) {
-      missing |= (missing >> (lane - 1) & 1) << lane;
-      continue;
-    }
+    if (!(concerned >> lane & 1)) continue;
     int number = (int)(w - b->warps) * LANES + lane;
     for (int cell = 0; cell < width; cell += l->grain) {
       uint64_t place = (address[lane] + (uint64_t)cell) >> shift;
@@ -441,6 +458,9 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, const Site *s, int32_
     }
     if (s->op == STORE) move(s, w, b->shared, address, 1u << lane, 0);
   }
+  for (int lane = 0; missing && lane < LANES; lane++)
+    for (int other = 0; other < LANES; other++)
+      if (missing >> other & 1 && mask >> lane & 1 && address[lane] == address[other]) missing |= 1u << lane;
   return missing;
 }
 
@@ -836,6 +856,7 @@ static void start(Launch *l, Block *b, int64_t number) {
   int threads = l->block[0] * l->block[1] * l->block[2];
   size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1;
   b->number = number;
+  b->base = (uint32_t)(number * b->warps_count * LANES);
   b->time = 1;
   b->exited = 0;
   memset(b->shared, 0, (size_t)l->shared_size);

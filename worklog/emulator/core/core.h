@@ -41,7 +41,7 @@ typedef struct { /* a wide access that ptxas may make the access part of */
 
 typedef struct { /* what the last access of a site cost, at which addresses */
   uint64_t relative[LANES], start;
-  uint32_t mask, known;
+  uint32_t mask, known, counted, readers; /* readers: lanes that stand for all that read the same bytes */
   int64_t costs[6];
 } Cost;
 

@@ -59,7 +59,7 @@ INSTRUCTION = np.dtype(
     ]
 )
 GROUP = np.dtype([("leads", "i4"), ("width", "i4"), ("offset", "i8")])
-COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("mask", "u4"), ("known", "u4"), ("costs", "i8", 6)])
+COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("masks", "u4", 4), ("costs", "i8", 6)])
 SITE = np.dtype([
     *((name, "i4") for name in ("op", "space", "size", "count")), ("values", "i4", 4),
     *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count")),
