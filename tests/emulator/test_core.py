@@ -7,7 +7,7 @@ import pytest
 
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.helpers import edited, gemm, rung_kernel, smallest
-from worklog.emulator.core import native
+from worklog.emulator.core.decode import decoded
 from worklog.emulator.launch import _program
 from worklog.kernel.ladder import LADDER, rung
 
@@ -18,7 +18,7 @@ RUNGS = [*(record.name for record in LADDER), "lane_map"]
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_a_rung_gives_what_it_gives_on_numpy(name: str, beta: float) -> None:
     record, kernel, source = rung_kernel(name)
-    assert native.decoded(_program(kernel, 0)) is not None
+    assert decoded(_program(kernel, 0)) is not None
     shape = smallest(record)
     ours, _, result = gemm(record, kernel, shape, beta=beta, alpha=1.5, source=source, core=True)
     theirs, right, expected = gemm(record, kernel, shape, beta=beta, alpha=1.5, source=source, core=False)

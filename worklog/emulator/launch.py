@@ -16,6 +16,7 @@ import numpy as np
 from worklog.emulator.codegen import generate
 from worklog.emulator.copies import SIZE, TensorMap
 from worklog.emulator.core import native
+from worklog.emulator.core.decode import decoded
 from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
 from worklog.emulator.findings import Aborted, BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.flow import Flow
@@ -166,7 +167,7 @@ def launch(
             site.costs[:], site.last = 0, None
         machine = Machine(program, memory, params, static, local, budget)
         machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-        core = core and watch is None and not waits and not cooperative and native.decoded(program) is not None
+        core = core and watch is None and not waits and not cooperative and decoded(program) is not None
         ran = native.run(program, memory, params, static, local, numbers, budget) if core else None
         if ran is not None:
             machine.executed = ran
