@@ -21,7 +21,7 @@ from worklog.emulator.ptx import plain_name
 from worklog.kernel.disk_cache import folder
 
 HERE = Path(__file__).parent
-SOURCES = ("core.c", "core.h", "ops.py")
+SOURCES = ("core.c", "access.h", "order.h", "state.h", "core.h", "ops.py")
 FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 EVENTS = 4096

@@ -1,0 +1,326 @@
+/* Accesses to memory, and registers that hold what was not written. Included by core.c alone. */
+#ifndef WORKLOG_ACCESS_H
+#define WORKLOG_ACCESS_H
+
+#include "order.h"
+
+/* Accesses: resolve, bounds, order, count, move. */
+
+static Buffer *buffer_at(Launch *l, uint64_t address) {
+  for (int k = 0; k < l->buffers_count; k++)
+    if (address - l->buffers[k].base < l->buffers[k].size) return &l->buffers[k];
+  return NULL;
+}
+
+#define MOVE(memory_type, register_type)                                                        \
+  do {                                                                                          \
+    register_type *d = (register_type *)(w->file + s->values[e]);                               \
+    for (int k = 0; k < LANES; k++) {                                                           \
+      if (!(mask >> k & 1)) continue;                                                           \
+      memory_type *m = (memory_type *)(memory + address[k]) + e;                                \
+      if (load) d[k] = (register_type)*m;                                                       \
+      else *m = (memory_type)d[k];                                                              \
+    }                                                                                           \
+  } while (0)
+
+/* The bytes of lanes, at memory + address, to registers, or from them. Registers of 2, 4 or 8 bytes. */
+static inline void move(const Site *s, Warp *w, uint8_t *memory, const uint64_t *address, uint32_t mask, int load) {
+  for (int e = 0; e < s->count; e++) {
+    if (s->values[e] == NONE) continue;
+    if (s->size == 4 && s->width == 4) MOVE(uint32_t, uint32_t);
+    else if (s->size == 8) MOVE(uint64_t, uint64_t);
+    else if (s->size == 4 && s->is_signed) MOVE(int32_t, int64_t);
+    else if (s->size == 4) MOVE(uint32_t, uint64_t);
+    else if (s->size == 2 && s->width == 2) MOVE(uint16_t, uint16_t);
+    else if (s->size == 2 && s->is_signed && s->width == 4) MOVE(int16_t, int32_t);
+    else if (s->size == 2 && s->is_signed) MOVE(int16_t, int64_t);
+    else if (s->size == 2 && s->width == 4) MOVE(uint16_t, uint32_t);
+    else if (s->size == 2) MOVE(uint16_t, uint64_t);
+    else if (s->is_signed && s->width == 2) MOVE(int8_t, int16_t);
+    else if (s->is_signed && s->width == 4) MOVE(int8_t, int32_t);
+    else if (s->is_signed) MOVE(int8_t, int64_t);
+    else if (s->width == 2) MOVE(uint8_t, uint16_t);
+    else if (s->width == 4) MOVE(uint8_t, uint32_t);
+    else MOVE(uint8_t, uint64_t);
+  }
+}
+
+static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_t *memory, int cell, int grain) {
+  const uint8_t *value = w->file + s->values[cell / s->size] + lane * s->width + cell % s->size;
+  return grain == 4 ? *(const uint32_t *)(memory + cell) == *(const uint32_t *)value
+                    : !memcmp(memory + cell, value, (size_t)grain);
+}
+
+static void zero(const Site *s, Warp *w, uint32_t lanes) {
+  for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
+    if (lanes >> lane & 1 && s->result != NONE) memset(w->file + s->result + lane * s->width, 0, (size_t)s->width);
+  if (s->op == ATOMIC) return;
+  for (int lane = 0; lane < LANES; lane++)
+    for (int k = 0; k < s->count && lanes >> lane & 1; k++)
+      if (s->values[k] != NONE) memset(w->file + s->values[k] + lane * s->width, 0, (size_t)s->width);
+}
+
+#define APPLY(type, add)                                                                     \
+  do {                                                                                       \
+    type old, x, y = 0, new;                                                                 \
+    memcpy(&old, memory, sizeof old);                                                        \
+    memcpy(&x, w->file + s->values[0] + lane * s->width, sizeof x);                          \
+    if (s->atomic == COMPARE) memcpy(&y, w->file + s->values[1] + lane * s->width, sizeof y); \
+    switch (s->atomic) {                                                                     \
+    case ADD: new = (type)(add); break;                                                      \
+    case MIN: new = x < old ? x : old; break;                                                \
+    case MAX: new = x > old ? x : old; break;                                                \
+    case COMPARE: new = old == x ? y : old; break;                                           \
+    case INCREASE: new = old >= x ? 0 : (type)(old + 1); break;                              \
+    case DECREASE: new = old == 0 || old > x ? x : (type)(old - 1); break;                   \
+    default: new = x;                                                                        \
+    }                                                                                        \
+    memcpy(memory, &new, sizeof new);                                                        \
+    if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, sizeof old);  \
+  } while (0)
+
+/* An atomic of one lane. */
+static void apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
+  if (s->atomic >= AND && s->atomic <= XOR) {
+    uint64_t old = 0, x = 0;
+    memcpy(&old, memory, (size_t)s->size);
+    memcpy(&x, w->file + s->values[0] + lane * s->width, (size_t)s->size);
+    x = s->atomic == AND ? old & x : s->atomic == OR ? old | x : old ^ x;
+    memcpy(memory, &x, (size_t)s->size);
+    if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, (size_t)s->size);
+  } else if (s->is_float && s->size == 4) {
+    APPLY(float, old + x);
+  } else if (s->is_float) {
+    APPLY(double, old + x);
+  } else if (s->size == 4 && s->is_signed) {
+    APPLY(int32_t, (uint32_t)old + (uint32_t)x);
+  } else if (s->size == 4) {
+    APPLY(uint32_t, old + x);
+  } else if (s->is_signed) {
+    APPLY(int64_t, (uint64_t)old + (uint64_t)x);
+  } else {
+    APPLY(uint64_t, old + x);
+  }
+}
+
+/* Move lanes in one buffer, whose addresses are valid. */
+static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, Buffer *buffer, const uint64_t *address,
+                      uint32_t mask) {
+  int width = s->size * s->count, load = s->op == LOAD, shift = __builtin_ctz((unsigned)l->grain);
+  if (!buffer->data || !l->values) {
+    if (load || s->op == ATOMIC) zero(s, w, mask);
+    return;
+  }
+  if (!buffer->cells && s->op != ATOMIC) {
+    move(s, w, buffer->data - buffer->base, address, mask, load);
+    return;
+  }
+  for (int lane = 0; lane < LANES; lane++) {
+    if (!(mask >> lane & 1)) continue;
+    uint64_t byte = address[lane] - buffer->base;
+    int number = (int)(w - b->warps) * LANES + lane;
+    for (int cell = 0; buffer->cells && cell < width; cell += l->grain) {
+      Cell *at = &buffer->cells[(byte + (uint64_t)cell) >> shift];
+      if (load && s->read_only && at->write.thread) tell_race(l, b, STALE_READ, pc, &at->write, number, address[lane]);
+      else if (load) order_read(l, b, at, GLOBAL_RACE, pc, number, address[lane]);
+      else
+        order_write(l, b, at, GLOBAL_RACE, pc, number, address[lane],
+                    s->op == STORE && unchanged(s, w, lane, buffer->data + byte, cell, l->grain));
+    }
+    if (s->op == ATOMIC) apply(s, w, buffer->data + byte, lane);
+    else move(s, w, buffer->data - buffer->base, address, 1u << lane, load);
+  }
+}
+
+static void global(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
+  uint64_t width = (uint64_t)(s->size * s->count), low = address[0], high = address[0], any = 0;
+  int load = s->op == LOAD;
+  if (l->counting) count(s, address, mask);
+  for (int k = 0; k < LANES; k++) {
+    low = address[k] < low ? address[k] : low;
+    high = address[k] > high ? address[k] : high;
+    any |= address[k];
+  }
+  Buffer *buffer = s->buffer == NONE ? NULL : &l->buffers[s->buffer];
+  if (!buffer || low - buffer->base >= buffer->size) buffer = buffer_at(l, low);
+  s->buffer = buffer ? buffer - l->buffers : NONE;
+  if (buffer && high + width <= buffer->base + buffer->size && !(any & (width - 1)) && (load || buffer->writable)) {
+    in_buffer(l, b, w, s, pc, buffer, address, mask);
+    return;
+  }
+  uint32_t outside = 0, fixed = 0, crooked = 0;
+  for (int lane = 0; lane < LANES; lane++) {
+    if (!(mask >> lane & 1)) continue;
+    buffer = buffer_at(l, address[lane]);
+    if (address[lane] & (width - 1)) crooked |= 1u << lane;
+    else if (!buffer || address[lane] + width > buffer->base + buffer->size) outside |= 1u << lane;
+    else if (!load && !buffer->writable) fixed |= 1u << lane;
+    else in_buffer(l, b, w, s, pc, buffer, address, 1u << lane);
+  }
+  if (s->op != STORE) zero(s, w, crooked | outside);
+  if (crooked) tell_lanes(l, b, w, MISALIGNED, pc, crooked, (int64_t)address[__builtin_ctz(crooked)]);
+  if (outside) tell_lanes(l, b, w, OUT_OF_BOUNDS, pc, outside, (int64_t)address[__builtin_ctz(outside)]);
+  if (fixed) tell_lanes(l, b, w, READ_ONLY, pc, fixed, (int64_t)address[__builtin_ctz(fixed)]);
+}
+
+/* The lanes whose addresses in shared memory are valid; the others are reported. */
+static uint32_t inside(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
+  int64_t width = s->size * s->count, low = INT64_MAX, high = INT64_MIN, any = 0;
+  for (int k = 0; k < LANES; k++) {
+    int64_t x = (int64_t)address[k];
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+    any |= x;
+  }
+  int64_t first = s->array_size == NONE ? 0 : s->array_start;
+  int64_t end = s->array_size == NONE ? l->shared_size : s->array_start + s->array_size;
+  if (low >= first && high + width <= end && end <= l->shared_size && !(any & (width - 1))) return mask;
+  uint32_t outside = 0, strayed = 0, crooked = 0;
+  for (int lane = 0; lane < LANES; lane++) {
+    int64_t x = (int64_t)address[lane], own = x - s->array_start;
+    if (!(mask >> lane & 1)) continue;
+    if (x < 0 || x + width > l->shared_size) outside |= 1u << lane;
+    else if (s->array_size != NONE && (own < 0 || own + width > s->array_size)) strayed |= 1u << lane;
+    if (x & (width - 1) && !(outside >> lane & 1)) crooked |= 1u << lane;
+  }
+  if (outside) tell_lanes(l, b, w, OUT_OF_BOUNDS, pc, outside, (int64_t)address[__builtin_ctz(outside)]);
+  if (strayed) tell_lanes(l, b, w, OUTSIDE_ARRAY, pc, strayed, (int64_t)address[__builtin_ctz(strayed)] - s->array_start);
+  if (crooked) tell_lanes(l, b, w, MISALIGNED, pc, crooked, (int64_t)address[__builtin_ctz(crooked)]);
+  return mask & ~(outside | crooked);
+}
+
+/* Order of an access to shared memory; the lanes that read bytes that no thread has written. */
+static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address,
+                             uint32_t mask) {
+  int width = s->size * s->count, load = s->op == LOAD, shift = __builtin_ctz((unsigned)l->grain);
+  uint32_t missing = 0, concerned = load ? readers(s, address, mask) : mask;
+  for (int lane = 0; lane < LANES; lane++) {
+    if (!(concerned >> lane & 1)) continue;
+    int number = (int)(w - b->warps) * LANES + lane;
+    for (int cell = 0; cell < width; cell += l->grain) {
+      uint64_t place = (address[lane] + (uint64_t)cell) >> shift;
+      Cell *at = &b->cells[place];
+      if (s->op != STORE && !b->written[place]) missing |= 1u << lane;
+      if (load) {
+        order_read(l, b, at, SHARED_RACE, pc, number, address[lane]);
+        continue;
+      }
+      /* Writes of one value by several lanes of a store are no race; any other two writes are. */
+      int one_store = at->write.pc == pc && at->write.time == w->time;
+      int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
+      order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
+      at->agreed = 0;
+      if (s->op == STORE) b->written[place] = 1;
+    }
+    if (s->op == STORE) move(s, w, b->shared, address, 1u << lane, 0);
+  }
+  for (int lane = 0; missing && lane < LANES; lane++)
+    for (int other = 0; other < LANES; other++)
+      if (missing >> other & 1 && mask >> lane & 1 && address[lane] == address[other]) missing |= 1u << lane;
+  return missing;
+}
+
+static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
+  int load = s->op == LOAD;
+  uint32_t good = inside(l, b, w, s, pc, address, mask), missing = 0;
+  if (s->op != STORE && good != mask) zero(s, w, mask & ~good);
+  if (!good) return;
+  if (l->counting) count(s, address, good);
+  if (!l->values) {
+    if (s->op != STORE) zero(s, w, good);
+    return;
+  }
+  if (l->checking) missing = order_shared(l, b, w, s, pc, address, good);
+  for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
+    if (good >> lane & 1) apply(s, w, b->shared + address[lane], lane);
+  if (load || (s->op == STORE && !l->checking)) move(s, w, b->shared, address, good, load);
+  if (missing) {
+    w->poisoned = 1;
+    if (s->op == ATOMIC && s->result != NONE) w->poison[s->result / 128] |= missing, w->poison_site[s->result / 128] = pc;
+    for (int k = 0; s->op == LOAD && k < s->count; k++) {
+      if (s->values[k] == NONE) continue;
+      w->poison[s->values[k] / 128] |= missing;
+      w->poison_site[s->values[k] / 128] = pc;
+    }
+  }
+}
+
+static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask, int64_t left) {
+  Site *s = &l->sites[i->site];
+  int64_t *known = &w->first[i->site];
+  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - left) & 0xFFFFFFFFFF);
+  uint64_t address[LANES];
+  if (s->wide) {
+    const uint64_t *base = (const uint64_t *)(w->file + i->a);
+    for (int k = 0; k < LANES; k++) address[k] = base[k] + (uint64_t)s->offset;
+  } else if (s->space == SHARED || s->space == LOCAL) {
+    const int32_t *base = (const int32_t *)(w->file + i->a);
+    for (int k = 0; k < LANES; k++) address[k] = (uint64_t)(base[k] + s->offset);
+  } else {
+    const uint32_t *base = (const uint32_t *)(w->file + i->a);
+    for (int k = 0; k < LANES; k++) address[k] = base[k] + (uint64_t)s->offset;
+  }
+  /* Lanes that are idle take part in no check: they have a valid lane's address. */
+  for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
+    if (!(mask >> k & 1)) address[k] = address[first];
+  if (s->space == SHARED) {
+    shared(l, b, w, s, pc, address, mask);
+  } else if (s->space == LOCAL) {
+    for (int lane = 0; lane < LANES; lane++) {
+      if (!(mask >> lane & 1)) continue;
+      int64_t thread = (w - b->warps) * LANES + lane, x = (int64_t)address[lane], width = s->size * s->count;
+      if (x < 0 || x + width > l->local_size || x & (width - 1)) {
+        tell_lanes(l, b, w, x & (width - 1) ? MISALIGNED : OUT_OF_BOUNDS, pc, 1u << lane, x);
+        if (s->op == LOAD) zero(s, w, 1u << lane);
+      } else {
+        move(s, w, b->local + thread * l->local_size, address, 1u << lane, s->op == LOAD);
+      }
+    }
+  } else {
+    global(l, b, w, s, pc, address, mask);
+  }
+}
+
+/* Poison: registers loaded from shared memory that no thread has written. Only a copy may read one. */
+
+static int poison_of(Launch *l, Block *b, Warp *w, int32_t pc, int32_t offset, uint32_t mask, int copies, int32_t *site) {
+  uint32_t bad = offset == NONE ? 0 : w->poison[offset / 128] & mask;
+  (void)pc;
+  if (!bad) return 0;
+  *site = w->poison_site[offset / 128];
+  if (!copies) {
+    Event *event = tell(l, UNINITIALISED, *site, pc, __builtin_popcount(bad));
+    if (event) {
+      event->block = b->number;
+      event->thread = (int32_t)(w - b->warps) * LANES + __builtin_ctz(bad);
+      event->lanes = bad;
+    }
+    w->poison[offset / 128] = 0;
+    return 0;
+  }
+  return (int)bad;
+}
+
+static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  int32_t site = NONE;
+  uint32_t bad = (uint32_t)poison_of(l, b, w, pc, i->a, mask, i->copies, &site);
+  poison_of(l, b, w, pc, i->b, mask, 0, &site);
+  if (i->kind == UNPACK) {
+    if (i->c != NONE) w->poison[i->c / 128] &= ~mask;
+  } else {
+    poison_of(l, b, w, pc, i->c, mask, 0, &site);
+  }
+  if (i->kind == ACCESS && l->sites[i->site].op == ATOMIC && l->sites[i->site].result != NONE)
+    w->poison[l->sites[i->site].result / 128] &= ~mask;
+  if (i->kind == ACCESS && l->sites[i->site].op != LOAD)
+    for (int k = 0; k < 4; k++) poison_of(l, b, w, pc, l->sites[i->site].values[k], mask, 0, &site);
+  if (i->kind == ACCESS && l->sites[i->site].op == LOAD)
+    for (int k = 0; k < l->sites[i->site].count; k++)
+      if (l->sites[i->site].values[k] != NONE) w->poison[l->sites[i->site].values[k] / 128] &= ~mask;
+  if (i->d != NONE) {
+    w->poison[i->d / 128] = (w->poison[i->d / 128] & ~mask) | bad;
+    if (bad) w->poison_site[i->d / 128] = site;
+  }
+}
+
+#endif

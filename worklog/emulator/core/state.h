@@ -1,0 +1,41 @@
+/* The state of the blocks that run. */
+#ifndef WORKLOG_STATE_H
+#define WORKLOG_STATE_H
+
+#include "core.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of lanes of one warp that are at the same instruction. */
+typedef struct {
+  int32_t pc;
+  uint32_t mask;
+} Path;
+
+typedef struct {
+  uint8_t *file;
+  uint32_t live, waiting; /* lanes that have not exited; those at a barrier */
+  int64_t steps, entry;   /* instructions so far, before this turn; what was left of the slice then */
+  uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */
+  int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
+  int32_t paths_count, arrivals_count;
+  Path paths[LANES], arrivals[LANES]; /* paths: by falling pc */
+  int32_t poisoned;                   /* whether any register holds a value that must not be used */
+  int32_t *poison_site;               /* by register slot of 4 bytes: the instruction that loaded it */
+  uint32_t *poison;                   /* and its lanes */
+} Warp;
+
+struct Block {
+  int64_t number;
+  int32_t warps_count, turn;
+  uint32_t base;  /* the number of its first thread in the launch */
+  uint32_t time;  /* later than all accesses before the last barrier */
+  int32_t exited; /* threads */
+  Warp *warps;
+  uint8_t *shared, *written, *local;
+  Cell *cells;
+};
+
+#endif
