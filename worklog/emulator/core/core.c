@@ -24,12 +24,14 @@
   } while (0)
 
 #define least(a, b) _Generic((a), float: least_float, double: least_double)(a, b)
-#define LEAST(name, type, function)                                \
-  static inline type name(type a, type b) {                        \
-    return a == 0 && b == 0 ? signbit(a) ? a : b : function(a, b); \
+/* IEEE minimumNumber: the number if the other operand is NaN, also a signalling one; -0 is below +0. */
+#define LEAST(name, type)                               \
+  static inline type name(type a, type b) {             \
+    if (a == 0 && b == 0) return signbit(a) ? a : b;    \
+    return isnan(a) ? b : isnan(b) || a < b ? a : b;    \
   }
-LEAST(least_float, float, fminf)
-LEAST(least_double, double, fmin)
+LEAST(least_float, float)
+LEAST(least_double, double)
 
 static inline uint32_t bfi(uint32_t a, uint32_t b, uint32_t position, uint32_t length) {
   position &= 255, length &= 255;

@@ -205,7 +205,9 @@ class Decoder:
             if not isinstance(target, Reg) or not isinstance(address, Mem) or not isinstance(address.base, Sym):
                 raise NotDecoded(i.text)
             dtype = DTYPES[i.parts[-1]]
-            if width_of(target.type) < np.dtype(dtype).itemsize:
+            whole = next((x.size for x in self.program.kernel.params if x.name == address.base.name), 0)
+            outside = not 0 <= address.offset <= whole - np.dtype(dtype).itemsize
+            if width_of(target.type) < np.dtype(dtype).itemsize or outside:
                 raise NotDecoded(i.text)
             copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
@@ -319,6 +321,8 @@ class Decoder:
         record["values"] = NONE
         self.site_values.append((number, result, values))
         if isinstance(address.base, Reg):
+            if isa.register_dtype(address.base.type) not in ("u4", "u8"):
+                raise NotDecoded(i.text)
             record["wide"] = width_of(address.base.type) == 8
             return self.registers[address.base.name]
         record["wide"] = 1
