@@ -220,6 +220,18 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
   return missing;
 }
 
+/* The result of these lanes comes from bytes that no thread has written: only a copy may read it. */
+static void poison(Warp *w, const Site *s, int32_t pc, uint32_t missing) {
+  if (!missing) return;
+  w->poisoned = 1;
+  for (int k = -1; k < (s->op == LOAD ? s->count : 0); k++) {
+    int32_t offset = k >= 0 ? s->values[k] : s->op == ATOMIC ? s->result : NONE;
+    if (offset == NONE) continue;
+    w->poison[offset / 128] |= missing;
+    w->poison_site[offset / 128] = pc;
+  }
+}
+
 static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
   int load = s->op == LOAD;
   uint32_t good = inside(l, b, w, s, pc, address, mask), missing = 0;
@@ -234,15 +246,7 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
     if (good >> lane & 1) apply(s, w, b->shared + address[lane], lane);
   if (load || (s->op == STORE && !l->checking)) move(s, w, b->shared, address, good, load);
-  if (missing) {
-    w->poisoned = 1;
-    if (s->op == ATOMIC && s->result != NONE) w->poison[s->result / 128] |= missing, w->poison_site[s->result / 128] = pc;
-    for (int k = 0; s->op == LOAD && k < s->count; k++) {
-      if (s->values[k] == NONE) continue;
-      w->poison[s->values[k] / 128] |= missing;
-      w->poison_site[s->values[k] / 128] = pc;
-    }
-  }
+  poison(w, s, pc, missing);
 }
 
 static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask, int64_t left) {
@@ -266,6 +270,7 @@ static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   if (s->space == SHARED) {
     shared(l, b, w, s, pc, address, mask);
   } else if (s->space == LOCAL) {
+    uint32_t missing = 0;
     for (int lane = 0; lane < LANES; lane++) {
       if (!(mask >> lane & 1)) continue;
       int64_t thread = (w - b->warps) * LANES + lane, x = (int64_t)address[lane], width = s->size * s->count;
@@ -273,9 +278,13 @@ static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
         tell_lanes(l, b, w, x & (width - 1) ? MISALIGNED : OUT_OF_BOUNDS, pc, 1u << lane, x);
         if (s->op == LOAD) zero(s, w, 1u << lane);
       } else {
+        uint8_t *written = b->local_written + thread * l->local_size + x;
+        if (s->op == STORE) memset(written, 1, (size_t)width);
+        else if (memchr(written, 0, (size_t)width)) missing |= 1u << lane;
         move(s, w, b->local + thread * l->local_size, address, 1u << lane, s->op == LOAD);
       }
     }
+    if (l->checking) poison(w, s, pc, missing);
   } else {
     global(l, b, w, s, pc, address, mask);
   }

@@ -257,6 +257,7 @@ static void free_block(Block *b) {
   free(b->shared);
   free(b->written);
   free(b->local);
+  free(b->local_written);
   free(b->cells);
   free(b);
 }
@@ -273,8 +274,9 @@ static Block *new_block(Launch *l) {
   b->shared = aligned((size_t)l->shared_size);
   b->written = malloc(cells);
   b->local = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
+  b->local_written = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
   b->cells = malloc(cells * sizeof *b->cells);
-  int good = b->warps && b->shared && b->written && b->local && b->cells;
+  int good = b->warps && b->shared && b->written && b->local && b->local_written && b->cells;
   for (int k = 0; good && k < b->warps_count; k++) {
     Warp *w = &b->warps[k];
     w->file = aligned((size_t)l->file_size);
@@ -298,6 +300,7 @@ static void start(Launch *l, Block *b, int64_t number) {
   memset(b->shared, 0, (size_t)l->shared_size);
   memset(b->written, 0, cells);
   memset(b->local, 0xFF, (size_t)l->local_size * LANES * (size_t)b->warps_count);
+  memset(b->local_written, 0, (size_t)l->local_size * LANES * (size_t)b->warps_count);
   memset(b->cells, 0, cells * sizeof *b->cells);
   for (int k = 0; k < b->warps_count; k++) {
     Warp *w = &b->warps[k];

@@ -226,7 +226,11 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
         elif kind == "read-only":
             what = f"{site.verb} {width} bytes {memory.name(value)}, which is read-only"
         elif kind == "uninitialised-shared":
-            array = plain_name(site.array.name) if site.array else "shared memory"
-            what = f"reads {array} before any thread writes there, and line {code_[other].line} uses the value"
+            if space == "local":
+                kind, what = "uninitialised-local", "reads an element of a local array before it is written"
+            else:
+                array = plain_name(site.array.name) if site.array else "shared memory"
+                what = f"reads {array} before any thread writes there"
+            what += f", and line {code_[other].line} uses the value"
         kind = f"{space}-out-of-bounds" if kind in ("out-of-bounds", "outside-array") else kind
     batch.tell(kind, place, lanes, what, None, count)

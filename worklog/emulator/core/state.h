@@ -34,7 +34,7 @@ struct Block {
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
   Warp *warps;
-  uint8_t *shared, *written, *local;
+  uint8_t *shared, *written, *local, *local_written; /* written: by cell; local_written: by byte */
   Cell *cells;
 };
 
