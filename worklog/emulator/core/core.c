@@ -173,7 +173,9 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         pack(w, i, mask);
         pc++;
       } else if (i->kind == SHUFFLE || i->kind == WARP) {
-        if (mask != FULL && !(i->kind == WARP && i->op == ACTIVE)) {
+        int whole = mask == FULL;
+        for (int k = 0; k < LANES && i->site != NONE; k++) whole &= AT(uint32_t, i->site)[k] == FULL;
+        if (!whole && !(i->kind == WARP && i->op == ACTIVE)) {
           l->stuck_pc = pc;
           l->other_engine = 1;
           return left;

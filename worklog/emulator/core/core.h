@@ -28,7 +28,7 @@ typedef struct {
   int32_t kind, op;
   int32_t guard, negated; /* a predicate's offset, or NONE */
   int32_t d, a, b, c;     /* offsets of the operands */
-  int32_t site;           /* of an access */
+  int32_t site;           /* of an access; else the offset of a further operand */
   int32_t target;         /* of a branch */
   int32_t block;          /* the basic block that starts here, or NONE */
   int32_t copies;         /* whether it only copies its operand */

@@ -249,30 +249,35 @@ class Decoder:
         """shfl.sync of a whole warp."""
         results, *sources, members = i.operands
         target, predicate = results.items if isinstance(results, Vec) else (results, None)
-        if not isinstance(members, Imm) or members.bits & 0xFFFFFFFF != 0xFFFFFFFF or not isinstance(target, Reg):
+        if i.parts[1] != "sync" or not isinstance(target, Reg) or width_of(target.type) != 4 or len(sources) != 3:
             raise NotDecoded(i.text)
-        if i.parts[1] != "sync" or width_of(target.type) != 4 or len(sources) != 3:
-            raise NotDecoded(i.text)
-        a, b, c = (self._source(x, "b32") for x in sources)
+        a, b, c, mask = (self._source(x, "b32") for x in (*sources, members))
         valid = self.registers[predicate.name] if isinstance(predicate, Reg) else NONE
         mode = SHUFFLES.index(i.parts[2])
-        return {"kind": SHUFFLE, "op": mode, "d": self.registers[target.name], "a": a, "b": b, "c": c, "target": valid}
+        places = {"d": self.registers[target.name], "a": a, "b": b, "c": c, "target": valid, "site": mask}
+        return {"kind": SHUFFLE, "op": mode, **places}
 
     def _meeting(self, i: Instruction) -> dict[str, Any]:
         """Another instruction of a whole warp."""
         if i.op == "activemask.b32" and isinstance(i.operands[0], Reg):
             return {"kind": WARP, "op": 5, "d": self.registers[i.operands[0].name]}
         *given, members = i.operands
-        if not isinstance(members, Imm) or members.bits & 0xFFFFFFFF != 0xFFFFFFFF:
-            raise NotDecoded(i.text)
+        mask = self._source(members, "b32")
         if i.op == "bar.warp.sync":
-            return {"kind": WARP, "op": 0}
+            return {"kind": WARP, "op": 0, "site": mask}
         known = {"vote": MEETINGS, "redux": REDUCTIONS}.get(i.parts[0], {}).get(i.parts[2])
         if known is None or len(given) != 2 or not isinstance(given[0], Reg) or i.guard:
             raise NotDecoded(i.text)
         source = self._source(given[1], "pred" if i.parts[0] == "vote" else "b32")
         signed = 2 if i.parts[-1] == "s32" else 0
-        return {"kind": WARP, "op": known, "d": self.registers[given[0].name], "a": source, "negated": signed}
+        return {
+            "kind": WARP,
+            "op": known,
+            "d": self.registers[given[0].name],
+            "a": source,
+            "negated": signed,
+            "site": mask,
+        }
 
     def _access(self, i: Instruction, number: int, sites: Array) -> Any:
         """Fill a site; the place of the address."""
