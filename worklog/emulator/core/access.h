@@ -24,7 +24,7 @@ static Buffer *buffer_at(Launch *l, uint64_t address) {
   } while (0)
 
 /* The bytes of lanes, at memory + address, to registers, or from them. Registers of 2, 4 or 8 bytes. */
-static inline void move(const Site *s, Warp *w, uint8_t *memory, const uint64_t *address, uint32_t mask, int load) {
+static inline void move(const Site *s, Warp *w, uintptr_t memory, const uint64_t *address, uint32_t mask, int load) {
   for (int e = 0; e < s->count; e++) {
     if (s->values[e] == NONE) continue;
     if (s->size == 4 && s->width == 4) MOVE(uint32_t, uint32_t);
@@ -112,7 +112,7 @@ static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, B
     return;
   }
   if (!buffer->cells && s->op != ATOMIC) {
-    move(s, w, buffer->data - buffer->base, address, mask, load);
+    move(s, w, (uintptr_t)buffer->data - buffer->base, address, mask, load);
     return;
   }
   for (int lane = 0; lane < LANES; lane++) {
@@ -128,7 +128,7 @@ static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, B
                     s->op == STORE && unchanged(s, w, lane, buffer->data + byte, cell, l->grain));
     }
     if (s->op == ATOMIC) apply(s, w, buffer->data + byte, lane);
-    else move(s, w, buffer->data - buffer->base, address, 1u << lane, load);
+    else move(s, w, (uintptr_t)buffer->data - buffer->base, address, 1u << lane, load);
   }
 }
 
@@ -212,7 +212,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
       at->agreed = 0;
       if (s->op == STORE) b->written[place] = 1;
     }
-    if (s->op == STORE) move(s, w, b->shared, address, 1u << lane, 0);
+    if (s->op == STORE) move(s, w, (uintptr_t)b->shared, address, 1u << lane, 0);
   }
   for (int lane = 0; missing && lane < LANES; lane++)
     for (int other = 0; other < LANES; other++)
@@ -245,7 +245,7 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   if (l->checking) missing = order_shared(l, b, w, s, pc, address, good);
   for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
     if (good >> lane & 1) apply(s, w, b->shared + address[lane], lane);
-  if (load || (s->op == STORE && !l->checking)) move(s, w, b->shared, address, good, load);
+  if (load || (s->op == STORE && !l->checking)) move(s, w, (uintptr_t)b->shared, address, good, load);
   poison(w, s, pc, missing);
 }
 
@@ -281,7 +281,7 @@ static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
         uint8_t *written = b->local_written + thread * l->local_size + x;
         if (s->op == STORE) memset(written, 1, (size_t)width);
         else if (memchr(written, 0, (size_t)width)) missing |= 1u << lane;
-        move(s, w, b->local + thread * l->local_size, address, 1u << lane, s->op == LOAD);
+        move(s, w, (uintptr_t)(b->local + thread * l->local_size), address, 1u << lane, s->op == LOAD);
       }
     }
     if (l->checking) poison(w, s, pc, missing);
