@@ -249,10 +249,10 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   poison(w, s, pc, missing);
 }
 
-static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask, int64_t left) {
+static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   Site *s = &l->sites[i->site];
   int64_t *known = &w->first[i->site];
-  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - left) & 0xFFFFFFFFFF);
+  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
   uint64_t address[LANES];
   if (s->wide) {
     const uint64_t *base = (const uint64_t *)(w->file + i->a);
@@ -288,6 +288,7 @@ static void access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   } else {
     global(l, b, w, s, pc, address, mask);
   }
+  return NEXT;
 }
 
 /* Poison: registers loaded from shared memory that no thread has written. Only a copy may read one. */

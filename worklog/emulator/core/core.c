@@ -90,7 +90,8 @@ static void meet(Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 /* Two words as one of twice the width, and back; c: the second word's register. */
-static void pack(Warp *w, const Instruction *i, uint32_t mask) {
+static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  (void)l, (void)b, (void)pc;
   for (int k = 0; k < LANES; k++) {
     if (!(mask >> k & 1)) continue;
     if (i->kind == PACK && i->op == 8) {
@@ -107,6 +108,7 @@ static void pack(Warp *w, const Instruction *i, uint32_t mask) {
       if (i->c != NONE) AT(uint16_t, i->c)[k] = (uint16_t)(x >> 16);
     }
   }
+  return NEXT;
 }
 
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
@@ -123,14 +125,38 @@ static void push(Warp *w, int32_t pc, uint32_t mask) {
   w->paths_count++;
 }
 
-/* Run a warp until it exits, waits or has executed `left` instructions; what is left. */
+/* Instructions of a warp that run only for whole warps. */
+static int of_warp(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  int whole = mask == FULL;
+  (void)b;
+  for (int k = 0; k < LANES && i->site != NONE; k++) whole &= AT(uint32_t, i->site)[k] == FULL;
+  if (!whole && !(i->kind == WARP && i->op == ACTIVE)) {
+    l->stuck_pc = pc;
+    l->other_engine = 1;
+    return STOP;
+  }
+  if (i->kind == SHUFFLE) shuffle(w, i);
+  else meet(w, i, mask);
+  return NEXT;
+}
+
+static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  (void)l, (void)b, (void)i;
+  w->waiting |= mask;
+  w->arrivals[w->arrivals_count++] = (Path){pc, mask};
+  return PARKED;
+}
+
+/* Run a warp until it exits, waits or has executed `left` instructions; what is left. A handler runs for the lanes whose
+ * guard holds, if there are any. It says how they go on: with the next instruction; not now, then it has put them
+ * somewhere; or the launch ends. */
 static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
   w->entry = left;
   while (w->paths_count && left > 0) {
     Path path = w->paths[--w->paths_count];
     int32_t pc = path.pc, next = w->paths_count ? w->paths[w->paths_count - 1].pc : INT32_MAX;
     uint32_t lanes = path.mask;
-    while (1) {
+    while (lanes) {
       const Instruction *i = &l->code[pc];
       if (i->block != NONE) {
         if (pc >= next || left <= 0) {
@@ -145,50 +171,46 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
       if (i->guard != NONE) {
         uint32_t guard = *AT(uint32_t, i->guard);
         mask &= i->negated ? ~guard : guard;
+        if (!mask) {
+          pc++;
+          continue;
+        }
       }
-      if (w->poisoned && mask) check_poison(l, b, w, pc, i, mask);
-      if (i->kind == ALU) {
-        if (mask) alu(w, i, mask);
-        pc++;
-      } else if (i->kind == ACCESS) {
-        if (mask) access(l, b, w, pc, i, mask, left);
-        pc++;
-      } else if (i->kind == BRANCH) {
+      if (w->poisoned) check_poison(l, b, w, pc, i, mask);
+      int then = NEXT;
+      switch (i->kind) {
+      case ALU: alu(w, i, mask); break;
+      case ACCESS:
+        w->left = left;
+        then = access(l, b, w, pc, i, mask);
+        break;
+      case BRANCH:
         if (mask == lanes) {
           pc = i->target;
-        } else if (!mask) {
-          pc++;
-        } else {
-          push(w, pc + 1, lanes & ~mask);
-          push(w, i->target, mask);
-          break;
+          continue;
         }
-      } else if (i->kind == EXIT) {
+        push(w, pc + 1, lanes & ~mask);
+        push(w, i->target, mask);
+        lanes = 0;
+        continue;
+      case EXIT:
         w->live &= ~mask;
         b->exited += __builtin_popcount(mask);
         lanes &= ~mask;
-        pc++;
-        if (!lanes) break;
-      } else if (i->kind == PACK || i->kind == UNPACK) {
-        pack(w, i, mask);
-        pc++;
-      } else if (i->kind == SHUFFLE || i->kind == WARP) {
-        int whole = mask == FULL;
-        for (int k = 0; k < LANES && i->site != NONE; k++) whole &= AT(uint32_t, i->site)[k] == FULL;
-        if (!whole && !(i->kind == WARP && i->op == ACTIVE)) {
-          l->stuck_pc = pc;
-          l->other_engine = 1;
-          return left;
-        }
-        if (i->kind == SHUFFLE) shuffle(w, i);
-        else if (mask) meet(w, i, mask);
-        pc++;
-      } else {
-        w->waiting |= mask;
-        w->arrivals[w->arrivals_count++] = (Path){pc, mask};
-        push(w, pc + 1, lanes & ~mask);
+        break;
+      case BARRIER: then = barrier(l, b, w, pc, i, mask); break;
+      case PACK:
+      case UNPACK: then = pack(l, b, w, pc, i, mask); break;
+      case SHUFFLE:
+      case WARP: then = of_warp(l, b, w, pc, i, mask); break;
+      default: __builtin_unreachable();
+      }
+      pc++;
+      if (then == PARKED) {
+        push(w, pc, lanes & ~mask);
         break;
       }
+      if (then == STOP) return left;
     }
   }
   return left;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NEXT, PARKED, STOP }; /* what a handler returns: see run_warp */
+
 /* Of lanes of one warp that are at the same instruction. */
 typedef struct {
   int32_t pc;
@@ -17,7 +19,7 @@ typedef struct {
 typedef struct {
   uint8_t *file;
   uint32_t live, waiting; /* lanes that have not exited; those at a barrier */
-  int64_t steps, entry;   /* instructions so far, before this turn; what was left of the slice then */
+  int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
   uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */
   int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
   int32_t paths_count, arrivals_count;
