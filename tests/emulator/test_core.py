@@ -7,6 +7,7 @@ import pytest
 
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.helpers import edited, gemm, kernel, run, rung_kernel, smallest
+from tests.emulator.launches import launched
 from worklog.emulator.core.decode import decoded
 from worklog.emulator.launch import _program
 from worklog.kernel.ladder import LADDER, rung
@@ -44,3 +45,17 @@ def test_an_element_of_a_local_array_that_was_not_written_is_found() -> None:
         arguments = [np.arange(8, dtype=np.int32), np.zeros(32, np.int32)]
         result = run(kernel(body.replace("LAST", str(last)), "const int* ix, int* out"), arguments)
         assert [finding.kind for finding in result.findings] == found
+
+
+MEETINGS = (
+    "exited_lanes", "exited_lanes absent", "votes_apart", "disjoint_masks", "match", "shuffles", "partial_warp",
+    "diverged", "converging/redux_after_switch", "converging/shuffle_in_two_branches",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEETINGS)
+def test_lanes_meet_as_on_numpy(name: str) -> None:
+    ours, theirs = (launched(name, core=core) for core in (True, False))
+    assert decoded(_program(compiled_source(ours[2], "k"), 0)) is not None
+    assert all(np.array_equal(one, other) for one, other in zip(ours[0], theirs[0], strict=True))
+    assert ours[1].findings == theirs[1].findings and ours[1].lines == theirs[1].lines

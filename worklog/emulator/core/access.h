@@ -1,4 +1,4 @@
-/* Accesses to memory, and registers that hold what was not written. Included by core.c alone. */
+/* Accesses to memory. Included by core.c alone. */
 #ifndef WORKLOG_ACCESS_H
 #define WORKLOG_ACCESS_H
 
@@ -227,8 +227,8 @@ static void poison(Warp *w, const Site *s, int32_t pc, uint32_t missing) {
   for (int k = -1; k < (s->op == LOAD ? s->count : 0); k++) {
     int32_t offset = k >= 0 ? s->values[k] : s->op == ATOMIC ? s->result : NONE;
     if (offset == NONE) continue;
-    w->poison[offset / 128] |= missing;
-    w->poison_site[offset / 128] = pc;
+    w->poison[offset / 4] |= missing;
+    w->poison_site[offset / 4] = pc;
   }
 }
 
@@ -289,48 +289,6 @@ static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
     global(l, b, w, s, pc, address, mask);
   }
   return NEXT;
-}
-
-/* Poison: registers loaded from shared memory that no thread has written. Only a copy may read one. */
-
-static int poison_of(Launch *l, Block *b, Warp *w, int32_t pc, int32_t offset, uint32_t mask, int copies, int32_t *site) {
-  uint32_t bad = offset == NONE ? 0 : w->poison[offset / 128] & mask;
-  (void)pc;
-  if (!bad) return 0;
-  *site = w->poison_site[offset / 128];
-  if (!copies) {
-    Event *event = tell(l, UNINITIALISED, *site, pc, __builtin_popcount(bad));
-    if (event) {
-      event->block = b->number;
-      event->thread = (int32_t)(w - b->warps) * LANES + __builtin_ctz(bad);
-      event->lanes = bad;
-    }
-    w->poison[offset / 128] = 0;
-    return 0;
-  }
-  return (int)bad;
-}
-
-static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  int32_t site = NONE;
-  uint32_t bad = (uint32_t)poison_of(l, b, w, pc, i->a, mask, i->copies, &site);
-  poison_of(l, b, w, pc, i->b, mask, 0, &site);
-  if (i->kind == UNPACK) {
-    if (i->c != NONE) w->poison[i->c / 128] &= ~mask;
-  } else {
-    poison_of(l, b, w, pc, i->c, mask, 0, &site);
-  }
-  if (i->kind == ACCESS && l->sites[i->site].op == ATOMIC && l->sites[i->site].result != NONE)
-    w->poison[l->sites[i->site].result / 128] &= ~mask;
-  if (i->kind == ACCESS && l->sites[i->site].op != LOAD)
-    for (int k = 0; k < 4; k++) poison_of(l, b, w, pc, l->sites[i->site].values[k], mask, 0, &site);
-  if (i->kind == ACCESS && l->sites[i->site].op == LOAD)
-    for (int k = 0; k < l->sites[i->site].count; k++)
-      if (l->sites[i->site].values[k] != NONE) w->poison[l->sites[i->site].values[k] / 128] &= ~mask;
-  if (i->d != NONE) {
-    w->poison[i->d / 128] = (w->poison[i->d / 128] & ~mask) | bad;
-    if (bad) w->poison_site[i->d / 128] = site;
-  }
 }
 
 #endif

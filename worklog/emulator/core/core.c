@@ -1,9 +1,8 @@
 /* Runs warps and blocks: see core.h. */
-#include "access.h"
+#include "warp.h"
 
 /* Running. */
 
-#define AT(type, offset) ((type *)(w->file + (offset)))
 /* Of active lanes, each the expression of lane k. */
 #define EACH(type, expression)                             \
   do {                                                     \
@@ -46,49 +45,6 @@ static inline void alu(Warp *w, const Instruction *i, uint32_t mask) {
   }
 }
 
-/* shfl.sync of a whole warp: PTX ISA. d: the values; target: the predicate's offset, or NONE. */
-static void shuffle(Warp *w, const Instruction *i) {
-  const uint32_t *value = AT(uint32_t, i->a), *b = AT(uint32_t, i->b), *c = AT(uint32_t, i->c);
-  uint32_t out[LANES], valid = 0;
-  for (int k = 0; k < LANES; k++) {
-    int distance = (int)(b[k] & 31), clamp = (int)(c[k] & 31), segment = (int)(c[k] >> 8 & 31);
-    int low = k & segment, high = low | (clamp & ~segment), from, good;
-    if (i->op == UP) from = k - distance, good = from >= high;
-    else if (i->op == DOWN) from = k + distance, good = from <= high;
-    else from = i->op == BUTTERFLY ? k ^ distance : (low | (distance & ~segment)), good = from <= high;
-    out[k] = value[good ? from : k];
-    valid |= (uint32_t)good << k;
-  }
-  memcpy(AT(uint32_t, i->d), out, sizeof out);
-  if (i->target != NONE) *AT(uint32_t, i->target) = valid;
-}
-
-/* Instructions in which the lanes of a warp meet; all 32 do, but for activemask. */
-static void meet(Warp *w, const Instruction *i, uint32_t lanes) {
-  uint32_t votes = i->op >= ANY && i->op <= BALLOT ? *AT(uint32_t, i->a) : 0, out = lanes;
-  const uint32_t *x = i->op >= SUM ? AT(uint32_t, i->a) : NULL;
-  if (i->op == SYNCHRONISE) {
-    w->time++;
-    return;
-  }
-  if (i->op >= ANY && i->op <= UNIFORM) {
-    int yes = i->op == ANY ? votes != 0 : i->op == ALL ? votes == FULL : votes == FULL || !votes;
-    *AT(uint32_t, i->d) = yes ? FULL : 0;
-    return;
-  }
-  if (i->op == BALLOT) out = votes;
-  if (i->op >= SUM) out = x[0];
-  for (int k = 1; i->op >= SUM && k < LANES; k++) {
-    int less = i->negated == 2 ? (int32_t)x[k] < (int32_t)out : x[k] < out;
-    if (i->op == SUM) out += x[k];
-    else if (i->op == LEAST_OF) out = less ? x[k] : out;
-    else if (i->op == MOST_OF) out = less ? out : x[k];
-    else out = i->op == AND_OF ? out & x[k] : i->op == OR_OF ? out | x[k] : out ^ x[k];
-  }
-  for (int k = 0; k < LANES; k++)
-    if (lanes >> k & 1) AT(uint32_t, i->d)[k] = out;
-}
-
 /* Two words as one of twice the width, and back; c: the second word's register. */
 static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   (void)l, (void)b, (void)pc;
@@ -111,35 +67,6 @@ static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
   return NEXT;
 }
 
-/* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
-static void push(Warp *w, int32_t pc, uint32_t mask) {
-  if (!mask) return;
-  int k = w->paths_count;
-  while (k && w->paths[k - 1].pc < pc) k--;
-  if (k && w->paths[k - 1].pc == pc) {
-    w->paths[k - 1].mask |= mask;
-    return;
-  }
-  memmove(&w->paths[k + 1], &w->paths[k], sizeof(Path) * (size_t)(w->paths_count - k));
-  w->paths[k] = (Path){pc, mask};
-  w->paths_count++;
-}
-
-/* Instructions of a warp that run only for whole warps. */
-static int of_warp(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  int whole = mask == FULL;
-  (void)b;
-  for (int k = 0; k < LANES && i->site != NONE; k++) whole &= AT(uint32_t, i->site)[k] == FULL;
-  if (!whole && !(i->kind == WARP && i->op == ACTIVE)) {
-    l->stuck_pc = pc;
-    l->other_engine = 1;
-    return STOP;
-  }
-  if (i->kind == SHUFFLE) shuffle(w, i);
-  else meet(w, i, mask);
-  return NEXT;
-}
-
 static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   (void)l, (void)b, (void)i;
   w->waiting |= mask;
@@ -152,14 +79,17 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
  * somewhere; or the launch ends. */
 static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
   w->entry = left;
-  while (w->paths_count && left > 0) {
-    Path path = w->paths[--w->paths_count];
+  while (left > 0) {
+    Path path = w->held_count ? met(l, b, w) : (Path){NONE, 0};
+    int ready = path.mask != 0; /* these lanes have met */
+    if (!ready && !w->paths_count) break;
+    if (!ready) path = w->paths[--w->paths_count];
     int32_t pc = path.pc, next = w->paths_count ? w->paths[w->paths_count - 1].pc : INT32_MAX;
     uint32_t lanes = path.mask;
     while (lanes) {
       const Instruction *i = &l->code[pc];
       if (i->block != NONE) {
-        if (pc >= next || left <= 0) {
+        if (!ready && (pc >= next || left <= 0)) {
           push(w, pc, lanes);
           break;
         }
@@ -170,11 +100,19 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
       uint32_t mask = lanes;
       if (i->guard != NONE) {
         uint32_t guard = *AT(uint32_t, i->guard);
+        if (w->poisoned && !ready) use(l, b, w, pc, i->guard, lanes);
         mask &= i->negated ? ~guard : guard;
         if (!mask) {
           pc++;
           continue;
         }
+      }
+      if (i->meets) {
+        if (!ready && meet(l, b, w, pc, i, mask, lanes) == PARKED) {
+          push(w, pc + 1, lanes & ~mask);
+          break;
+        }
+        ready = 0;
       }
       if (w->poisoned) check_poison(l, b, w, pc, i, mask);
       int then = NEXT;
@@ -197,12 +135,15 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         w->live &= ~mask;
         b->exited += __builtin_popcount(mask);
         lanes &= ~mask;
-        break;
+        if (!w->held_count) break;
+        push(w, pc + 1, lanes); /* others may have waited for those that exit */
+        lanes = 0;
+        continue;
       case BARRIER: then = barrier(l, b, w, pc, i, mask); break;
       case PACK:
       case UNPACK: then = pack(l, b, w, pc, i, mask); break;
       case SHUFFLE:
-      case WARP: then = of_warp(l, b, w, pc, i, mask); break;
+      case WARP: then = together(l, b, w, &(Path){pc, mask}, 1); break;
       default: __builtin_unreachable();
       }
       pc++;
@@ -290,7 +231,7 @@ static void *aligned(size_t size) { return aligned_alloc(128, (size + 127) / 128
 
 static Block *new_block(Launch *l) {
   int threads = l->block[0] * l->block[1] * l->block[2];
-  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / 128 + 1;
+  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / 4 + 1;
   Block *b = calloc(1, sizeof *b);
   if (!b) return NULL;
   b->warps_count = (threads + LANES - 1) / LANES;
@@ -334,8 +275,10 @@ static void start(Launch *l, Block *b, int64_t number) {
     w->waiting = 0;
     w->steps = 0;
     w->time = 1;
-    w->paths_count = w->arrivals_count = 0;
-    if (w->poisoned) memset(w->poison, 0, ((size_t)l->file_size / 128 + 1) * sizeof *w->poison);
+    w->paths_count = w->arrivals_count = w->held_count = 0;
+    w->forced = NONE;
+    w->lived = 0;
+    if (w->poisoned) memset(w->poison, 0, ((size_t)l->file_size / 4 + 1) * sizeof *w->poison);
     w->poisoned = 0;
     memset(w->first, 0, (size_t)l->sites_count * sizeof *w->first);
     push(w, 0, w->live);
@@ -356,13 +299,12 @@ int launch_run(Launch *l) {
     for (int k = 0; k < b->warps_count; k++) {
       Warp *w = &b->warps[k];
       living |= w->live != 0;
-      if (!w->paths_count) continue;
+      if (!w->paths_count && !w->held_count) continue;
       int64_t before = left;
       left = run_warp(l, b, w, left);
       w->steps += before - left;
-      if (l->other_engine) return OTHER_ENGINE;
       l->steps = w->steps;
-      ran = 1;
+      ran |= left != before;
       if (w->steps > l->budget) {
         l->stuck_pc = w->paths_count ? w->paths[w->paths_count - 1].pc : NONE;
         l->stuck_thread = k * LANES;
@@ -371,7 +313,7 @@ int launch_run(Launch *l) {
       }
       if (left <= 0) return SLICE_OVER;
     }
-    if (ran || release(l, b)) continue;
+    if (ran || release(l, b) || force(l, b)) continue;
     if (living) {
       l->stuck_block = b->number;
       return DEADLOCK;

@@ -17,12 +17,17 @@ enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
 enum access { LOAD, STORE, ATOMIC };
 enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
 enum shuffle { UP, DOWN, BUTTERFLY, INDEX };
-enum warp { SYNCHRONISE, ANY, ALL, UNIFORM, BALLOT, ACTIVE, SUM, LEAST_OF, MOST_OF, AND_OF, OR_OF, XOR_OF };
+enum warp {
+  SYNCHRONISE, ANY, ALL, UNIFORM, BALLOT, ACTIVE, ELECT, SUM, LEAST_OF, MOST_OF, AND_OF, OR_OF, XOR_OF, LEAST_SIGNED,
+  MOST_SIGNED, MATCH_ANY, MATCH_ALL, WIDE_MATCH_ANY, WIDE_MATCH_ALL
+};
+enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION };
+enum { ALIGNED = -1 };
 enum event_kind {
   OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
-  DIVERGENT_BARRIER
+  DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE
 };
-enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, OTHER_ENGINE };
+enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY };
 
 typedef struct {
   int32_t kind, op;
@@ -31,7 +36,8 @@ typedef struct {
   int32_t site;           /* of an access; else the offset of a further operand */
   int32_t target;         /* of a branch */
   int32_t block;          /* the basic block that starts here, or NONE */
-  int32_t copies;         /* whether it only copies its operand */
+  int32_t copies;         /* how it passes on operands that must not be used: enum passes, or 0 */
+  int32_t meets;          /* where lanes of a warp meet: ALIGNED, or a number of the opcode; else 0 */
 } Instruction;
 
 typedef struct { /* a wide access that ptxas may make the access part of */
@@ -101,7 +107,7 @@ typedef struct {
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
-  int32_t stuck_pc, stuck_thread, other_engine, unused;
+  int32_t stuck_pc, stuck_thread;
   int64_t stuck_block;
   Block *running;
 } Launch;

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.emulator import isa
+from worklog.emulator.core import decode_warp
 from worklog.emulator.core.ops import OPS
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
@@ -21,12 +22,10 @@ CACHES = {"ca", "cg", "cs", "lu", "cv", "wb", "wt"}  # and the words that name a
 CACHES |= {word for word in isa.MODIFIERS if word[:2] in ("L1", "L2")} - {"L2::cache_hint"}
 ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP = range(9)
 ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-MEETINGS = {"any": 1, "all": 2, "uni": 3, "ballot": 4}
-REDUCTIONS = {"add": 6, "min": 7, "max": 8, "and": 9, "or": 10, "xor": 11}
-SHUFFLES = ("up", "down", "bfly", "idx")
+PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
-FIELDS = ("kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies")
+FIELDS = ("kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies", "meets")
 INSTRUCTION = np.dtype([(name, "i4") for name in FIELDS])
 GROUP = np.dtype([("leads", "i4"), ("width", "i4"), ("offset", "i8")])
 COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("masks", "u4", 4), ("costs", "i8", 6)])
@@ -85,7 +84,10 @@ class Decoder:
         self.registers = self._allocate()
         rows = [self._instruction(i, numbers, sites) for i in self.code]
         base = self.end
+        meetings: dict[str, int] = {}
         for pc, row in enumerate(rows):
+            if isa.is_meeting(i := self.code[pc]):
+                row["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
             for name, value in row.items():
                 records[pc][name] = base + value.place if isinstance(value, Place) else value
             records[pc]["block"] = starts.get(pc, NONE)
@@ -161,7 +163,8 @@ class Decoder:
             self.params[key] = self._room(LANES * width)
         return self.params[key]
 
-    def _source(self, operand: Operand | None, type_: str) -> Any:
+    def source(self, operand: Operand | None, type_: str) -> Any:
+        """The place of an operand as a value of a type."""
         width, dtype = width_of(type_), DTYPES[type_].replace("i", "u")
         if isinstance(operand, Reg):
             if width_of(operand.type) != width:
@@ -217,18 +220,21 @@ class Decoder:
             return {**out, "kind": ACCESS, "site": numbers[i.pc], "a": address}
         if i.op in ("mov.b64", "mov.b32") and any(isinstance(x, Vec) for x in i.operands):
             return {**out, **self._packed(i)}
-        if name == "shfl":
-            return {**out, **self._shuffle(i)}
         if isa.is_meeting(i) or name == "activemask":
-            return {**out, **self._meeting(i)}
+            return {**out, **decode_warp.row(self, i)}
         if i.op not in OPS or not isinstance(i.operands[0], Reg):
             raise NotDecoded(i.text)
         op = OPS[i.op]
         if width_of(i.operands[0].type) != width_of(op.result) or len(i.operands) != 1 + len(op.sources):
             raise NotDecoded(i.text)
-        sources = [self._source(x, type_) for x, type_ in zip(i.operands[1:], op.sources, strict=True)]
+        sources = [self.source(x, type_) for x, type_ in zip(i.operands[1:], op.sources, strict=True)]
         fields = dict(zip(("a", "b", "c", "site"), sources, strict=False))
-        out |= {"kind": ALU, "op": op.number, "d": self.registers[i.operands[0].name], "copies": name == "mov"}
+        out |= {
+            "kind": ALU,
+            "op": op.number,
+            "d": self.registers[i.operands[0].name],
+            "copies": PASSES.get(i.op, PASSES.get(name, 0)),
+        }
         return {**out, **fields}
 
     def _packed(self, i: Instruction) -> dict[str, Any]:
@@ -238,46 +244,12 @@ class Decoder:
         wide, parts = i.operands if packs else i.operands[::-1]
         if not isinstance(wide, Reg) or not isinstance(parts, Vec) or len(parts.items) != 2:
             raise NotDecoded(i.text)
-        halves = [NONE if x is None else self._source(x, half) for x in parts.items]
+        halves = [NONE if x is None else self.source(x, half) for x in parts.items]
         if width_of(wide.type) != 2 * width_of(half) or (packs and NONE in halves):
             raise NotDecoded(i.text)
         own = self.registers[wide.name]
         pairs = {"d": own, "a": halves[0]} if packs else {"d": halves[0], "a": own}
         return {"kind": PACK if packs else UNPACK, "op": width_of(wide.type), **pairs, "c": halves[1]}
-
-    def _shuffle(self, i: Instruction) -> dict[str, Any]:
-        """shfl.sync of a whole warp."""
-        results, *sources, members = i.operands
-        target, predicate = results.items if isinstance(results, Vec) else (results, None)
-        if i.parts[1] != "sync" or not isinstance(target, Reg) or width_of(target.type) != 4 or len(sources) != 3:
-            raise NotDecoded(i.text)
-        a, b, c, mask = (self._source(x, "b32") for x in (*sources, members))
-        valid = self.registers[predicate.name] if isinstance(predicate, Reg) else NONE
-        mode = SHUFFLES.index(i.parts[2])
-        places = {"d": self.registers[target.name], "a": a, "b": b, "c": c, "target": valid, "site": mask}
-        return {"kind": SHUFFLE, "op": mode, **places}
-
-    def _meeting(self, i: Instruction) -> dict[str, Any]:
-        """Another instruction of a whole warp."""
-        if i.op == "activemask.b32" and isinstance(i.operands[0], Reg):
-            return {"kind": WARP, "op": 5, "d": self.registers[i.operands[0].name]}
-        *given, members = i.operands
-        mask = self._source(members, "b32")
-        if i.op == "bar.warp.sync":
-            return {"kind": WARP, "op": 0, "site": mask}
-        known = {"vote": MEETINGS, "redux": REDUCTIONS}.get(i.parts[0], {}).get(i.parts[2])
-        if known is None or len(given) != 2 or not isinstance(given[0], Reg) or i.guard:
-            raise NotDecoded(i.text)
-        source = self._source(given[1], "pred" if i.parts[0] == "vote" else "b32")
-        signed = 2 if i.parts[-1] == "s32" else 0
-        return {
-            "kind": WARP,
-            "op": known,
-            "d": self.registers[given[0].name],
-            "a": source,
-            "negated": signed,
-            "site": mask,
-        }
 
     def _access(self, i: Instruction, number: int, sites: Array) -> Any:
         """Fill a site; the place of the address."""
@@ -312,7 +284,7 @@ class Decoder:
             elif item is None and site.op == "ld":
                 values.append(NONE)
             elif item is not None:
-                values.append(self._source(item, f"{'f' if i.parts[-1][0] == 'f' else 'b'}{8 * width}"))
+                values.append(self.source(item, f"{'f' if i.parts[-1][0] == 'f' else 'b'}{8 * width}"))
         record = sites[number]
         record["op"], record["space"] = ("ld", "st", "atom").index(site.op), SPACES[site.space]
         record["atomic"] = ATOMICS.index(operation[0]) if atomic else 0

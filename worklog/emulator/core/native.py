@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SHUFFLE, SITE, decoded
+from worklog.emulator.core import tell_warps
+from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
 from worklog.emulator.core.ops import code
 from worklog.emulator.findings import ONE_STORE, BudgetExceeded, TooLarge
 from worklog.emulator.globalmem import GlobalMemory
@@ -21,14 +22,15 @@ from worklog.emulator.ptx import plain_name
 from worklog.kernel.disk_cache import folder
 
 HERE = Path(__file__).parent
-SOURCES = ("core.c", "access.h", "order.h", "state.h", "core.h", "ops.py")
+SOURCES = ("core.c", "access.h", "order.h", "poison.h", "state.h", "warp.h", "core.h", "ops.py")
 FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 EVENTS = 4096
-DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, OTHER_ENGINE = range(6)
+DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY = range(5)
 KINDS = (
     "out-of-bounds", "misaligned", "read-only", "outside-array", "uninitialised-shared", "shared-race", "global-race",
     "read-only-load", "barrier-after-exit", "divergent-barrier",
+    *tell_warps.KINDS,
 )  # fmt: skip
 
 CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
@@ -41,7 +43,7 @@ POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "events"
 WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
-    "stuck_pc", "stuck_thread", "other_engine", "unused",
+    "stuck_pc", "stuck_thread",
 )  # fmt: skip
 
 
@@ -101,9 +103,9 @@ def run(
     local: int,
     numbers: Sequence[int],
     budget: int,
-) -> list[list[int]] | None:
+) -> list[list[int]]:
     """Run blocks of a decoded program; how often each basic block ran, in warps and threads. Findings go to the batch,
-    costs to the program's sites. None, with everything as before, where the core lacks what they do.
+    costs to the program's sites.
     """
     batch, form = memory.batch, decoded(program)
     assert form is not None
@@ -135,18 +137,11 @@ def run(
     launch.grain, launch.sites_count = grain, len(sites)
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     core = library()
-    shuffles = (form.code["kind"] >= SHUFFLE).any()
-    before = [buffer.data.copy() if shuffles and buffer.data is not None else None for buffer in memory.buffers]
     try:
         while (status := core.launch_run(ctypes.byref(launch))) == SLICE_OVER:
             batch.progress(launch.steps, budget)
     finally:
         core.launch_free(ctypes.byref(launch))
-    if status == OTHER_ENGINE:
-        for buffer, data in zip(memory.buffers, before, strict=True):
-            if data is not None and buffer.data is not None and buffer.writable:
-                buffer.data[:] = data
-        return None
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
     told = events[: launch.events_count]
@@ -211,6 +206,10 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
     lanes = np.zeros(batch.block_lanes, bool)
     first_lane = lane // LANES * LANES
     lanes[first_lane : first_lane + LANES] = [int(event["lanes"]) >> k & 1 for k in range(LANES)]
+    if kind in tell_warps.KINDS:
+        kind, what = tell_warps.told(kind, code_[other])
+        batch.tell(kind, place, lanes, what, None, count)
+        return
     what = kind
     if site is not None:
         space, width = site.space, site.width

@@ -10,6 +10,8 @@
 
 enum { NEXT, PARKED, STOP }; /* what a handler returns: see run_warp */
 
+#define AT(type, offset) ((type *)(w->file + (offset)))
+
 /* Of lanes of one warp that are at the same instruction. */
 typedef struct {
   int32_t pc;
@@ -22,10 +24,13 @@ typedef struct {
   int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
   uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */
   int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
-  int32_t paths_count, arrivals_count;
+  int32_t paths_count, arrivals_count, held_count;
   Path paths[LANES], arrivals[LANES]; /* paths: by falling pc */
+  Path held[LANES];                   /* lanes that wait for others of the warp, by rising pc */
+  uint32_t lived;                     /* lanes that lived when the first of those began to wait */
+  int32_t forced;                     /* an instruction whose lanes wait no longer, or NONE */
   int32_t poisoned;                   /* whether any register holds a value that must not be used */
-  int32_t *poison_site;               /* by register slot of 4 bytes: the instruction that loaded it */
+  int32_t *poison_site;               /* by offset of a register / 4: the instruction that gave it */
   uint32_t *poison;                   /* and its lanes */
 } Warp;
 

@@ -1,0 +1,307 @@
+/* Lanes of a warp that meet. Included by core.c alone.
+ *
+ * PTX ISA, vote.sync, match.sync, redux.sync and shfl.sync: a thread waits until all non-exited threads of its member
+ * mask have executed the same instruction with the same mask. That may be at several places of the code; with .aligned
+ * it is one place, and all threads are members. */
+#ifndef WORKLOG_WARP_H
+#define WORKLOG_WARP_H
+
+#include "poison.h"
+
+/* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
+static void push(Warp *w, int32_t pc, uint32_t mask) {
+  if (!mask) return;
+  int k = w->paths_count;
+  while (k && w->paths[k - 1].pc < pc) k--;
+  if (k && w->paths[k - 1].pc == pc) {
+    w->paths[k - 1].mask |= mask;
+    return;
+  }
+  memmove(&w->paths[k + 1], &w->paths[k], sizeof(Path) * (size_t)(w->paths_count - k));
+  w->paths[k] = (Path){pc, mask};
+  w->paths_count++;
+}
+
+/* Lanes that execute instructions of one kind together. at: the place of each lane; of others, the first one. */
+typedef struct {
+  const Path *places;
+  int count;
+  uint32_t active, names[LANES]; /* names: the member mask of each lane */
+  int32_t at[LANES];
+} Meeting;
+
+static uint32_t members(const Launch *l, const Warp *w, int32_t pc, int lane) {
+  const Instruction *i = &l->code[pc];
+  return i->meets <= 0 ? FULL : AT(uint32_t, i->site)[lane];
+}
+
+static int can_meet(const Launch *l, int32_t pc, int32_t other) {
+  return pc == other || (l->code[pc].meets != ALIGNED && l->code[pc].meets == l->code[other].meets);
+}
+
+static Meeting meeting_of(const Launch *l, const Warp *w, const Path *places, int count) {
+  Meeting m = {.places = places, .count = count};
+  for (int n = 0; n < count; n++) {
+    m.active |= places[n].mask;
+    for (int k = 0; k < LANES; k++)
+      if (!n || places[n].mask >> k & 1) m.at[k] = places[n].pc;
+  }
+  for (int k = 0; k < LANES; k++) m.names[k] = members(l, w, m.at[k], k);
+  return m;
+}
+
+/* The lanes of a meeting with one lane's mask. */
+static uint32_t group(const Meeting *m, int lane) {
+  uint32_t out = 0;
+  for (int k = 0; k < LANES; k++) out |= (uint32_t)(m->names[k] == m->names[lane]) << k;
+  return out & m->active;
+}
+
+/* The lanes among these at one place whose members have all come to it, or with the same mask to another place. */
+static uint32_t complete(const Meeting *m, const Warp *w, uint32_t here) {
+  uint32_t out = 0;
+  for (int k = 0; k < LANES; k++)
+    if (here >> k & 1 && !(m->names[k] & w->live & ~(here | group(m, k)))) out |= 1u << k;
+  return out;
+}
+
+/* Before lanes execute: report misuses of member masks. Lanes that are elsewhere are reported at the first place. */
+static void check_members(Launch *l, Block *b, Warp *w, const Meeting *m) {
+  uint32_t outside = 0, absent = 0, live = w->live | w->lived, active = m->active;
+  for (int k = 0; k < LANES; k++)
+    if (active >> k & 1) outside |= ~m->names[k] & 1u << k, absent |= m->names[k] & ~group(m, k);
+  const uint32_t wrong[4] = {outside, absent & active, absent & live & ~active, absent & ~live};
+  for (int kind = 0; kind < 4; kind++) {
+    for (int n = 0; n < m->count; n++) {
+      uint32_t lanes = wrong[kind] & (n ? m->places[n].mask : m->places[n].mask | ~active);
+      if (lanes) tell_lanes(l, b, w, NOT_A_MEMBER + kind, m->places[n].pc, lanes, 0);
+    }
+  }
+  w->lived = 0;
+}
+
+/* __syncwarp of these lanes. */
+static void synchronise(Warp *w, uint32_t lanes) {
+  (void)lanes;
+  w->time++;
+}
+
+/* shfl.sync: the lane that a lane reads; out of its segment: NONE. */
+static int source(int mode, int lane, uint32_t given, uint32_t limit) {
+  int distance = (int)(given & 31), clamp = (int)(limit & 31), segment = (int)(limit >> 8 & 31);
+  int low = lane & segment, high = low | (clamp & ~segment), from = lane - distance;
+  if (mode == UP) return from >= high ? from : NONE;
+  from = mode == DOWN ? lane + distance : mode == BUTTERFLY ? lane ^ distance : (low | (distance & ~segment));
+  return from <= high ? from : NONE;
+}
+
+/* The value of a lane outside of the member mask, or one that does not execute the shuffle, is undefined; here it is its
+ * last one. */
+static void shuffle(const Launch *l, Warp *w, const Meeting *m, uint32_t *out, uint32_t *valid) {
+  uint32_t bad = 0;
+  int32_t cause = NONE;
+  for (int k = 0; k < LANES; k++) {
+    const Instruction *i = &l->code[m->at[k]];
+    int from = source(i->op, k, AT(uint32_t, i->b)[k], AT(uint32_t, i->c)[k]);
+    *valid |= (uint32_t)(from != NONE) << k;
+    if (from == NONE) from = k;
+    int present = m->active >> from & 1;
+    int32_t value = present ? l->code[m->at[from]].a : i->a;
+    out[k] = AT(uint32_t, value)[from];
+    if (!(m->active >> k & 1)) continue;
+    if (!present || !(m->names[k] >> from & 1)) bad |= 1u << k, cause = m->at[k] > cause ? m->at[k] : cause;
+    if (w->poisoned && poisoned(w, value) >> from & 1) {
+      int32_t earlier = w->poison_site[value / 4];
+      bad |= 1u << k, cause = earlier > cause ? earlier : cause;
+    }
+  }
+  if (!bad && !w->poisoned) return;
+  w->poisoned = 1;
+  for (int n = 0; n < m->count; n++) {
+    const Instruction *i = &l->code[m->places[n].pc];
+    set_poison(w, i->d, m->places[n].mask, bad & m->places[n].mask, cause);
+    set_poison(w, i->target, m->places[n].mask, bad & m->places[n].mask, cause);
+  }
+}
+
+/* The value of each lane of a vote, match or reduction at its own place. */
+static uint64_t operand(const Launch *l, const Warp *w, const Meeting *m, int lane) {
+  const Instruction *i = &l->code[m->at[lane]];
+  if (i->op >= ANY && i->op <= BALLOT) return *AT(uint32_t, i->a) >> lane & 1;
+  if (i->op == WIDE_MATCH_ANY || i->op == WIDE_MATCH_ALL) return AT(uint64_t, i->a)[lane];
+  return i->a == NONE ? 0 : AT(uint32_t, i->a)[lane];
+}
+
+static uint32_t reduced(int op, uint32_t a, uint32_t b) {
+  switch (op) {
+  case SUM: return a + b;
+  case LEAST_OF: return b < a ? b : a;
+  case MOST_OF: return b > a ? b : a;
+  case LEAST_SIGNED: return (int32_t)b < (int32_t)a ? b : a;
+  case MOST_SIGNED: return (int32_t)b > (int32_t)a ? b : a;
+  case AND_OF: return a & b;
+  case OR_OF: return a | b;
+  default: return a ^ b;
+  }
+}
+
+/* Of the lanes of one mask: votes, matches, reductions. second: the second result, a predicate. */
+static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *out, uint32_t *second) {
+  int first = __builtin_ctz(lanes);
+  uint32_t votes = 0, total = (uint32_t)value[first];
+  for (int k = 0; k < LANES; k++) {
+    if (!(lanes >> k & 1)) continue;
+    votes |= (uint32_t)(value[k] != 0) << k;
+    if (k != first) total = reduced(op, total, (uint32_t)value[k]);
+  }
+  for (int k = 0; k < LANES; k++) {
+    if (!(lanes >> k & 1)) continue;
+    uint32_t same = 0;
+    for (int j = 0; op >= MATCH_ANY && j < LANES; j++) same |= (uint32_t)(value[j] == value[k]) << j;
+    same &= lanes;
+    switch (op) {
+    case ANY: out[k] = votes != 0; break;
+    case ALL: out[k] = votes == lanes; break;
+    case UNIFORM: out[k] = votes == lanes || !votes; break;
+    case ACTIVE: out[k] = lanes; break;
+    case BALLOT: out[k] = votes; break;
+    case ELECT: out[k] = (uint32_t)first, *second |= (uint32_t)(k == first) << k; break;
+    case MATCH_ANY:
+    case WIDE_MATCH_ANY: out[k] = same; break;
+    case MATCH_ALL:
+    case WIDE_MATCH_ALL: out[k] = same == lanes ? lanes : 0, *second |= (uint32_t)(same == lanes) << k; break;
+    default: out[k] = total;
+    }
+  }
+}
+
+static void set_bits(const Warp *w, int32_t offset, uint32_t mask, uint32_t bits) {
+  if (offset != NONE) *AT(uint32_t, offset) = (*AT(uint32_t, offset) & ~mask) | (bits & mask);
+}
+
+/* Lanes at these places execute their instructions together: shuffles, votes, matches, reductions, bar.warp.sync. */
+static int together(Launch *l, Block *b, Warp *w, const Path *places, int count) {
+  const Meeting m = meeting_of(l, w, places, count);
+  const Instruction *i = &l->code[places[0].pc];
+  uint32_t out[LANES] = {0}, second = 0, predicate = 0;
+  uint64_t value[LANES];
+  for (int n = 0; w->poisoned && n < count; n++) {
+    const Instruction *own = &l->code[places[n].pc];
+    if (own->kind == WARP) use(l, b, w, places[n].pc, own->a, places[n].mask);
+    if (own->kind == WARP) set_poison(w, own->d, places[n].mask, 0, NONE), set_poison(w, own->target, places[n].mask, 0, NONE);
+    use(l, b, w, places[n].pc, own->b, places[n].mask);
+    use(l, b, w, places[n].pc, own->c, places[n].mask);
+    if (own->meets > 0) use(l, b, w, places[n].pc, own->site, places[n].mask);
+  }
+  if (i->kind == SHUFFLE) {
+    shuffle(l, w, &m, out, &second);
+  } else if (i->op != SYNCHRONISE) {
+    for (int k = 0; k < LANES; k++) value[k] = operand(l, w, &m, k);
+  }
+  for (uint32_t left = m.active, lanes; i->kind == WARP && left; left &= ~lanes) {
+    lanes = group(&m, __builtin_ctz(left));
+    if (i->op == SYNCHRONISE) synchronise(w, lanes);
+    else exchange(i->op, value, lanes, out, &second);
+  }
+  if (i->kind == WARP && i->op == SYNCHRONISE) return NEXT;
+  for (int k = 0; k < LANES; k++) predicate |= (uint32_t)(out[k] != 0) << k;
+  for (int n = 0; n < count; n++) {
+    const Instruction *own = &l->code[places[n].pc];
+    uint32_t mask = places[n].mask;
+    if (own->kind == WARP && own->op >= ANY && own->op <= UNIFORM) set_bits(w, own->d, mask, predicate);
+    else
+      for (int k = 0; own->d != NONE && k < LANES; k++)
+        if (mask >> k & 1) AT(uint32_t, own->d)[k] = out[k];
+    set_bits(w, own->target, mask, second);
+  }
+  return NEXT;
+}
+
+/* Waiting. */
+
+/* Hold lanes that reach an instruction at which lanes meet, if they can't execute it at once. */
+static int meet(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask, uint32_t lanes) {
+  int whole = mask == FULL, n = 0;
+  uint32_t leaving = 0;
+  for (int k = 0; k < LANES && whole && i->meets != ALIGNED; k++) whole = AT(uint32_t, i->site)[k] == FULL;
+  if (whole) return NEXT;
+  for (int k = 0; k < w->paths_count; k++) {
+    const Instruction *there = &l->code[w->paths[k].pc];
+    if (there->kind == EXIT && there->guard == NONE && there->block != NONE) leaving |= w->paths[k].mask;
+  }
+  w->lived |= w->live & ~leaving;
+  while (n < w->held_count && w->held[n].pc < pc) n++;
+  if (n == w->held_count || w->held[n].pc != pc) {
+    const Path here = {pc, mask};
+    const Meeting m = meeting_of(l, w, &here, 1);
+    if (complete(&m, w, mask) == mask) {
+      check_members(l, b, w, &m);
+      return NEXT;
+    }
+    memmove(&w->held[n + 1], &w->held[n], sizeof(Path) * (size_t)(w->held_count++ - n));
+    w->held[n] = here;
+  } else {
+    w->held[n].mask |= mask;
+  }
+  /* They execute the block of code later. */
+  l->executed[2 * i->block] -= mask == lanes;
+  l->executed[2 * i->block + 1] -= __builtin_popcount(mask);
+  return PARKED;
+}
+
+/* Lanes that have all met at one place, which execute its instruction next; those that meet at several places have done
+ * it together. The mask is 0 where there are none, or other lanes are at a lower instruction. */
+static Path met(Launch *l, Block *b, Warp *w) {
+  for (int first = 0; first < w->held_count; first++) {
+    Path places[LANES], ready[LANES], left[LANES];
+    int count = 0, ready_count = 0, left_count = 0, known = 0;
+    if (w->paths_count && w->held[0].pc >= w->paths[w->paths_count - 1].pc) break;
+    for (int n = 0; n < w->held_count; n++) {
+      if (!can_meet(l, w->held[first].pc, w->held[n].pc)) continue;
+      known |= n < first;
+      places[count++] = w->held[n];
+    }
+    if (known) continue;
+    const Meeting all = meeting_of(l, w, places, count);
+    int forced = w->forced != NONE && can_meet(l, w->forced, places[0].pc);
+    for (int n = 0; n < w->held_count; n++) {
+      Path place = w->held[n];
+      if (can_meet(l, w->held[first].pc, place.pc)) {
+        uint32_t come = forced ? place.mask : complete(&all, w, place.mask);
+        if (come) ready[ready_count++] = (Path){place.pc, come};
+        place.mask &= ~come;
+      }
+      if (place.mask) left[left_count++] = place;
+    }
+    if (!ready_count) continue;
+    memcpy(w->held, left, sizeof(Path) * (size_t)left_count);
+    w->held_count = left_count;
+    w->forced = NONE;
+    const Meeting m = meeting_of(l, w, ready, ready_count);
+    check_members(l, b, w, &m);
+    if (ready_count == 1) return ready[0];
+    together(l, b, w, ready, ready_count);
+    for (int n = 0; n < ready_count; n++) {
+      l->executed[2 * l->code[ready[n].pc].block]++;
+      l->executed[2 * l->code[ready[n].pc].block + 1] += __builtin_popcount(ready[n].mask);
+      push(w, ready[n].pc + 1, ready[n].mask);
+    }
+    first = -1;
+  }
+  return (Path){NONE, 0};
+}
+
+/* Where no other lane can run: the lanes of the block that wait first do so no longer. Whether there are any. */
+static int force(Launch *l, Block *b) {
+  int32_t first = INT32_MAX;
+  for (int k = 0; k < b->warps_count; k++) {
+    Warp *w = &b->warps[k];
+    if (w->held_count && w->held[0].pc < first) first = w->held[0].pc;
+  }
+  for (int k = 0; k < b->warps_count && first != INT32_MAX; k++)
+    for (int n = 0; n < b->warps[k].held_count; n++)
+      if (can_meet(l, first, b->warps[k].held[n].pc)) b->warps[k].forced = first;
+  return first != INT32_MAX;
+}
+
+#endif
