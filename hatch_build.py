@@ -1,15 +1,23 @@
-"""The README as a package index shows it: there, a relative link or picture leads nowhere.
+"""What the build adds: the emulator's core, compiled, and the README as a package index shows it.
 
-With `urls.Repository` in pyproject.toml, links and pictures become absolute. Without it, a link becomes its words, and
-a picture becomes a sentence.
+Without a C compiler, the build asks for the wheel `ziglang`, which holds one. WORKLOG_WHEEL, a platform tag such as
+manylinux_2_28_aarch64 or macosx_11_0_arm64, makes a wheel for that platform, always with Zig.
+
+On an index, a relative link or picture of the README leads nowhere. With `urls.Repository` in pyproject.toml, links and
+pictures become absolute. Without it, a link becomes its words, and a picture becomes a sentence.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 CODE = r"(?P<code>```.*?```|`[^`\n]*`)"
@@ -17,6 +25,49 @@ RELATIVE = r"(?!https?:)[^)\s\"]+"
 LINK = rf"(?P<mark>!?)\[(?P<words>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<to>{RELATIVE})\)"
 PICTURE = r"<picture>.*?</picture>|<img [^>]*>"
 TAG = rf"(?P<name>href|src|srcset)=\"(?P<address>{RELATIVE})\""
+
+
+CORE = "worklog/emulator/core"
+
+
+class Core(BuildHookInterface[Any]):
+    """Compiles the emulator's core into the wheel; for an editable install, into the checkout."""
+
+    def dependencies(self) -> list[str]:
+        """Zig's compiler where there is no other."""
+        wheel, build = self._wheel_and_build()
+        is_needed = wheel or (sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",)))
+        return ["ziglang>=0.13"] if is_needed else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile each build for the wheel's machine, and tag the wheel."""
+        wheel, build = self._wheel_and_build()
+        if sys.platform == "win32" and not wheel:
+            self.app.display_warning(build["WINDOWS"])
+            return
+        kind = next((kind for kind in ("x86_64", "aarch64", "arm64") if wheel.endswith(kind)), "") or build["machine"]()
+        self._made = tempfile.TemporaryDirectory()
+        folder = Path(self.root) / CORE if version == "editable" else Path(self._made.name)
+        old = {*folder.glob("core-*.so")}
+        try:
+            new = {build["compile_core"](folder, flags, wheel) for flags in build["variants"](kind)}
+        except PermissionError as error:  # of a checkout that is read only: the core is compiled when it is first used
+            self.app.display_warning(f"{error}: the emulator's core is not compiled now")
+            return
+        for path in old - new:
+            path.unlink()
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{wheel or build['platform_tag']()}"
+        build_data["force_include"].update({str(path): f"{CORE}/{path.name}" for path in new})
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was compiled."""
+        if hasattr(self, "_made"):
+            self._made.cleanup()
+
+    def _wheel_and_build(self) -> tuple[str, dict[str, Any]]:
+        """WORKLOG_WHEEL, and the names in build.py."""
+        return os.environ.get("WORKLOG_WHEEL", ""), runpy.run_path(str(Path(self.root) / CORE / "build.py"))
 
 
 class Readme(MetadataHookInterface):

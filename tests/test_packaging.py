@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,8 +20,9 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hatch_build import Readme, for_index
+from hatch_build import Core, Readme, for_index
 from worklog import __version__
+from worklog.emulator.core.build import file_name, machine, variants
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -59,7 +61,8 @@ def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(release: Path) -> None:
     """Every file, also recordings, PTX and the charts' style; in the wheel nothing else, in the sdist kernels/."""
-    package = [path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    package = [path for path in files if path.suffix != ".so"]  # an editable install compiles into the checkout
     kernels = {path.name for path in (ROOT / "kernels").glob("*.cu*")}
     exploits = ROOT / "tests" / "exploits"
     wanted = {path.relative_to(ROOT).as_posix() for path in package}
@@ -67,12 +70,13 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
     wanted |= {f"worklog/_kernels/{name}" for name in kernels} | {f"worklog/_notebooks/{name}" for name in NOTEBOOKS}
     with zipfile.ZipFile(next(release.glob("*.whl"))) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == wanted and len(kernels) >= 8 and len(NOTEBOOKS) >= 16
+    cores = {f"worklog/emulator/core/{file_name(flags)}" for flags in variants(machine())}
+    assert names == wanted | cores and len(kernels) >= 8 and len(NOTEBOOKS) >= 16
     with tarfile.open(next(release.glob("*.tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     top = {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"}
     assert {f"kernels/{name}" for name in kernels} | top <= names
-    assert not any(name.startswith("worklog/_kernels") for name in names)
+    assert not any(name.startswith("worklog/_kernels") or name.endswith(".so") for name in names)
 
 
 def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release: Path) -> None:
@@ -127,6 +131,51 @@ def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belo
     assert run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)).strip()
     assert not list(tmp_path.iterdir()), "doctor leaves no file"
     assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
+
+
+def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed: Path, tmp_path: Path) -> None:
+    """In a read-only folder, too; where the wheel lacks what fits its sources, the error names the command."""
+    code = "from worklog.emulator.core.native import library; print(library()._name)"
+    bare = {"PYTHONPATH": str(installed), "PATH": "", "WORKLOG_CACHE": str(tmp_path / "none")}
+    used = Path(run(sys.executable, "-c", code, cwd=tmp_path, **bare).strip())
+    assert used.parent == installed / "worklog/emulator/core" and not list(tmp_path.iterdir())
+    changed = tmp_path / "changed"
+    shutil.copytree(installed / "worklog", changed / "worklog")
+    with (changed / "worklog/emulator/core/core.c").open("a") as source:
+        source.write("/* changed */\n")
+    ask = f"import sys; sys.modules['ziglang'] = None; {code}"
+    bare["PYTHONPATH"] = str(changed)
+    done = subprocess.run(
+        [sys.executable, "-c", ask], cwd=tmp_path, env=os.environ | bare, capture_output=True, text=True
+    )
+    assert done.returncode and "install a C compiler" in done.stderr and "pip install" in done.stderr
+    made = {**bare, "PATH": os.environ["PATH"]}
+    assert Path(run(sys.executable, "-c", code, cwd=tmp_path, **made).strip()).parent == tmp_path / "none"
+
+
+def test_the_build_needs_the_standard_library_alone_and_hashes_what_it_reads() -> None:
+    """Build isolation has neither NumPy nor this package."""
+    code = f"""
+import runpy, sys
+names = runpy.run_path({str(ROOT / "worklog/emulator/core/build.py")!r})
+print(len(runpy.run_path(str(names["GENERATOR"]))["code"]()), *names["TABLES"])
+print(*(str(getattr(module, "__file__", None)) for module in sys.modules.values()))
+"""
+    counted, loaded = run(sys.executable, "-I", "-S", "-c", code, cwd=ROOT).splitlines()
+    size, *tables = counted.split()
+    assert int(size) > 1000 and {path for path in loaded.split() if path.startswith(str(ROOT))} <= {*tables}
+
+
+def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hook = Core(str(ROOT), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    assert hook.dependencies() == []
+    monkeypatch.setenv("WORKLOG_WHEEL", "macosx_11_0_arm64")
+    assert hook.dependencies() == ["ziglang>=0.13"]
+    monkeypatch.delenv("WORKLOG_WHEEL")
+    monkeypatch.setenv("PATH", "")
+    assert hook.dependencies() == ["ziglang>=0.13"]
 
 
 def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed: Path, tmp_path: Path) -> None:

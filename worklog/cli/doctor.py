@@ -15,6 +15,7 @@ import click
 
 from worklog import runs
 from worklog.cli import options, output, selection
+from worklog.emulator.core import native
 from worklog.errors import BadSetting, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.harness.calibration import certificate
@@ -101,6 +102,10 @@ def _findings() -> Iterator[Finding]:
         yield Finding("nvrtc", "CUDA {}.{}".format(*nvrtc.nvrtc_version()), nvrtc.newer_than_the_driver() or "")
     except NvrtcMissing as error:
         yield Finding("nvrtc", "missing", f"without it only the rungs run, from the package's PTX: {error}")
+    try:
+        yield Finding("emulator", f"its core is {native.library()._name}")
+    except WorklogError as error:
+        yield Finding("emulator", "its core is missing", f"no kernel runs without a GPU: {error}")
     try:
         yield Finding("kernels", f"{len(list(kernels_dir().glob('[0-9]*.cu')))} in {kernels_dir()}")
     except WorklogError as error:

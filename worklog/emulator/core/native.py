@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worklog.emulator.core import tell_warps
+from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
-from worklog.emulator.core.ops import code
 from worklog.emulator.findings import ONE_STORE, BudgetExceeded, TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import plain_name
+from worklog.errors import WorklogError, install_command
 from worklog.kernel.disk_cache import folder
 
-HERE = Path(__file__).parent
-SOURCES = ("core.c", "access.h", "order.h", "poison.h", "state.h", "warp.h", "core.h", "ops.py")
-FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 EVENTS = 4096
 DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY = range(5)
@@ -72,21 +67,11 @@ class Launch(ctypes.Structure):
 
 @cache
 def library() -> Any:
-    """The core for this CPU, compiled where that has not been done."""
-    cpu = Path("/proc/cpuinfo")
-    fast = cpu.exists() and {"avx2", "fma"} <= {*cpu.read_text().split()}
-    flags = (*FLAGS, *(("-mavx2", "-mfma") if fast else ()))
-    text = "".join((HERE / name).read_text(encoding="utf-8") for name in SOURCES) + " ".join(flags)
-    target = folder() / f"core-{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        build = target.with_suffix(".build")
-        build.mkdir(exist_ok=True)
-        (build / "ops.inc").write_text(code(), encoding="utf-8")
-        out = build / target.name
-        command = ["cc", *flags, f"-I{build}", "-o", str(out), str(HERE / "core.c"), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, text=True)
-        out.replace(target)
+    """The core for this CPU, compiled where that has not been done. Raises WorklogError."""
+    try:
+        target = find(folder(), install_command())
+    except (OSError, RuntimeError) as error:
+        raise WorklogError(str(error)) from error
     loaded = ctypes.CDLL(str(target))
     known = (ctypes.c_int32 * 6)()
     loaded.sizes(known)
