@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,26 @@ def test_lanes_meet_as_on_numpy(name: str) -> None:
     assert decoded(_program(compiled_source(ours[2], "k"), 0)) is not None
     assert all(np.array_equal(one, other) for one, other in zip(ours[0], theirs[0], strict=True))
     assert ours[1].findings == theirs[1].findings and ours[1].lines == theirs[1].lines
+
+
+def test_a_launch_says_which_code_ran() -> None:
+    source = kernel("  if (threadIdx.x < 5 - out[1]) {\n    __syncwarp(31);\n    out[0] = 1;\n  }", "int* out")
+    result, code = run(source, [np.zeros(2, np.int32)]), compiled_source(source, "k").instructions
+    reached = {i.op: threads for i, threads in zip(code, result.executed, strict=True)}
+    assert (reached["bar.warp.sync"], reached["st.global.u32"], reached["ret"]) == (5, 5, 32)
+    assert [*result.branches.values()] == [(27, 5)]
+
+
+def test_watched_accesses_are_those_of_numpy() -> None:
+    record, parsed, source = rung_kernel("warptiled")
+    seen: list[dict[tuple[int, int], set[tuple[int, ...]]]] = [{}, {}]
+    for core in (True, False):
+
+        def watch(site: Any, address: Any, active: Any, width: int, core: bool = core) -> None:
+            for warp in range(len(active) // 32):
+                lanes = slice(32 * warp, 32 * warp + 32)
+                if active[lanes].any():
+                    seen[core].setdefault((site.pc, width), set()).add((warp, *address[lanes][active[lanes]].tolist()))
+
+        gemm(record, parsed, smallest(record), source=source, only_blocks=[0], watch=watch, core=core)
+    assert seen[0] == seen[1]

@@ -17,6 +17,7 @@ from worklog.emulator.codegen import generate
 from worklog.emulator.copies import SIZE, TensorMap
 from worklog.emulator.core import native
 from worklog.emulator.core.decode import decoded
+from worklog.emulator.core.outputs import Coverage
 from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
 from worklog.emulator.findings import Aborted, BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.flow import Flow
@@ -49,6 +50,8 @@ RESERVED_OFFSETS = {
 class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
+    executed: threads that reached each instruction of the PTX. branches: by the pc of a guarded branch, threads that
+    took it, and threads that didn't.
     """
 
     kernel: str
@@ -57,6 +60,8 @@ class Result:
     findings: tuple[Finding, ...]
     lines: Mapping[int, Counts] = field(hash=False)
     printed: tuple[str, ...] = ()
+    executed: tuple[int, ...] = field(default=(), repr=False)
+    branches: Mapping[int, tuple[int, int]] = field(default_factory=dict, repr=False, hash=False)
 
     @property
     def ok(self) -> bool:
@@ -98,7 +103,7 @@ def launch(
     the blocks to run. source: the .cu text, for messages. budget: instructions that a batch of blocks may take; an
     instruction counts once for all lanes that execute it together. lanes: threads that run side by side, at least one
     block's (default: LANES, or as many as an H200 holds where a block may wait for another one). watch: called with
-    each access to global memory, and with accesses to shared memory at new addresses; needs count. variables: the
+    each access of a warp, but for those to local memory; needs count. variables: the
     loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for this launch.
     registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if they aren't
     known.
@@ -167,10 +172,11 @@ def launch(
             site.costs[:], site.last = 0, None
         machine = Machine(program, memory, params, static, local, budget)
         machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-        core = core and watch is None and not waits and not cooperative and decoded(program) is not None
+        core = core and not waits and not cooperative and decoded(program) is not None
         ran = native.run(program, memory, params, static, local, numbers, budget) if core else None
+        coverage: Coverage = (), {}
         if ran is not None:
-            machine.executed = ran
+            machine.executed, coverage = ran
         else:
             with suppress(Aborted):
                 for start in range(0, len(numbers), together):
@@ -181,7 +187,7 @@ def launch(
                 line, text = instruction.line, batch.text(instruction.line)
                 batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
-    return Result(kernel.name, label, len(numbers), batch.findings(), lines, machine.printed.lines())
+    return Result(kernel.name, label, len(numbers), batch.findings(), lines, machine.printed.lines(), *coverage)
 
 
 def _global_checks(

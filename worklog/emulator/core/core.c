@@ -123,6 +123,7 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         then = access(l, b, w, pc, i, mask);
         break;
       case BRANCH:
+        if (i->guard != NONE) l->taken[i->op] += __builtin_popcount(mask);
         if (mask == lanes) {
           pc = i->target;
           continue;

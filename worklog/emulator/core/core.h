@@ -92,6 +92,12 @@ typedef struct {
   int64_t block, other_block, value, count;
 } Event;
 
+typedef struct { /* an access of a warp, for Python's watch */
+  int32_t pc, warp;
+  int64_t block;
+  uint64_t mask, address[LANES];
+} Watched;
+
 typedef struct Block Block;
 
 typedef struct {
@@ -101,8 +107,11 @@ typedef struct {
   const uint8_t *image; /* of a register file: constants, and what registers hold before they are written */
   const int64_t *numbers; /* of the blocks to run */
   int64_t *executed;      /* by basic block: warps and threads */
+  int64_t *taken;         /* by basic block: threads that took the guarded branch at its end */
+  Watched *watched;       /* with room for the accesses of a slice, or NULL */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
+  int64_t watched_count;
   int64_t blocks_count, next, code_count, budget, slice, steps;
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];

@@ -84,8 +84,11 @@ class Decoder:
         self.registers = self._allocate()
         rows = [self._instruction(i, numbers, sites) for i in self.code]
         base = self.end
+        block_of = [block.index for block in self.program.flow.blocks for _ in range(block.start, block.stop)]
         meetings: dict[str, int] = {}
         for pc, row in enumerate(rows):
+            if row["kind"] == BRANCH:
+                row["op"] = block_of[pc]
             if isa.is_meeting(i := self.code[pc]):
                 row["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
             for name, value in row.items():

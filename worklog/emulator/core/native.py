@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import tell_warps
+from worklog.emulator.core import outputs, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
 from worklog.emulator.findings import ONE_STORE, BudgetExceeded, TooLarge
@@ -34,8 +34,8 @@ EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
     ("lanes", "u4"), ("", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
 ])  # fmt: skip
-POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "events", "specials")
-WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps")
+POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "taken", "watched", "events", "specials")
+WIDE = ("watched_count", "blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
     "stuck_pc", "stuck_thread",
@@ -88,9 +88,9 @@ def run(
     local: int,
     numbers: Sequence[int],
     budget: int,
-) -> list[list[int]]:
-    """Run blocks of a decoded program; how often each basic block ran, in warps and threads. Findings go to the batch,
-    costs to the program's sites.
+) -> tuple[list[list[int]], outputs.Coverage]:
+    """Run blocks of a decoded program; how often each basic block ran, in warps and threads, and the coverage. Findings
+    go to the batch, costs to the program's sites.
     """
     batch, form = memory.batch, decoded(program)
     assert form is not None
@@ -112,8 +112,10 @@ def run(
             record["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
     events, executed = np.zeros(EVENTS, EVENT), np.zeros((len(program.flow.blocks), 2), np.int64)
-    which = np.asarray(numbers, np.int64)
-    arrays = (code_, sites, buffers, image, which, executed, events, form.specials)
+    which, taken = np.asarray(numbers, np.int64), np.zeros(len(executed), np.int64)
+    room = outputs.SLICE + len(code_) if batch.watch is not None and batch.counting else 0
+    watched = np.zeros(room, outputs.WATCHED)
+    arrays = (code_, sites, buffers, image, which, executed, taken, watched, events, form.specials)
     launch = Launch(*(array.ctypes.data for array in arrays))
     launch.blocks_count, launch.code_count, launch.budget, launch.slice = len(which), len(code_), budget, SLICE
     launch.file_size, launch.special_count, launch.events_room = image.nbytes, len(form.specials) // 2, EVENTS
@@ -121,9 +123,17 @@ def run(
     launch.shared_size, launch.local_size, launch.buffers_count = shared, local, len(buffers)
     launch.grain, launch.sites_count = grain, len(sites)
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
+    if room:
+        launch.slice = outputs.SLICE
+    else:
+        launch.watched = None
     core = library()
     try:
-        while (status := core.launch_run(ctypes.byref(launch))) == SLICE_OVER:
+        status = SLICE_OVER
+        while status == SLICE_OVER:
+            status = core.launch_run(ctypes.byref(launch))
+            outputs.watch(program, batch, watched[: launch.watched_count])
+            launch.watched_count = 0
             batch.progress(launch.steps, budget)
     finally:
         core.launch_free(ctypes.byref(launch))
@@ -143,7 +153,8 @@ def run(
             f"thread {launch.stuck_thread} of block {batch.place(launch.stuck_block)} is still near line {place.line}"
         )
         raise BudgetExceeded(f"{'deadlock' if status == DEADLOCK else f'after {budget:,} instructions'}: {stuck}")
-    return [[int(warps), int(threads)] for warps, threads in executed]
+    counts = [[int(warps), int(threads)] for warps, threads in executed]
+    return counts, outputs.coverage(program, executed, taken)
 
 
 def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
