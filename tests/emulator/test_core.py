@@ -84,3 +84,11 @@ def test_watched_accesses_are_those_of_numpy() -> None:
 
         gemm(record, parsed, smallest(record), source=source, only_blocks=[0], watch=watch, core=core)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("name", ["mma_tf32", "mma_f16", "wmma", "wmma_types", "wgmma_tf32"])
+def test_tensor_cores_give_what_they_give_on_numpy(name: str) -> None:
+    (ours, result, _), (theirs, expected, _) = (launched(name, core=core) for core in (True, False))
+    for x, y in zip(ours, theirs, strict=True):
+        assert not isinstance(x, np.ndarray) or x.tobytes() == y.tobytes()
+    assert result.findings == expected.findings == () and result.lines == expected.lines

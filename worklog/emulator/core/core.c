@@ -1,4 +1,5 @@
 /* Runs warps and blocks: see core.h. */
+#include "tensor.h"
 #include "warp.h"
 
 /* Running. */
@@ -145,6 +146,10 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
       case UNPACK: then = pack(l, b, w, pc, i, mask); break;
       case SHUFFLE:
       case WARP: then = together(l, b, w, &(Path){pc, mask}, 1); break;
+      case TENSOR:
+        w->left = left;
+        then = tensor(l, b, w, pc, i, mask);
+        break;
       default: __builtin_unreachable();
       }
       pc++;

@@ -12,7 +12,7 @@
 #define FULL 0xFFFFFFFFu
 #define NONE (-1)
 
-enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP };
+enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
 enum access { LOAD, STORE, ATOMIC };
 enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
@@ -25,7 +25,8 @@ enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION };
 enum { ALIGNED = -1 };
 enum event_kind {
   OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
-  DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE
+  DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE,
+  PART_OF_WARP, CROOKED_MATRIX
 };
 enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY };
 
@@ -34,7 +35,7 @@ typedef struct {
   int32_t guard, negated; /* a predicate's offset, or NONE */
   int32_t d, a, b, c;     /* offsets of the operands */
   int32_t site;           /* of an access; else the offset of a further operand */
-  int32_t target;         /* of a branch */
+  int32_t target;         /* of a branch, or in the launch's lists */
   int32_t block;          /* the basic block that starts here, or NONE */
   int32_t copies;         /* how it passes on operands that must not be used: enum passes, or 0 */
   int32_t meets;          /* where lanes of a warp meet: ALIGNED, or a number of the opcode; else 0 */
@@ -111,12 +112,14 @@ typedef struct {
   Watched *watched;       /* with room for the accesses of a slice, or NULL */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
+  const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
   int64_t watched_count;
   int64_t blocks_count, next, code_count, budget, slice, steps;
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
   int32_t stuck_pc, stuck_thread;
+  int32_t scratch, unused; /* 6 registers: what passes through registers of an instruction's own */
   int64_t stuck_block;
   Block *running;
 } Launch;

@@ -4,20 +4,20 @@ with. What the core does not have raises NotDecoded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from worklog.emulator import isa
-from worklog.emulator.core import decode_warp
+from worklog.emulator.core import decode_tensor, decode_warp
 from worklog.emulator.core.ops import OPS
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import DTYPES, Array, Imm, Instruction, Mem, Operand, Reg, Special, Sym, Vec
 
-LANES, SLOT, NONE = 32, 128, -1
+LANES, SLOT, NONE, SCRATCH = 32, 128, -1, 6
 CACHES = {"ca", "cg", "cs", "lu", "cv", "wb", "wt"}  # and the words that name a cache, but not a hint
 CACHES |= {word for word in isa.MODIFIERS if word[:2] in ("L1", "L2")} - {"L2::cache_hint"}
 ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP = range(9)
@@ -44,7 +44,8 @@ class NotDecoded(Exception):
 
 class Decoded(NamedTuple):
     """A program for the core. image: of a register file. params: offset there; name, byte and dtype of the parameter,
-    and bytes of the register that it is extended to.
+    and bytes of the register that it is extended to. lists: what instructions have beyond their records. scratch:
+    offset of registers of no instruction.
     """
 
     code: Array
@@ -53,6 +54,8 @@ class Decoded(NamedTuple):
     image: Array
     specials: Array
     params: tuple[tuple[int, str, int, str, int], ...]
+    lists: Array
+    scratch: int
 
 
 def width_of(type_: str) -> int:
@@ -70,6 +73,7 @@ class Decoder:
         self.specials: dict[str, int] = {}
         self.end = 0
         self.values: list[tuple[int, Array]] = []
+        self.lists: list[Any] = []
 
     def decoded(self) -> Decoded:
         """The whole program. Raises NotDecoded."""
@@ -99,13 +103,15 @@ class Decoder:
             sites[site]["values"][: len(values)] = [
                 base + value.place if isinstance(value, Place) else value for value in values
             ]
-        image = np.full(base + self.size, 0xFF, np.uint8)
+        lists = [base + value.place if isinstance(value, Place) else int(value) for value in self.lists]
+        scratch = base + self.size
+        image = np.full(scratch + SCRATCH * SLOT * bool(lists), 0xFF, np.uint8)
         for offset, lanes in self.values:
             image[offset : offset + lanes.nbytes] = lanes.view(np.uint8)
         image[base : base + self.predicates] = 0
         specials = np.array([(SPECIALS.index(name), at) for name, at in self.specials.items()], np.int32).ravel()
         params = tuple((at, *key) for key, at in self.params.items())
-        return Decoded(records, sites, owners, image, specials, params)
+        return Decoded(records, sites, owners, image, specials, params, np.array(lists, np.int32), scratch)
 
     # Registers.
 
@@ -166,6 +172,11 @@ class Decoder:
             self.params[key] = self._room(LANES * width)
         return self.params[key]
 
+    def listed(self, values: Sequence[Any]) -> int:
+        """Where these are in the lists."""
+        self.lists += values
+        return len(self.lists) - len(values)
+
     def source(self, operand: Operand | None, type_: str) -> Any:
         """The place of an operand as a value of a type."""
         width, dtype = width_of(type_), DTYPES[type_].replace("i", "u")
@@ -218,6 +229,8 @@ class Decoder:
             copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
             return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
+        if name in decode_tensor.NAMES:
+            return {**out, **decode_tensor.row(self, i, numbers.get(i.pc, NONE), sites)}
         if i.pc in numbers:
             address = self._access(i, numbers[i.pc], sites)
             return {**out, "kind": ACCESS, "site": numbers[i.pc], "a": address}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import outputs, tell_warps
+from worklog.emulator.core import outputs, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
 from worklog.emulator.findings import ONE_STORE, BudgetExceeded, TooLarge
@@ -25,7 +25,7 @@ DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY = range(5)
 KINDS = (
     "out-of-bounds", "misaligned", "read-only", "outside-array", "uninitialised-shared", "shared-race", "global-race",
     "read-only-load", "barrier-after-exit", "divergent-barrier",
-    *tell_warps.KINDS,
+    *tell_warps.KINDS, *tell_tensor.KINDS,
 )  # fmt: skip
 
 CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
@@ -34,11 +34,13 @@ EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
     ("lanes", "u4"), ("", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
 ])  # fmt: skip
-POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "taken", "watched", "events", "specials")
+POINTERS = (
+    "code", "sites", "buffers", "image", "numbers", "executed", "taken", "watched", "events", "specials", "lists",
+)  # fmt: skip
 WIDE = ("watched_count", "blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
-    "stuck_pc", "stuck_thread",
+    "stuck_pc", "stuck_thread", "scratch", "unused",
 )  # fmt: skip
 
 
@@ -115,13 +117,13 @@ def run(
     which, taken = np.asarray(numbers, np.int64), np.zeros(len(executed), np.int64)
     room = outputs.SLICE + len(code_) if batch.watch is not None and batch.counting else 0
     watched = np.zeros(room, outputs.WATCHED)
-    arrays = (code_, sites, buffers, image, which, executed, taken, watched, events, form.specials)
+    arrays = (code_, sites, buffers, image, which, executed, taken, watched, events, form.specials, form.lists)
     launch = Launch(*(array.ctypes.data for array in arrays))
     launch.blocks_count, launch.code_count, launch.budget, launch.slice = len(which), len(code_), budget, SLICE
     launch.file_size, launch.special_count, launch.events_room = image.nbytes, len(form.specials) // 2, EVENTS
     launch.grid[:], launch.block[:] = batch.grid, batch.block
     launch.shared_size, launch.local_size, launch.buffers_count = shared, local, len(buffers)
-    launch.grain, launch.sites_count = grain, len(sites)
+    launch.grain, launch.sites_count, launch.scratch = grain, len(sites), form.scratch
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     if room:
         launch.slice = outputs.SLICE
@@ -204,6 +206,10 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
     lanes[first_lane : first_lane + LANES] = [int(event["lanes"]) >> k & 1 for k in range(LANES)]
     if kind in tell_warps.KINDS:
         kind, what = tell_warps.told(kind, code_[other])
+        batch.tell(kind, place, lanes, what, None, count)
+        return
+    if kind in tell_tensor.KINDS:
+        kind, what = tell_tensor.told(kind, code_[pc], event)
         batch.tell(kind, place, lanes, what, None, count)
         return
     what = kind

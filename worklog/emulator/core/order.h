@@ -20,7 +20,7 @@ static Event *tell(Launch *l, int32_t kind, int32_t pc, int32_t other, int64_t c
   return new;
 }
 
-static void tell_lanes(Launch *l, Block *b, Warp *w, int32_t kind, int32_t pc, uint32_t lanes, int64_t value) {
+static Event *tell_lanes(Launch *l, Block *b, Warp *w, int32_t kind, int32_t pc, uint32_t lanes, int64_t value) {
   Event *event = tell(l, kind, pc, NONE, __builtin_popcount(lanes));
   if (event) {
     event->block = b->number;
@@ -28,6 +28,7 @@ static void tell_lanes(Launch *l, Block *b, Warp *w, int32_t kind, int32_t pc, u
     event->lanes = lanes;
     event->value = value;
   }
+  return event;
 }
 
 /* Two accesses without order. In which order warps run means nothing, so the first one is called that which a thread

@@ -1,0 +1,264 @@
+/* Tensor-core instructions: ldmatrix, stmatrix, movmatrix, mma and wmma. Included by core.c alone. A lane (g, t) of a
+ * warp, g its number div 4 and t mod 4, holds words of blocks of 8 rows and 4 words: PTX ISA, "Matrix Fragments for
+ * mma". */
+#ifndef WORKLOG_TENSOR_H
+#define WORKLOG_TENSOR_H
+
+#include "multiply.h"
+
+enum tensor { MULTIPLY, LOAD_MATRICES, STORE_MATRICES, TURN, LOAD_FRAGMENT, STORE_FRAGMENT };
+
+/* Of ldmatrix, stmatrix and movmatrix, and where a wmma fragment lies (worklog.emulator.tensor.Places). bits: of a
+ * number; copies: how often registers hold it. places: line and byte. */
+typedef struct {
+  int32_t wide, turned, size, count, matrices, align, steps[4], bits, copies, places_count, registers_count;
+  int32_t numbers[]; /* the places, then the registers */
+} Fragment;
+
+static void use_all(Launch *l, Block *b, Warp *w, int32_t pc, const int32_t *registers, int count, uint32_t mask) {
+  for (int k = 0; w->poisoned && k < count; k++) use(l, b, w, pc, registers[k], mask);
+}
+
+/* Lanes of a register get words, and those with holes in theirs get poison. */
+static void put(Warp *w, int32_t pc, int32_t offset, const uint32_t *words, const uint32_t *holes, uint32_t mask) {
+  uint32_t bad = 0;
+  if (offset == NONE) return;
+  for (int k = 0; k < LANES; k++) {
+    if (mask >> k & 1) AT(uint32_t, offset)[k] = words[k];
+    bad |= (uint32_t)(holes && holes[k]) << k;
+  }
+  if (w->poisoned) set_poison(w, offset, mask, bad & mask, pc);
+}
+
+/* A finding where lanes of the warp don't execute an instruction. */
+static void whole(Launch *l, Block *b, Warp *w, int32_t pc, uint32_t mask) {
+  if (mask != FULL) tell_lanes(l, b, w, PART_OF_WARP, pc, ~mask, 0);
+}
+
+/* Multiplication. */
+
+/* A matrix as words: rows (of A, or columns of B), and words along K; tall: the next register is below. */
+static void from_registers(const Warp *w, const int32_t *registers, int rows, int count, int tall, uint32_t (*out)[WORDS]) {
+  int down = rows / 8, along = count / down;
+  for (int r = 0; r < count; r++) {
+    int i = tall ? r % down : r / along, j = tall ? r / down : r % along;
+    const uint32_t *words = AT(uint32_t, registers[r]);
+    for (int k = 0; k < LANES; k++) out[8 * i + k / 4][4 * j + k % 4] = words[k];
+  }
+}
+
+/* D = A B + C from x. c: NULL for zeros. */
+static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, const int32_t *c, uint32_t mask) {
+  int down = f->rows / 8, half = f->sum == F16;
+  uint32_t out[MOST_COLUMNS / 2][LANES];
+  unpack_both(f, x);
+  for (int m = 0; m < f->rows; m++)
+    for (int n = 0; n < f->columns; n += WIDE) {
+      uint32_t old[WIDE], words[WIDE];
+      double total[WIDE];
+      int32_t sums[WIDE] = {0};
+      int block = n / 8 * down + m / 8, place = half ? block : 2 * block, lane = m % 8 * 4;
+      for (int j = 0; j < WIDE; j++) {
+        old[j] = c ? AT(uint32_t, c[place + (half ? 0 : j % 2)])[lane + j / 2] : 0;
+        total[j] = half ? from_half(old[j] >> 16 * (j % 2) & 0xFFFF) : as_float(old[j]);
+      }
+      if (f->sum == S32) add_integers(f, x, m, n, sums);
+      for (int k = 0; k < f->depth && f->sum != S32; k += f->step) {
+        add_floats(f, x, m, n, k, total);
+        for (int j = 0; j < WIDE && k + f->step < f->depth; j++) total[j] = as_float(truncated(total[j]));
+      }
+      for (int j = 0; j < WIDE; j++) {
+        int64_t exact = (int64_t)(int32_t)old[j] + sums[j];
+        if (f->how == SATFINITE) exact = exact > INT32_MAX ? INT32_MAX : exact < INT32_MIN ? INT32_MIN : exact;
+        words[j] = f->sum == S32 ? (uint32_t)exact : half ? to_half(total[j]) : truncated(total[j]);
+      }
+      for (int j = 0; j < WIDE; j++)
+        if (half) out[place][lane + j / 2] = words[j / 2 * 2] | words[j / 2 * 2 + 1] << 16;
+        else out[place + j % 2][lane + j / 2] = words[j];
+    }
+  for (int k = 0; k < f->counts[0]; k++) put(w, NONE, d[k], out[k], NULL, mask);
+}
+
+static void multiply_doubles(Warp *w, const Form *f, const int32_t *d, const int32_t *a, const int32_t *b,
+                             const int32_t *c, uint32_t mask) {
+#define NUMBER(registers, place, lane) ((double *)(w->file + (registers)[place]))[lane]
+  int down = f->rows / 8, along = f->depth / 4;
+  double out[MOST_ROWS / 8][2][LANES];
+  for (int i = 0; i < down; i++)
+    for (int e = 0; e < 2; e++)
+      for (int lane = 0; lane < LANES; lane++) {
+        out[i][e][lane] = NUMBER(c, 2 * i + e, lane);
+        for (int k = 0; k < f->depth; k++)
+          out[i][e][lane] = add_double(NUMBER(a, k / 4 * down + i, lane / 4 * 4 + k % 4),
+                                       NUMBER(b, k / 4 % along, (lane % 4 * 2 + e) * 4 + k % 4), out[i][e][lane]);
+      }
+  for (int i = 0; i < down; i++)
+    for (int e = 0; e < 2; e++)
+      for (int lane = 0; lane < LANES; lane++)
+        if (mask >> lane & 1 && d[2 * i + e] != NONE) NUMBER(d, 2 * i + e, lane) = out[i][e][lane];
+}
+
+static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_t mask) {
+  const int32_t *d = f->registers, *x = d + f->counts[0], *y = x + f->counts[1], *c = y + f->counts[2];
+  uint32_t zeros[2 * LANES] = {0};
+  Matrices matrices;
+  use_all(l, b, w, pc, x, f->counts[1] + f->counts[2] + f->counts[3], mask);
+  if (!l->values) {
+    for (int k = 0; k < f->counts[0]; k++)
+      if (d[k] != NONE) memcpy(w->file + d[k], zeros, f->sum == F64 ? sizeof zeros : sizeof zeros / 2);
+  } else if (f->sum == F64) {
+    multiply_doubles(w, f, d, x, y, c, mask);
+  } else {
+    from_registers(w, x, f->rows, f->counts[1], 1, matrices.a);
+    from_registers(w, y, f->columns, f->counts[2], 0, matrices.b);
+    multiply(w, f, &matrices, d, c, mask);
+  }
+  for (int k = 0; w->poisoned && k < f->counts[0]; k++) set_poison(w, d[k], mask, 0, NONE);
+}
+
+/* Loads and stores of matrices: what a lane accesses passes through registers of the instruction's own, `l->scratch`. */
+
+static void turn(uint32_t *words) {
+  uint16_t old[64], *halves = (uint16_t *)words;
+  memcpy(old, words, sizeof old);
+  for (int k = 0; k < 64; k++) halves[k] = old[k % 8 * 8 + k / 8];
+}
+
+/* An access of lanes at these addresses, `count` registers each. */
+static void access_at(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const int64_t *address,
+                      const int32_t *registers, int count, uint32_t mask) {
+  Site *s = &l->sites[i->site];
+  Instruction own = *i;
+  own.a = l->scratch + 4 * 128;
+  memcpy(w->file + own.a, address, sizeof *address * LANES);
+  s->wide = 1;
+  for (int k = 0; k < count; k++) s->values[k] = registers[k];
+  for (int k = 0; k < count && s->op == LOAD && w->poisoned; k++)
+    set_poison(w, registers[k], mask, 0, NONE);
+  if (mask) access(l, b, w, pc, &own, mask);
+}
+
+static void addresses(const Launch *l, const Warp *w, const Instruction *i, int wide, int64_t *out) {
+  for (int k = 0; k < LANES; k++)
+    out[k] = wide ? ((const int64_t *)(w->file + i->a))[k]
+                  : l->sites[i->site].space == SHARED ? ((const int32_t *)(w->file + i->a))[k] : (int64_t)AT(uint32_t, i->a)[k];
+}
+
+static inline uint32_t of_rows(int matrices, uint32_t mask) {
+  return matrices == 4 ? mask : mask & ((1u << 8 * matrices) - 1);
+}
+
+/* ldmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t gets word t of row r of each. */
+static void load_matrices(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const int64_t *address,
+                          int turned, const int32_t *registers, int count, uint32_t mask) {
+  int32_t own[4];
+  for (int t = 0; t < 4; t++) own[t] = l->scratch + 128 * t;
+  access_at(l, b, w, pc, i, address, own, 4, of_rows(count, mask));
+  for (int k = 0; k < count; k++) {
+    uint32_t words[LANES], holes[LANES] = {0};
+    for (int lane = 0; lane < LANES; lane++) {
+      words[lane] = AT(uint32_t, own[lane % 4])[8 * k + lane / 4];
+      if (w->poisoned) holes[lane] = poisoned(w, own[lane % 4]) >> (8 * k + lane / 4) & 1 ? FULL : 0;
+    }
+    if (turned) turn(words), turn(holes);
+    put(w, pc, registers[k], words, holes, mask);
+  }
+}
+
+static void store_matrices(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const int64_t *address,
+                           int turned, const int32_t *registers, int count, uint32_t mask) {
+  int32_t own[4];
+  for (int t = 0; t < 4; t++) own[t] = l->scratch + 128 * t;
+  for (int k = 0; k < count; k++) {
+    uint32_t words[LANES];
+    memcpy(words, AT(uint32_t, registers[k]), sizeof words);
+    if (turned) turn(words);
+    for (int lane = 0; lane < LANES; lane++) AT(uint32_t, own[lane % 4])[8 * k + lane / 4] = words[lane];
+  }
+  access_at(l, b, w, pc, i, address, own, 4, of_rows(count, mask));
+}
+
+/* wmma.load and wmma.store, as ptxas makes them on sm_90. */
+static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const Fragment *f,
+                     const int64_t *start, uint32_t mask) {
+  const int32_t *places = f->numbers, *registers = places + 2 * f->places_count;
+  int64_t address[LANES], stride[LANES];
+  uint32_t crooked = 0, words[LANES], holes[LANES];
+  int load = i->op == LOAD_FRAGMENT, own = f->registers_count / f->copies;
+  for (int k = 0; k < LANES; k++) {
+    stride[k] = (int64_t)AT(uint32_t, i->b)[k] * f->bits / 8;
+    if ((start[k] + l->sites[i->site].offset) % f->align || stride[k] % 16) crooked |= 1u << k & mask;
+  }
+  if (crooked) {
+    int k = __builtin_ctz(crooked);
+    Event *event = tell_lanes(l, b, w, CROOKED_MATRIX, pc, crooked, (start[k] + l->sites[i->site].offset) & FULL);
+    if (event) event->other_block = stride[k];
+  }
+  int matrices = load && l->sites[i->site].count == 4 ? f->matrices : 0;
+  for (int p = 0; p < f->places_count; p += matrices ? matrices : 1) {
+    for (int k = 0; k < LANES; k++) {
+      const int32_t *place = places + 2 * (p + (matrices ? k / 8 % matrices : 0));
+      int line = matrices ? k % 8 : k / 4 * f->steps[0] + k % 4 * f->steps[1];
+      int byte = matrices ? 0 : k / 4 * f->steps[2] + k % 4 * f->steps[3];
+      address[k] = start[k] + (place[0] + line) * stride[k] + place[1] + byte;
+    }
+    int32_t at = l->scratch + 128 * (p % 4), turned = l->scratch;
+    if (matrices) {
+      load_matrices(l, b, w, pc, i, address, f->turned, registers + p, matrices, mask);
+    } else if (load && f->size == 1) {
+      access_at(l, b, w, pc, i, address, &at, 1, mask);
+      if (p % 4 < 3) continue;
+      for (int k = 0; k < LANES; k++) {
+        words[k] = holes[k] = 0;
+        for (int e = 0; e < 4; e++) {
+          words[k] |= AT(uint32_t, l->scratch + 128 * e)[k] << 8 * e;
+          if (w->poisoned) holes[k] |= poisoned(w, l->scratch + 128 * e) >> k & 1;
+        }
+      }
+      put(w, pc, registers[p / 4], words, holes, mask);
+    } else if (f->turned) {
+      memcpy(words, AT(uint32_t, load ? l->scratch : registers[p]), sizeof words);
+      if (!load) turn(words), memcpy(AT(uint32_t, turned), words, sizeof words);
+      access_at(l, b, w, pc, i, address, &turned, 1, mask);
+      if (!load) continue;
+      memcpy(words, AT(uint32_t, turned), sizeof words);
+      for (int k = 0; k < LANES; k++) holes[k] = w->poisoned && poisoned(w, turned) >> k & 1 ? FULL : 0;
+      turn(words), turn(holes);
+      put(w, pc, registers[p], words, holes, mask);
+    } else {
+      access_at(l, b, w, pc, i, address, registers + f->count * p, f->count, mask);
+    }
+  }
+  for (int k = own; load && k < f->registers_count; k++) {
+    put(w, pc, registers[k], AT(uint32_t, registers[k - own]), NULL, mask);
+    set_poison(w, registers[k], mask, poisoned(w, registers[k - own]) & mask, pc);
+  }
+}
+
+static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  const Fragment *f = (const Fragment *)(l->lists + i->target);
+  const int32_t *registers = f->numbers + 2 * f->places_count;
+  int64_t address[LANES];
+  uint32_t words[LANES];
+  whole(l, b, w, pc, mask);
+  if (i->op == MULTIPLY) {
+    mma(l, b, w, pc, (const Form *)f, mask);
+    return NEXT;
+  }
+  if (i->op == TURN) {
+    use(l, b, w, pc, registers[1], mask);
+    memcpy(words, AT(uint32_t, registers[1]), sizeof words);
+    turn(words);
+    put(w, pc, registers[0], words, NULL, mask);
+    return NEXT;
+  }
+  addresses(l, w, i, f->wide, address);
+  if (l->sites[i->site].op == STORE) use_all(l, b, w, pc, registers, f->registers_count, mask);
+  int count = f->registers_count;
+  if (i->op == LOAD_MATRICES) load_matrices(l, b, w, pc, i, address, f->turned, registers, count, mask);
+  else if (i->op == STORE_MATRICES) store_matrices(l, b, w, pc, i, address, f->turned, registers, count, mask);
+  else fragment(l, b, w, pc, i, f, address, mask);
+  return NEXT;
+}
+
+#endif
