@@ -100,19 +100,20 @@ class Batch:
         known = self.found.get(key)
         self.found[key] = replace(known, count=known.count + finding.count) if known else finding
 
-    def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 1) -> None:
+    def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 0) -> None:
         """Record what a lane of the batch, or those of a bool array, did wrong: "thread 3 of block (0, 0, 0) <what>".
-        place, and other, the other place concerned: instructions or access sites.
+        place, and other, the other place concerned: instructions or access sites. count: how often, if not once or for
+        each of the lanes.
         """
         first = lanes if isinstance(lanes, int) else int(lanes.argmax())
         (block, thread), threads = self.locate(first), [first % self.block_lanes]
         if not isinstance(lanes, int):
             threads = np.flatnonzero(lanes[first - thread :][: self.block_lanes])[:32].tolist()
-            count = int(lanes.sum())
+            count = count or int(lanes.sum())
         callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
         message, text = f"thread {thread} of block {block} {what}{called(place)}", self.text(place.line)
         line = other.line if other else None
-        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers))
+        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count or 1, callers))
 
     def tell_race(self, kind: str, sites: tuple[Site, Site], threads: Sequence[Thread], what: str, count: int) -> None:
         """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""

@@ -93,6 +93,7 @@ def launch(
     order: int = 0,
     registers: int = 0,
     progress: Callable[[int, int], None] = lambda steps, budget: None,
+    schedule: int = 0,
     core: bool = True,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
@@ -113,7 +114,8 @@ def launch(
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
 
     order: of the blocks, which a GPU may start in any: a seed that shuffles them, which the label names; 0 for rising
-    numbers, which are also kept where a block may wait for one that started earlier.
+    numbers, which are also kept where a block may wait for one that started earlier. schedule: a seed of the order in
+    which warps and blocks take turns; 0: by their numbers.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
     batch = Batch(*sizes, source or "", count, values, races, watch, progress)
@@ -172,8 +174,10 @@ def launch(
             site.costs[:], site.last = 0, None
         machine = Machine(program, memory, params, static, local, budget)
         machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-        core = core and not waits and not cooperative and decoded(program) is not None
-        ran = native.run(program, memory, params, static, local, numbers, budget) if core else None
+        core = core and decoded(program) is not None
+        side = together if waits or cooperative else 1
+        given = (program, memory, params, static, local, numbers, budget, machine.printed, side, schedule)
+        ran = native.run(*given) if core else None
         coverage: Coverage = (), {}
         if ran is not None:
             machine.executed, coverage = ran

@@ -17,6 +17,7 @@ from worklog.emulator.async_copies import BulkCopies
 from worklog.emulator.block_barriers import BlockBarriers
 from worklog.emulator.codegen import failed
 from worklog.emulator.copies import Copies
+from worklog.emulator.core.tell_blocks import TOO_LONG
 from worklog.emulator.exchange import Exchange
 from worklog.emulator.findings import Aborted, TooLarge
 from worklog.emulator.globalmem import GlobalMemory
@@ -26,7 +27,7 @@ from worklog.emulator.program import Program
 from worklog.emulator.ptx import UNEXPECTED, Array, Mask
 from worklog.emulator.running import Running
 from worklog.emulator.shared import LocalMemory, Marks, SharedMemory
-from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
+from worklog.emulator.waiting import Waiting, deadlock
 from worklog.emulator.wgmma import Tensor, Wgmma
 
 REGISTERS = 65536  # of a multiprocessor
@@ -181,7 +182,7 @@ class Machine(Running):
         kind, what = "trap", f"executes a {name} instruction, as of __{name}()"
         if arguments:
             first = np.broadcast_to(arguments[0], lanes.shape)[int(lanes.argmax())]
-            kind, what = "assertion", f"fails assert({self.printed.text(int(first), 0)})"
+            kind, what = "assertion", f"fails assert({self.printed.text(int(first), b'')})"
         self.batch.tell(kind, self.program.kernel.instructions[pc], lanes, what)
         raise Aborted
 

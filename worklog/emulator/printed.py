@@ -28,7 +28,7 @@ _CODES |= dict.fromkeys("sp", "Q")
 class Printed:
     """The lines that the threads of a launch print, thread by thread: a GPU may take another order."""
 
-    def __init__(self, memory: GlobalMemory, local: LocalMemory) -> None:
+    def __init__(self, memory: GlobalMemory, local: LocalMemory | None = None) -> None:
         self.memory, self.local = memory, local
         self.written: list[str] = []
         self.more = 0
@@ -40,18 +40,26 @@ class Printed:
 
     def call(self, lanes: NDArray[np.bool_], formats: NDArray[Any], arguments: NDArray[Any]) -> NDArray[np.uint32]:
         """vprintf of these lanes: the numbers of arguments."""
+        assert self.local is not None
         out = np.zeros(lanes.shape, np.uint32)
         for lane in np.flatnonzero(lanes).tolist() if self.memory.batch.values else ():
             text, place = (int(np.broadcast_to(each, lanes.shape)[lane]) for each in (formats, arguments))
-            form = self.text(text, lane)
-            if sum(line.count("\n") for line in self.written) < PRINTED:
-                self.written.append(self.filled(form, self.bytes_at(place, lane), lane))
-            else:
-                self.more += 1
-            out[lane] = sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
+            own = self.local.bytes[int(self.local.lane_base[lane]) :][: self.local.stride]
+            out[lane] = self.one(text, place, own.tobytes())
         return out
 
-    def filled(self, form: str, data: bytes, lane: int) -> str:
+    def one(self, text: int, arguments: int, local: bytes) -> int:
+        """vprintf of one thread, by the addresses of the format and of the arguments: their number. local: its local
+        memory.
+        """
+        form = self.text(text, local)
+        if sum(line.count("\n") for line in self.written) < PRINTED:
+            self.written.append(self.filled(form, self.bytes_at(arguments, local), local))
+        else:
+            self.more += 1
+        return sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
+
+    def filled(self, form: str, data: bytes, local: bytes) -> str:
         """A format with the values of its arguments; a specifier that C doesn't have stays as it is."""
         place = 0
 
@@ -70,7 +78,7 @@ class Printed:
             form += f".{take('i')}" if found["precision"] == ".*" else found["precision"]
             value = take(_CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind])
             if kind == "s":
-                value = self.text(value, lane)
+                value = self.text(value, local)
             elif kind in "aA":
                 kind, value = "s", value.hex() if kind == "a" else value.hex().upper()
             elif kind == "p":
@@ -81,15 +89,14 @@ class Printed:
 
         return _SPECIFIER.sub(shown, form)
 
-    def text(self, address: int, lane: int) -> str:
+    def text(self, address: int, local: bytes) -> str:
         """The string at a generic address, up to its NUL."""
-        return self.bytes_at(address, lane).partition(b"\0")[0].decode(errors="replace")
+        return self.bytes_at(address, local).partition(b"\0")[0].decode(errors="replace")
 
-    def bytes_at(self, address: int, lane: int) -> bytes:
+    def bytes_at(self, address: int, local: bytes) -> bytes:
         """The bytes from a generic address to the end of its memory; none outside of every memory."""
         if address >> 60 == LOCAL_WINDOW >> 60:
-            start, size = address - LOCAL_WINDOW, self.local.stride
-            return bytes(self.local.bytes[int(self.local.lane_base[lane]) + start :][: max(0, size - start)])
+            return local[address - LOCAL_WINDOW :]
         buffer = self.memory.at(address)
         if buffer is None or buffer.data is None:
             return b""

@@ -13,22 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worklog.emulator.core.tell_blocks import IN_VAIN, waits_forever
 from worklog.emulator.exchange import Exchange
 from worklog.emulator.findings import Aborted, BudgetExceeded
 from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.ptx import Array
 from worklog.emulator.running import Running
-from worklog.kernel.source import loop_line
 
 PERIOD = 8  # iterations of a loop from one comparison to the next
 MOST_COMPARED = 16  # of a loop that may wait, while others could run
 MOST_VAIN = 256  # attempts after which no loop around an mbarrier's wait does anything else, though it counts them
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
-TOO_LONG = (
-    "Most likely a loop that does not end. If it does, use a smaller size, or allow more instructions: worklog check "
-    "with --budget, or worklog.emulator.launch with a larger budget"
-)
-IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that run together have exited or wait, too"
 
 
 class State(NamedTuple):
@@ -127,33 +122,8 @@ class Waiting:
 
 def deadlock(machine: Running, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded | Aborted:
     """The error for lanes that wait forever, at this block of code."""
-    first, block = int(lanes.argmax()), machine.program.flow.blocks[number]
-    where, thread = machine.batch.locate(first)
-    if any(finding.is_error for finding in machine.batch.found.values()):
-        # What has been found before is the likely cause, so the launch ends with its findings.
-        place = machine.program.kernel.instructions[block.stop - 1]
-        machine.batch.tell("deadlock", place, first, "waits forever: " + why.replace("\n", "; "))
-        return Aborted()
-    start, stop = _endless(machine, number) or (block.start, block.stop)
-    code = machine.program.kernel.instructions[start:stop]
-    lines = [i.line for i in code if i.line and not i.caller and i.parts[0] != "mov"]  # a constant's is anywhere
-    at = f"near instruction {block.stop}"
-    if lines:
-        loop = loop_line(machine.batch.source, min(lines), max(lines))
-        at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {machine.batch.text(loop or lines[-1])}"
-    return BudgetExceeded(f"{what}thread {thread} of block {where} is still {at}\n{why}")
-
-
-def _endless(machine: Running, number: int) -> tuple[int, int] | None:
-    """First and last pc, plus 1, of the smallest loop around a block of code and all that ran in the second half of the
-    budget: an inner loop that ends isn't the one that doesn't.
-    """
-    blocks = machine.program.flow.blocks
-    half = machine.half or [executed for executed, _ in machine.executed]
-    ran = [number, *(n for n, before in enumerate(half) if machine.executed[n][0] > before)]
-    first, last = blocks[min(ran)].start, blocks[max(ran)].stop
-    around = [(start, stop) for _, start, stop in machine.program.flow.loops if start <= first and last <= stop]
-    return min(around, key=lambda loop: loop[1] - loop[0], default=None)
+    first = int(lanes.argmax())
+    return waits_forever(machine.program, machine.batch, machine.executed, machine.half, number, first, what, why)
 
 
 def _equal(some: dict[str, Array], others: dict[str, Array], lanes: Array) -> bool:

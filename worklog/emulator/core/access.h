@@ -127,8 +127,13 @@ static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, B
         order_write(l, b, at, GLOBAL_RACE, pc, number, address[lane],
                     s->op == STORE && unchanged(s, w, lane, buffer->data + byte, cell, l->grain));
     }
-    if (s->op == ATOMIC) apply(s, w, buffer->data + byte, lane);
-    else move(s, w, (uintptr_t)buffer->data - buffer->base, address, 1u << lane, load);
+    uint64_t old = 0;
+    if (s->op == ATOMIC) {
+      memcpy(&old, buffer->data + byte, (size_t)s->size);
+      apply(s, w, buffer->data + byte, lane);
+      l->changes += memcmp(&old, buffer->data + byte, (size_t)s->size) != 0;
+    }
+    if (s->op != ATOMIC) move(s, w, (uintptr_t)buffer->data - buffer->base, address, 1u << lane, load);
   }
 }
 
@@ -136,6 +141,7 @@ static void global(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   uint64_t width = (uint64_t)(s->size * s->count), low = address[0], high = address[0], any = 0;
   int load = s->op == LOAD;
   if (l->counting) count(s, address, mask);
+  l->changes += s->op == STORE;
   for (int k = 0; k < LANES; k++) {
     low = address[k] < low ? address[k] : low;
     high = address[k] > high ? address[k] : high;

@@ -1,6 +1,5 @@
 /* Runs warps and blocks: see core.h. */
-#include "tensor.h"
-#include "warp.h"
+#include "turns.h"
 
 /* Running. */
 
@@ -68,29 +67,37 @@ static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
   return NEXT;
 }
 
-static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  (void)l, (void)b, (void)i;
-  w->waiting |= mask;
-  w->arrivals[w->arrivals_count++] = (Path){pc, mask};
-  return PARKED;
+/* Lanes go round a loop. site: it may wait for other threads. Whether the warp's turn ends. */
+static int spins(Warp *w, const Instruction *i, uint32_t mask, int late) {
+  uint32_t failed = mask & w->refused;
+  int may = i->site > 0 || failed;
+  w->refused &= ~mask;
+  w->vain |= failed;
+  if (may && (late || next_path(w) < 0)) w->spinning |= mask;
+  return late && !may;
 }
 
-/* Run a warp until it exits, waits or has executed `left` instructions; what is left. A handler runs for the lanes whose
- * guard holds, if there are any. It says how they go on: with the next instruction; not now, then it has put them
- * somewhere; or the launch ends. */
-static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
+/* A turn of a warp: until its lanes exit, wait or spin, or, from `soft` instructions on, go round a loop; no more than
+ * `left` instructions. A handler runs for the lanes whose guard holds, if there are any. It says how they go on: with
+ * the next instruction; not now, then it has put them somewhere; or the launch ends.
+ *
+ * Lanes spin that go round a loop which may wait for other threads: the others of the warp run before they go on, and,
+ * if there are none, the other warps. */
+static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left) {
+  int64_t end = left - soft;
   w->entry = left;
+  w->spinning = w->vain = 0;
   while (left > 0) {
     Path path = w->held_count ? met(l, b, w) : (Path){NONE, 0};
-    int ready = path.mask != 0; /* these lanes have met */
-    if (!ready && !w->paths_count) break;
-    if (!ready) path = w->paths[--w->paths_count];
-    int32_t pc = path.pc, next = w->paths_count ? w->paths[w->paths_count - 1].pc : INT32_MAX;
+    int ready = path.mask != 0, n = ready ? w->paths_count : next_path(w); /* ready: these lanes have met */
+    if (n < 0) break;
+    if (!ready) path = w->paths[n], take(w, n);
+    int32_t pc = path.pc, next = n ? w->paths[n - 1].pc : INT32_MAX;
     uint32_t lanes = path.mask;
     while (lanes) {
       const Instruction *i = &l->code[pc];
       if (i->block != NONE) {
-        if (!ready && (pc >= next || left <= 0)) {
+        if (!ready && (pc >= next || left <= 0 || (w->spinning && path_at(w, pc)))) {
           push(w, pc, lanes);
           break;
         }
@@ -123,16 +130,19 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         w->left = left;
         then = access(l, b, w, pc, i, mask);
         break;
-      case BRANCH:
+      case BRANCH: {
         if (i->guard != NONE) l->taken[i->op] += __builtin_popcount(mask);
-        if (mask == lanes) {
+        if (mask == lanes && (i->target > pc || !(left < end || i->site > 0 || w->refused))) {
           pc = i->target;
           continue;
         }
         push(w, pc + 1, lanes & ~mask);
+        int over = i->target <= pc && spins(w, i, mask, left < end);
         push(w, i->target, mask);
+        if (over) return left;
         lanes = 0;
         continue;
+      }
       case EXIT:
         w->live &= ~mask;
         b->exited += __builtin_popcount(mask);
@@ -150,6 +160,9 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
         w->left = left;
         then = tensor(l, b, w, pc, i, mask);
         break;
+      case TRAP: then = trap(l, b, w, pc, i, mask); break;
+      case PRINT: then = print(l, b, w, pc, i, mask); break;
+      case SET_REGISTERS: then = set_registers(l, b, w, pc, i, mask); break;
       default: __builtin_unreachable();
       }
       pc++;
@@ -161,182 +174,6 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t left) {
     }
   }
   return left;
-}
-
-/* Let the block's threads continue if all that live wait at the barrier; whether they do. */
-static int release(Launch *l, Block *b) {
-  int32_t first = INT32_MAX, other = INT32_MAX, waiting = 0, split = 0, thread = 0, others = 0;
-  for (int k = 0; k < b->warps_count; k++) {
-    Warp *w = &b->warps[k];
-    if (w->paths_count || w->waiting != w->live) return 0;
-    for (int n = 0; n < w->arrivals_count; n++) {
-      waiting = 1;
-      split |= w->arrivals[n].pc != w->arrivals[0].pc;
-      if (w->arrivals[n].pc < first) other = first, first = w->arrivals[n].pc, thread = k * LANES + __builtin_ctz(w->arrivals[n].mask);
-      else if (w->arrivals[n].pc > first && w->arrivals[n].pc < other) other = w->arrivals[n].pc;
-    }
-  }
-  if (!waiting) return 0;
-  if (other != INT32_MAX) {
-    Event *event = tell(l, DIVERGENT_BARRIER, first, other, 1);
-    for (int k = 0; k < b->warps_count; k++)
-      for (int n = 0; n < b->warps[k].arrivals_count; n++)
-        if (b->warps[k].arrivals[n].pc == other) others += __builtin_popcount(b->warps[k].arrivals[n].mask);
-    if (event) event->block = b->number, event->thread = thread, event->warps_differ = !split, event->value = others;
-  }
-  if (b->exited) {
-    Event *event = tell(l, AFTER_EXIT, first, NONE, b->exited);
-    if (event) event->block = b->number;
-  }
-  for (int k = 0; k < b->warps_count; k++) {
-    Warp *w = &b->warps[k];
-    for (int n = 0; n < w->arrivals_count; n++) push(w, w->arrivals[n].pc + 1, w->arrivals[n].mask);
-    w->arrivals_count = 0;
-    w->waiting = 0;
-    if (w->time > b->time) b->time = w->time;
-  }
-  b->time++;
-  for (int k = 0; k < b->warps_count; k++) b->warps[k].time = b->time;
-  return 1;
-}
-
-/* Special registers, by the number that Python gives. */
-static void set_specials(Launch *l, Block *b, Warp *w) {
-  int32_t warp = (int32_t)(w - b->warps), sizes[3] = {l->block[0], l->block[1], l->block[2]};
-  int64_t x = b->number % l->grid[0], y = b->number / l->grid[0] % l->grid[1], z = b->number / l->grid[0] / l->grid[1];
-  uint32_t place[3] = {(uint32_t)x, (uint32_t)y, (uint32_t)z};
-  for (int n = 0; n < l->special_count; n++) {
-    int32_t number = l->specials[2 * n];
-    uint32_t *out = AT(uint32_t, l->specials[2 * n + 1]);
-    for (int k = 0; k < LANES; k++) {
-      int32_t thread = warp * LANES + k;
-      int32_t tid[3] = {thread % sizes[0], thread / sizes[0] % sizes[1], thread / sizes[0] / sizes[1] % sizes[2]};
-      out[k] = number < 3 ? (uint32_t)tid[number] : number < 6 ? place[number - 3] : number == 6 ? (uint32_t)k : (uint32_t)warp;
-    }
-  }
-}
-
-static void free_block(Block *b) {
-  if (!b) return;
-  for (int k = 0; b->warps && k < b->warps_count; k++) {
-    free(b->warps[k].file);
-    free(b->warps[k].poison);
-    free(b->warps[k].poison_site);
-    free(b->warps[k].first);
-  }
-  free(b->warps);
-  free(b->shared);
-  free(b->written);
-  free(b->local);
-  free(b->local_written);
-  free(b->cells);
-  free(b);
-}
-
-static void *aligned(size_t size) { return aligned_alloc(128, (size + 127) / 128 * 128 + 128); }
-
-static Block *new_block(Launch *l) {
-  int threads = l->block[0] * l->block[1] * l->block[2];
-  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / 4 + 1;
-  Block *b = calloc(1, sizeof *b);
-  if (!b) return NULL;
-  b->warps_count = (threads + LANES - 1) / LANES;
-  b->warps = calloc((size_t)b->warps_count, sizeof *b->warps);
-  b->shared = aligned((size_t)l->shared_size);
-  b->written = malloc(cells);
-  b->local = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
-  b->local_written = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
-  b->cells = malloc(cells * sizeof *b->cells);
-  int good = b->warps && b->shared && b->written && b->local && b->local_written && b->cells;
-  for (int k = 0; good && k < b->warps_count; k++) {
-    Warp *w = &b->warps[k];
-    w->file = aligned((size_t)l->file_size);
-    w->poison = calloc(slots, sizeof *w->poison);
-    w->poison_site = calloc(slots, sizeof *w->poison_site);
-    w->first = calloc((size_t)l->sites_count + 1, sizeof *w->first);
-    good = w->file && w->poison && w->poison_site && w->first;
-  }
-  if (good) return b;
-  free_block(b);
-  return NULL;
-}
-
-static void start(Launch *l, Block *b, int64_t number) {
-  int threads = l->block[0] * l->block[1] * l->block[2];
-  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1;
-  b->number = number;
-  b->base = (uint32_t)(number * b->warps_count * LANES);
-  b->time = 1;
-  b->exited = 0;
-  memset(b->shared, 0, (size_t)l->shared_size);
-  memset(b->written, 0, cells);
-  memset(b->local, 0xFF, (size_t)l->local_size * LANES * (size_t)b->warps_count);
-  memset(b->local_written, 0, (size_t)l->local_size * LANES * (size_t)b->warps_count);
-  memset(b->cells, 0, cells * sizeof *b->cells);
-  for (int k = 0; k < b->warps_count; k++) {
-    Warp *w = &b->warps[k];
-    int lanes = threads - k * LANES;
-    memcpy(w->file, l->image, (size_t)l->file_size);
-    w->live = lanes >= LANES ? FULL : (1u << lanes) - 1;
-    w->waiting = 0;
-    w->steps = 0;
-    w->time = 1;
-    w->paths_count = w->arrivals_count = w->held_count = 0;
-    w->forced = NONE;
-    w->lived = 0;
-    if (w->poisoned) memset(w->poison, 0, ((size_t)l->file_size / 4 + 1) * sizeof *w->poison);
-    w->poisoned = 0;
-    memset(w->first, 0, (size_t)l->sites_count * sizeof *w->first);
-    push(w, 0, w->live);
-    set_specials(l, b, w);
-  }
-}
-
-int launch_run(Launch *l) {
-  int64_t left = l->slice;
-  if (!l->running && l->next < l->blocks_count) {
-    l->running = new_block(l);
-    if (!l->running) return NO_MEMORY;
-    start(l, l->running, l->numbers[l->next++]);
-  }
-  while (l->running) {
-    Block *b = l->running;
-    int ran = 0, living = 0;
-    for (int k = 0; k < b->warps_count; k++) {
-      Warp *w = &b->warps[k];
-      living |= w->live != 0;
-      if (!w->paths_count && !w->held_count) continue;
-      int64_t before = left;
-      left = run_warp(l, b, w, left);
-      w->steps += before - left;
-      l->steps = w->steps;
-      ran |= left != before;
-      if (w->steps > l->budget) {
-        l->stuck_pc = w->paths_count ? w->paths[w->paths_count - 1].pc : NONE;
-        l->stuck_thread = k * LANES;
-        l->stuck_block = b->number;
-        return BUDGET_OVER;
-      }
-      if (left <= 0) return SLICE_OVER;
-    }
-    if (ran || release(l, b) || force(l, b)) continue;
-    if (living) {
-      l->stuck_block = b->number;
-      return DEADLOCK;
-    }
-    if (l->next < l->blocks_count) {
-      start(l, b, l->numbers[l->next++]);
-    } else {
-      free_block(b);
-      l->running = NULL;
-    }
-  }
-  return DONE;
-}
-
-void launch_free(Launch *l) {
-  free_block(l->running);
-  l->running = NULL;
 }
 
 void sizes(int32_t *out) {

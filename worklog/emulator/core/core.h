@@ -12,7 +12,8 @@
 #define FULL 0xFFFFFFFFu
 #define NONE (-1)
 
-enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR };
+enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS };
+enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
 enum access { LOAD, STORE, ATOMIC };
 enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
@@ -25,16 +26,16 @@ enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION };
 enum { ALIGNED = -1 };
 enum event_kind {
   OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
-  DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE,
-  PART_OF_WARP, CROOKED_MATRIX
+  DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE, PART_OF_WARP, CROOKED_MATRIX,
+  BARRIER_WRONG, BARRIER_AGAIN, BARRIER_MORE, BARRIER_MIXED, TRAPPED, REGISTERS_WANTED
 };
-enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY };
+enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED };
 
 typedef struct {
   int32_t kind, op;
   int32_t guard, negated; /* a predicate's offset, or NONE */
   int32_t d, a, b, c;     /* offsets of the operands */
-  int32_t site;           /* of an access; else the offset of a further operand */
+  int32_t site;           /* of an access; of a branch, whether its loop may wait; else the offset of an operand */
   int32_t target;         /* of a branch, or in the launch's lists */
   int32_t block;          /* the basic block that starts here, or NONE */
   int32_t copies;         /* how it passes on operands that must not be used: enum passes, or 0 */
@@ -118,10 +119,17 @@ typedef struct {
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
-  int32_t stuck_pc, stuck_thread;
+  int32_t stuck_pc, stuck_thread, status, stuck_count;
   int32_t scratch, unused; /* 6 registers: what passes through registers of an instruction's own */
   int64_t stuck_block;
-  Block *running;
+  uint32_t (*print)(uint64_t format, uint64_t arguments, const uint8_t *local); /* vprintf: number of arguments */
+  int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
+  Block **resident;    /* blocks that run, and may wait for each other */
+  uint64_t changes, changes_before; /* of global memory, which other blocks see; before this round */
+  int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */
+  uint64_t seed;       /* of the order in which warps and blocks take turns; 0: in the order of their numbers */
+  int32_t together, resident_count, turn, ended, basic_blocks, halved, stuck_number;
+  int32_t waits; /* whether threads may wait for others in loops */
 } Launch;
 
 int launch_run(Launch *launch);

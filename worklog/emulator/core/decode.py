@@ -11,16 +11,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.emulator import isa
-from worklog.emulator.core import decode_tensor, decode_warp
+from worklog.emulator.core import decode_blocks, decode_tensor, decode_warp
 from worklog.emulator.core.ops import OPS
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
-from worklog.emulator.ptx import DTYPES, Array, Imm, Instruction, Mem, Operand, Reg, Special, Sym, Vec
+from worklog.emulator.ptx import (
+    DTYPES,
+    Array,
+    Imm,
+    Instruction,
+    Mem,
+    Operand,
+    Reg,
+    Special,
+    Sym,
+    UnsupportedInstruction,
+    Vec,
+)
 
 LANES, SLOT, NONE, SCRATCH = 32, 128, -1, 6
 CACHES = {"ca", "cg", "cs", "lu", "cv", "wb", "wt"}  # and the words that name a cache, but not a hint
 CACHES |= {word for word in isa.MODIFIERS if word[:2] in ("L1", "L2")} - {"L2::cache_hint"}
-ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP = range(9)
+ALU, ACCESS, BRANCH, EXIT, _, PACK, UNPACK, SHUFFLE, WARP = range(9)
 ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
@@ -77,7 +89,9 @@ class Decoder:
 
     def decoded(self) -> Decoded:
         """The whole program. Raises NotDecoded."""
-        starts = {block.start: block.index for block in self.program.flow.blocks}
+        flow = self.program.flow
+        starts = {block.start: block.index for block in flow.blocks}
+        self.polling = {flow.blocks[head].start for head in flow.polling}
         records = np.zeros(len(self.code), INSTRUCTION)
         for name in ("guard", "d", "a", "b", "c", "site", "target", "block"):
             records[name] = NONE
@@ -207,14 +221,12 @@ class Decoder:
             out |= {"guard": self.registers[i.guard[0].name], "negated": i.guard[1]}
         name = i.parts[0]
         if name == "bra":
-            return {**out, "kind": BRANCH, "target": branch_target(self.program.kernel, i)}
+            head = branch_target(self.program.kernel, i)
+            return {**out, "kind": BRANCH, "target": head, "site": int(head in self.polling)}
         if name in isa.EXITS:
             return {**out, "kind": EXIT}
-        if isa.is_barrier(i):
-            number = i.operands[0] if len(i.operands) == 1 else None
-            if "sync" not in i.parts or not isinstance(number, Imm) or number.value:
-                raise NotDecoded(i.text)
-            return {**out, "kind": BARRIER}
+        if name in decode_blocks.DECODE and "warp" not in i.parts:
+            return {**out, **decode_blocks.DECODE[name](self, i)}
         if name == "taken":
             return {**out, "kind": ALU, "op": 0}
         if name == "ld" and "param" in i.parts and i.pc not in numbers:
@@ -334,6 +346,7 @@ def decoded(program: Program) -> Decoded | None:
     """The program for the core, or None."""
     try:
         beyond = program.flow.fences or program.flow.orders_more_than_barriers
+        beyond = beyond or any(map(decode_blocks.is_named, program.kernel.instructions))
         return None if beyond else Decoder(program).decoded()
-    except (NotDecoded, KeyError, ValueError):
+    except (NotDecoded, UnsupportedInstruction, KeyError, ValueError):
         return None

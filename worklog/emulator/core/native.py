@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import outputs, tell_tensor, tell_warps
+from worklog.emulator.core import outputs, tell_blocks, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
-from worklog.emulator.findings import ONE_STORE, BudgetExceeded, TooLarge
+from worklog.emulator.core.records import enum, lanes_of
+from worklog.emulator.findings import ONE_STORE, TooLarge
 from worklog.emulator.globalmem import GlobalMemory
+from worklog.emulator.printed import Printed
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import plain_name
 from worklog.errors import WorklogError, install_command
@@ -21,13 +23,13 @@ from worklog.kernel.disk_cache import folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 EVENTS = 4096
-DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY = range(5)
+DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED = range(7)
+# Of the events that no other module says.
 KINDS = (
     "out-of-bounds", "misaligned", "read-only", "outside-array", "uninitialised-shared", "shared-race", "global-race",
-    "read-only-load", "barrier-after-exit", "divergent-barrier",
+    "read-only-load", "", "",
     *tell_warps.KINDS, *tell_tensor.KINDS,
 )  # fmt: skip
-
 CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
 BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8"), ("writable", "i4"), ("", "i4")])
 EVENT = np.dtype([
@@ -40,16 +42,16 @@ POINTERS = (
 WIDE = ("watched_count", "blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
-    "stuck_pc", "stuck_thread", "scratch", "unused",
+    "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "unused",
 )  # fmt: skip
-
+TURNS = ("together", "resident_count", "turn", "ended", "basic_blocks", "halved", "stuck_number", "waits")
+PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
 BLOCKS = (
     "with nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and after it is "
     "seen"
 )
 READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
-BY_WARP = "a barrier counts warps, so this works while no warp is split; let all reach the same __syncthreads()"
 
 
 class Launch(ctypes.Structure):
@@ -63,7 +65,10 @@ class Launch(ctypes.Structure):
         ("block", ctypes.c_int32 * 3),
         *((name, ctypes.c_int32) for name in NARROW),
         ("stuck_block", ctypes.c_int64),
-        ("running", ctypes.c_void_p),
+        ("print", PRINT),
+        *((name, ctypes.c_void_p) for name in ("half", "resident")),
+        *((name, ctypes.c_int64) for name in ("changes", "changes_before", "quiet", "vain", "seed")),
+        *((name, ctypes.c_int32) for name in TURNS),
     )
 
 
@@ -90,9 +95,13 @@ def run(
     local: int,
     numbers: Sequence[int],
     budget: int,
+    printed: Printed,
+    together: int = 1,
+    seed: int = 0,
 ) -> tuple[list[list[int]], outputs.Coverage]:
     """Run blocks of a decoded program; how often each basic block ran, in warps and threads, and the coverage. Findings
-    go to the batch, costs to the program's sites.
+    go to the batch, costs to the program's sites. together: how many blocks may wait for each other. seed: of the order
+    in which warps and blocks take turns.
     """
     batch, form = memory.batch, decoded(program)
     assert form is not None
@@ -129,6 +138,11 @@ def run(
         launch.slice = outputs.SLICE
     else:
         launch.watched = None
+    half = np.zeros_like(executed)
+    errors: list[BaseException] = []
+    launch.print = PRINT(partial(_printed, printed, local, errors))
+    launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
+    launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
     core = library()
     try:
         status = SLICE_OVER
@@ -139,6 +153,8 @@ def run(
             batch.progress(launch.steps, budget)
     finally:
         core.launch_free(ctypes.byref(launch))
+    for error in errors:
+        raise error
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
     told = events[: launch.events_count]
@@ -149,22 +165,36 @@ def run(
         _tell(program, memory, event)
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
-    if status in (BUDGET_OVER, DEADLOCK):
-        place = program.kernel.instructions[max(launch.stuck_pc, 0)]
-        stuck = (
-            f"thread {launch.stuck_thread} of block {batch.place(launch.stuck_block)} is still near line {place.line}"
-        )
-        raise BudgetExceeded(f"{'deadlock' if status == DEADLOCK else f'after {budget:,} instructions'}: {stuck}")
+    if status in (BUDGET_OVER, DEADLOCK, ENDLESS):
+        tell_blocks.end(program, batch, launch, status, executed, half)
     counts = [[int(warps), int(threads)] for warps, threads in executed]
     return counts, outputs.coverage(program, executed, taken)
 
 
+def _printed(
+    printed: Printed, size: int, errors: list[BaseException], text: int, arguments: int, local: int | None
+) -> int:
+    """vprintf of one thread, whose local memory is at an address of this process."""
+    try:
+        return printed.one(text, arguments, ctypes.string_at(local, size) if local else b"")
+    except BaseException as error:  # which ctypes would drop
+        errors.append(error)
+        return 0
+
+
+TELL = {**tell_blocks.TELL}  # what says an event, by its name in core.h
+
+
 def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
     """A finding of an event."""
-    batch, kind = memory.batch, str(KINDS[event["kind"]])
+    batch, name = memory.batch, tuple(enum("event_kind"))[event["kind"]]
+    batch.blocks = (int(event["block"]),)
+    if name in TELL:
+        TELL[name](program, memory, event)
+        return
+    kind = KINDS[event["kind"]]
     code_, pc, other = program.kernel.instructions, int(event["pc"]), int(event["other_pc"])
     site = program.sites.get(pc)
-    batch.blocks = (int(event["block"]),)
     lane, count, value = int(event["thread"]), int(event["count"]), int(event["value"])
     if kind in ("shared-race", "global-race", "read-only-load"):
         sites = program.sites[other], program.sites[pc]
@@ -185,25 +215,8 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
             kind, fix = "missing-syncwarp", "with no __syncwarp() between them"
         batch.tell_race(kind, sites, threads, f"{what}, {fix}", count)
         return
-    if kind == "divergent-barrier":
-        parts = code_[pc].parts
-        if event["warps_differ"]:
-            kind, why = "barrier-by-warp", BY_WARP
-        elif parts[0] == "bar" or "aligned" in parts:
-            why = "all must reach the same __syncthreads()"
-        else:
-            return
-        what = f"waits here, while {value} threads of its block wait at line {code_[other].line}: {why}"
-        batch.tell(kind, code_[pc], lane, what, code_[other], count)
-        return
-    if kind == "barrier-after-exit":
-        what = "exits the kernel before this barrier, which other threads of its block reach"
-        batch.tell(kind, code_[pc], lane, what, count=count)
-        return
     place = site or code_[pc]
-    lanes = np.zeros(batch.block_lanes, bool)
-    first_lane = lane // LANES * LANES
-    lanes[first_lane : first_lane + LANES] = [int(event["lanes"]) >> k & 1 for k in range(LANES)]
+    lanes = lanes_of(batch, event)
     if kind in tell_warps.KINDS:
         kind, what = tell_warps.told(kind, code_[other])
         batch.tell(kind, place, lanes, what, None, count)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEXT, PARKED, STOP }; /* what a handler returns: see run_warp */
+enum { NEXT, PARKED, STOP, MOST_WARPS = 32 }; /* what a handler returns: see run_warp */
 
 #define AT(type, offset) ((type *)(w->file + (offset)))
 
@@ -18,17 +18,31 @@ typedef struct {
   uint32_t mask;
 } Path;
 
+/* Of lanes at a barrier. number: of the barrier; count: threads that it wants, 0 for all; predicate: of bar.red. */
+typedef struct {
+  int32_t pc;
+  uint32_t mask;
+  int32_t number, count;
+  uint32_t predicate;
+} Arrival;
+
 typedef struct {
   uint8_t *file;
-  uint32_t live, waiting; /* lanes that have not exited; those at a barrier */
+  uint32_t started, live;     /* lanes that have not exited */
+  uint32_t spinning;          /* those that go on in the next turn */
+  uint32_t refused, vain;     /* those for whom a wait has just failed; which had gone round its loop then */
   int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
   uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */
   int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
   int32_t paths_count, arrivals_count, held_count;
-  Path paths[LANES], arrivals[LANES]; /* paths: by falling pc */
-  Path held[LANES];                   /* lanes that wait for others of the warp, by rising pc */
-  uint32_t lived;                     /* lanes that lived when the first of those began to wait */
-  int32_t forced;                     /* an instruction whose lanes wait no longer, or NONE */
+  Path paths[LANES];               /* by falling pc */
+  Path held[LANES];                /* lanes that wait for others of the warp, by rising pc */
+  uint32_t lived;                  /* lanes that lived when the first of those began to wait */
+  int32_t forced;                  /* an instruction whose lanes wait no longer, or NONE */
+  Arrival arrivals[LANES];
+  uint16_t arrived[16];            /* by barrier, how often it did without waiting */
+  int32_t registers, registers_pc; /* what setmaxnreg has set, and where */
+  uint64_t seen;                   /* of its state: see `repeats` */
   int32_t poisoned;                   /* whether any register holds a value that must not be used */
   int32_t *poison_site;               /* by offset of a register / 4: the instruction that gave it */
   uint32_t *poison;                   /* and its lanes */
@@ -36,7 +50,8 @@ typedef struct {
 
 struct Block {
   int64_t number;
-  int32_t warps_count, turn;
+  uint64_t seen;
+  int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
   uint32_t base;  /* the number of its first thread in the launch */
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
@@ -44,5 +59,38 @@ struct Block {
   uint8_t *shared, *written, *local, *local_written; /* written: by cell; local_written: by byte */
   Cell *cells;
 };
+
+/* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
+static void push(Warp *w, int32_t pc, uint32_t mask) {
+  if (!mask) return;
+  int k = w->paths_count;
+  while (k && w->paths[k - 1].pc < pc) k--;
+  if (k && w->paths[k - 1].pc == pc) {
+    w->paths[k - 1].mask |= mask;
+    return;
+  }
+  memmove(&w->paths[k + 1], &w->paths[k], sizeof(Path) * (size_t)(w->paths_count - k));
+  w->paths[k] = (Path){pc, mask};
+  w->paths_count++;
+}
+
+/* The path that runs next: of those that don't spin, that with the lowest pc; NONE if all do. */
+static inline int next_path(const Warp *w) {
+  int n = w->paths_count - 1;
+  while (n >= 0 && !(w->paths[n].mask & ~w->spinning)) n--;
+  return n;
+}
+
+/* Take a path out of the list. */
+static inline void take(Warp *w, int n) {
+  w->paths_count--;
+  for (int k = n; k < w->paths_count; k++) w->paths[k] = w->paths[k + 1];
+}
+
+static inline int path_at(const Warp *w, int32_t pc) {
+  for (int k = 0; k < w->paths_count; k++)
+    if (w->paths[k].pc == pc) return 1;
+  return 0;
+}
 
 #endif

@@ -8,20 +8,6 @@
 
 #include "poison.h"
 
-/* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
-static void push(Warp *w, int32_t pc, uint32_t mask) {
-  if (!mask) return;
-  int k = w->paths_count;
-  while (k && w->paths[k - 1].pc < pc) k--;
-  if (k && w->paths[k - 1].pc == pc) {
-    w->paths[k - 1].mask |= mask;
-    return;
-  }
-  memmove(&w->paths[k + 1], &w->paths[k], sizeof(Path) * (size_t)(w->paths_count - k));
-  w->paths[k] = (Path){pc, mask};
-  w->paths_count++;
-}
-
 /* Lanes that execute instructions of one kind together. at: the place of each lane; of others, the first one. */
 typedef struct {
   const Path *places;
@@ -253,9 +239,10 @@ static int meet(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
  * it together. The mask is 0 where there are none, or other lanes are at a lower instruction. */
 static Path met(Launch *l, Block *b, Warp *w) {
   for (int first = 0; first < w->held_count; first++) {
+    int lowest = next_path(w);
     Path places[LANES], ready[LANES], left[LANES];
     int count = 0, ready_count = 0, left_count = 0, known = 0;
-    if (w->paths_count && w->held[0].pc >= w->paths[w->paths_count - 1].pc) break;
+    if (lowest >= 0 && w->held[0].pc >= w->paths[lowest].pc) break;
     for (int n = 0; n < w->held_count; n++) {
       if (!can_meet(l, w->held[first].pc, w->held[n].pc)) continue;
       known |= n < first;

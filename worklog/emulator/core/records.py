@@ -1,0 +1,29 @@
+"""What parts of the core share: the numbers of core.h's enumerations, and the lanes of an event."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from worklog.emulator.findings import Batch
+from worklog.emulator.ptx import Array
+
+
+@cache
+def enum(name: str) -> dict[str, int]:
+    """By name, the number of each value of an enumeration."""
+    text = Path(__file__).with_name("core.h").read_text(encoding="utf-8")
+    listed = re.search(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
+    assert listed is not None, name
+    return {value: number for number, value in enumerate(re.findall(r"\w+", listed[1]))}
+
+
+def lanes_of(batch: Batch, event: Any) -> Array:
+    """The lanes of an event, of its block."""
+    lanes, first = np.zeros(batch.block_lanes, bool), int(event["thread"]) // 32 * 32
+    lanes[first : first + 32] = [int(event["lanes"]) >> k & 1 for k in range(32)]
+    return lanes
