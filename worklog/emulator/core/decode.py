@@ -170,7 +170,7 @@ class Decoder:
 
     def _constant(self, value: Any, dtype: str) -> int:
         lanes = np.full(LANES, value, dtype) if dtype != "?" else np.array([0xFFFFFFFF * bool(value)], np.uint32)
-        key = (lanes[:1].tobytes(), lanes.dtype.str)
+        key = (lanes[:1].tobytes(), f"{len(lanes)} {lanes.dtype.str}")  # a predicate's is one word
         if key not in self.constants:
             self.constants[key] = self._room(lanes.nbytes)
             self.values.append((self.constants[key], lanes))
