@@ -92,3 +92,22 @@ def test_tensor_cores_give_what_they_give_on_numpy(name: str) -> None:
     for x, y in zip(ours, theirs, strict=True):
         assert not isinstance(x, np.ndarray) or x.tobytes() == y.tobytes()
     assert result.findings == expected.findings == () and result.lines == expected.lines
+
+
+SPINS = {
+    "a lock": "while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;\n  atomicExch(c, 0);",
+    "a flag": "if (t == 0) atomicExch(c, 1); else while (*(volatile int*)c == 0) {}\n  d[t] = 1;",
+    "a meeting above": """if (t == 5) while (*(volatile int*)c == 0) {}
+  else if (t < 16) d[t] = __ballot_sync(~32u, t % 3);
+  else d[t] = 2 + __ballot_sync(~32u, t & 1);
+  if (t == 0) atomicExch(c, 1);""",
+}
+
+
+@pytest.mark.parametrize("name", SPINS)
+def test_lanes_wait_for_lanes_of_their_warp(name: str) -> None:
+    source = kernel("  int t = threadIdx.x;\n  " + SPINS[name], "int* c, int* d")
+    ours, theirs = ([np.zeros(64, np.int32) for _ in range(2)] for _ in range(2))
+    result, expected = (run(source, x, core=core, budget=9000) for x, core in ((ours, True), (theirs, False)))
+    found = [{(finding.kind, finding.line) for finding in one.findings} for one in (result, expected)]
+    assert np.array_equal(ours, theirs) and found[0] == found[1]

@@ -67,13 +67,19 @@ static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
   return NEXT;
 }
 
+enum { PATIENCE = 128 }; /* rounds of the same lanes after which a loop most likely waits for others of the warp */
+
 /* Lanes go round a loop. site: it may wait for other threads. Whether the warp's turn ends. */
 static int spins(Warp *w, const Instruction *i, uint32_t mask, int late) {
   uint32_t failed = mask & w->refused;
   int may = i->site > 0 || failed;
   w->refused &= ~mask;
   w->vain |= failed;
-  if (may && (late || next_path(w) < 0)) w->spinning |= mask;
+  w->rounds = mask == w->round_lanes ? w->rounds + 1 : 0;
+  w->round_lanes = mask;
+  int waits = w->rounds >= (i->target == w->waited ? 1 : PATIENCE);
+  if (may && (late || waits || next_path(w) < 0)) w->spinning |= mask;
+  if (may && waits) w->waited = i->target;
   return late && !may;
 }
 

@@ -30,6 +30,8 @@ typedef struct {
   uint8_t *file;
   uint32_t started, live;     /* lanes that have not exited */
   uint32_t spinning;          /* those that go on in the next turn */
+  uint32_t round_lanes;       /* those that came last to the end of a loop that may wait, */
+  int32_t rounds, waited;     /* how often in a row, and the head of a loop in which lanes have waited, or NONE */
   uint32_t refused, vain;     /* those for whom a wait has just failed; which had gone round its loop then */
   int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
   uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */

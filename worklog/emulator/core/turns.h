@@ -100,7 +100,8 @@ static void start(Launch *l, Block *b, int64_t number) {
     w->steps = 0;
     w->time = 1;
     w->paths_count = w->arrivals_count = w->held_count = w->registers = 0;
-    w->forced = NONE;
+    w->forced = w->waited = NONE;
+    w->round_lanes = 0;
     w->lived = 0;
     w->registers_pc = NONE;
     memset(w->arrived, 0, sizeof w->arrived);
