@@ -134,6 +134,7 @@ static void in_buffer(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, B
       l->changes += memcmp(&old, buffer->data + byte, (size_t)s->size) != 0;
     }
     if (s->op != ATOMIC) move(s, w, (uintptr_t)buffer->data - buffer->base, address, 1u << lane, load);
+    if (buffer->cells && l->fences && s->strong) hand_over(l, b, w, s, lane, address[lane] >> shift);
   }
 }
 
@@ -212,7 +213,8 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
         continue;
       }
       /* Writes of one value by several lanes of a store are no race; any other two writes are. */
-      int one_store = at->write.pc == pc && at->write.time == w->time;
+      int theirs = (int)(at->write.thread - 1 - b->base) / LANES;
+      int one_store = at->write.pc == pc && at->write.time >= (theirs == w - b->warps ? w->time : b->time);
       int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
       order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
       at->agreed = 0;
@@ -220,6 +222,8 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
     }
     if (s->op == STORE) move(s, w, (uintptr_t)b->shared, address, 1u << lane, 0);
   }
+  for (int lane = 0; l->fences && s->strong && lane < LANES; lane++)
+    if (mask >> lane & 1) hand_over(l, b, w, s, lane, address[lane] >> shift);
   for (int lane = 0; missing && lane < LANES; lane++)
     for (int other = 0; other < LANES; other++)
       if (missing >> other & 1 && mask >> lane & 1 && address[lane] == address[other]) missing |= 1u << lane;

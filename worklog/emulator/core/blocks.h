@@ -7,7 +7,7 @@
 
 #include "access.h"
 
-enum { BARRIERS = 16, REGISTERS = 65536 }; /* of a block; of a multiprocessor */
+enum { REGISTERS = 65536 }; /* of a multiprocessor */
 
 /* Arrivals. */
 
@@ -100,13 +100,10 @@ static void reduce(Launch *l, Block *b, int number, const uint32_t *released, in
 
 /* What these lanes did comes before what the released ones do next. */
 static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arrived, const uint32_t *released) {
-  (void)l, (void)number, (void)arrived;
-  for (int k = 0; k < b->warps_count; k++)
-    if (b->warps[k].live & ~released[k]) return;
-  for (int k = 0; k < b->warps_count; k++)
-    if (b->warps[k].time > b->time) b->time = b->warps[k].time;
-  b->time++;
-  for (int k = 0; k < b->warps_count; k++) b->warps[k].time = b->time;
+  uint32_t others = 0;
+  for (int k = 0; k < b->warps_count; k++) others |= b->warps[k].live & ~released[k];
+  if (others) meet_some(l, b, number, arrived, released);
+  else meet_block(l, b);
 }
 
 /* Whole warps arrive without waiting. */
@@ -165,7 +162,7 @@ static int release_barrier(Launch *l, Block *b, int number) {
   /* A barrier for 32 threads: each warp completes it alone. */
   for (int k = 0; k < b->warps_count; k++) {
     if (reduces && alone) reduce(l, b, number, released, k, k + 1);
-    if (alone && released[k]) b->warps[k].time++;
+    if (alone && released[k]) meet_lanes(l, b, &b->warps[k], released[k]);
   }
   if (reduces && !alone) reduce(l, b, number, released, 0, b->warps_count);
   if (!alone) order_barrier(l, b, number, released, released);

@@ -12,7 +12,7 @@
 #define FULL 0xFFFFFFFFu
 #define NONE (-1)
 
-enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS };
+enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE };
 enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
 enum access { LOAD, STORE, ATOMIC };
@@ -62,7 +62,7 @@ typedef struct {
   int32_t read_only;              /* a load of memory that no thread may write during the launch */
   int32_t strong;                 /* an atomic or ordered access: no race with another one */
   int32_t atomic, is_float;       /* the operation; values: of its operands; result: the old value's register */
-  int32_t result, unused;
+  int32_t result, order; /* order: how it takes part in a hand-over, see knowledge.h */
   int64_t offset;
   int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown */
   Group groups[4];
@@ -101,6 +101,7 @@ typedef struct { /* an access of a warp, for Python's watch */
 } Watched;
 
 typedef struct Block Block;
+typedef struct Between Between;
 
 typedef struct {
   const Instruction *code;
@@ -120,11 +121,12 @@ typedef struct {
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
   int32_t stuck_pc, stuck_thread, status, stuck_count;
-  int32_t scratch, unused; /* 6 registers: what passes through registers of an instruction's own */
+  int32_t scratch, fences; /* 6 registers: what passes through registers of an instruction's own; whether there are fences */
   int64_t stuck_block;
   uint32_t (*print)(uint64_t format, uint64_t arguments, const uint8_t *local); /* vprintf: number of arguments */
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
+  Between *between;    /* what blocks have handed over */
   uint64_t changes, changes_before; /* of global memory, which other blocks see; before this round */
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */
   uint64_t seed;       /* of the order in which warps and blocks take turns; 0: in the order of their numbers */

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.emulator import isa
-from worklog.emulator.core import decode_blocks, decode_tensor, decode_warp
+from worklog.emulator.core import decode_blocks, decode_order, decode_tensor, decode_warp
 from worklog.emulator.core.ops import OPS
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
@@ -44,7 +44,7 @@ COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("masks", "u4", 4), ("
 SITE = np.dtype([
     *((name, "i4") for name in ("op", "space", "size", "count")), ("values", "i4", 4),
     *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count")),
-    *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float", "result", "unused")),
+    *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float", "result", "order")),
     *((name, "i8") for name in ("offset", "array_start", "array_size")), ("groups", GROUP, 4),
     ("costs", "i8", 6), ("last", COST), ("buffer", "i8"),
 ])  # fmt: skip
@@ -241,6 +241,8 @@ class Decoder:
             copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
             return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
+        if name in decode_order.FENCES:
+            return {**out, **decode_order.row(i)}
         if name in decode_tensor.NAMES:
             return {**out, **decode_tensor.row(self, i, numbers.get(i.pc, NONE), sites)}
         if i.pc in numbers:
@@ -284,7 +286,7 @@ class Decoder:
         site, values = self.program.sites[i.pc], list[Place | int]()
         result: Place | int = NONE
         words = {*i.parts[1:-1]} - {"global", "shared", "const", "local", "v2", "v4", "nc", "shared::cta"}
-        words -= {"volatile", "relaxed", "cta", "gpu", "sys", "weak", *CACHES}
+        words -= {"volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "weak", *CACHES}
         operation = [word for word in i.parts[1:-1] if word in ATOMICS]
         atomic = site.op == "atom" and len(operation) == 1 and site.count == 1 and i.parts[-1] in isa.ATOMIC_TYPES
         words -= {*operation} if atomic else set()
@@ -317,6 +319,7 @@ class Decoder:
         record["op"], record["space"] = ("ld", "st", "atom").index(site.op), SPACES[site.space]
         record["atomic"] = ATOMICS.index(operation[0]) if atomic else 0
         record["is_float"], record["strong"] = i.parts[-1][0] == "f", site.strong
+        record["order"] = decode_order.bits(site)
         record["size"], record["count"], record["width"] = site.size, site.count, width
         record["is_signed"], record["offset"] = i.parts[-1][0] == "s", site.offset
         record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
@@ -345,8 +348,6 @@ class Place(NamedTuple):
 def decoded(program: Program) -> Decoded | None:
     """The program for the core, or None."""
     try:
-        beyond = program.flow.fences or program.flow.orders_more_than_barriers
-        beyond = beyond or any(map(decode_blocks.is_named, program.kernel.instructions))
-        return None if beyond else Decoder(program).decoded()
+        return Decoder(program).decoded()
     except (NotDecoded, UnsupportedInstruction, KeyError, ValueError):
         return None

@@ -42,7 +42,7 @@ POINTERS = (
 WIDE = ("watched_count", "blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
-    "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "unused",
+    "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "fences",
 )  # fmt: skip
 TURNS = ("together", "resident_count", "turn", "ended", "basic_blocks", "halved", "stuck_number", "waits")
 PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
@@ -66,7 +66,7 @@ class Launch(ctypes.Structure):
         *((name, ctypes.c_int32) for name in NARROW),
         ("stuck_block", ctypes.c_int64),
         ("print", PRINT),
-        *((name, ctypes.c_void_p) for name in ("half", "resident")),
+        *((name, ctypes.c_void_p) for name in ("half", "resident", "between")),
         *((name, ctypes.c_int64) for name in ("changes", "changes_before", "quiet", "vain", "seed")),
         *((name, ctypes.c_int32) for name in TURNS),
     )
@@ -133,6 +133,7 @@ def run(
     launch.grid[:], launch.block[:] = batch.grid, batch.block
     launch.shared_size, launch.local_size, launch.buffers_count = shared, local, len(buffers)
     launch.grain, launch.sites_count, launch.scratch = grain, len(sites), form.scratch
+    launch.fences = program.flow.fences
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     if room:
         launch.slice = outputs.SLICE

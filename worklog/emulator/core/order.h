@@ -2,7 +2,7 @@
 #ifndef WORKLOG_ORDER_H
 #define WORKLOG_ORDER_H
 
-#include "state.h"
+#include "knowledge.h"
 
 /* Events. */
 
@@ -66,22 +66,36 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
 
 /* Order: shared and global memory have cells of `grain` bytes with their last accesses. Two accesses of different
  * threads of one block are ordered by a barrier between them, so by their times, and those of one warp also by a
- * __syncwarp(); those of different blocks never. */
+ * __syncwarp(). knowledge.h knows what else orders them. Two strong accesses don't race, except between blocks with the
+ * scope of one block.
+ *
+ * Not reported: a missing fence behind a flag where the block is the same, or the read is strong or bypasses the L1 cache,
+ * as ld.cg does: so the CUDA C++ Programming Guide hands over partial sums ("Memory Fence Functions"). */
+
+static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, int by, const Site *site) {
+  int size = threads_of(b), same = before->thread - 1 - b->base < (uint32_t)size, global = site->space != SHARED;
+  const Site *first = &l->sites[l->code[before->pc].site];
+  if (site->strong && first->strong && (same || !((site->order | first->order) & WITHIN_BLOCK))) return 0;
+  if (!l->fences && !b->learned) return 1;
+  int lenient = global && (same || site->strong || site->order & UNCACHED);
+  int64_t number = before->thread - 1;
+  return !handed_over(l, b, number / size, (int)(number % size), before->time, by, lenient);
+}
 
 static inline int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread, int32_t pc) {
   if (!before->thread || before->thread == thread) return 0;
   uint32_t one = before->thread - 1 - b->base, two = thread - 1 - b->base;
   int same_block = one < (uint32_t)b->warps_count * LANES;
   if (same_block && before->time < b->time) return 0;
-  if (same_block && one / LANES == two / LANES && before->time != b->warps[two / LANES].time) return 0;
-  return !l->sites[l->code[pc].site].strong || !l->sites[l->code[before->pc].site].strong;
+  if (same_block && one / LANES == two / LANES && before->time < b->warps[two / LANES].time) return 0;
+  return unordered_yet(l, b, before, (int)two, &l->sites[l->code[pc].site]);
 }
 
 static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address) {
   uint32_t thread = b->base + (uint32_t)lane + 1;
   if (!cell->agreed && unordered(l, b, &cell->write, thread, pc)) tell_race(l, b, kind, pc, &cell->write, lane, address);
   if (cell->read.thread && cell->read.thread != thread) cell->other = cell->read;
-  cell->read = (Stamp){thread, b->warps[lane / LANES].time, pc};
+  cell->read = (Stamp){thread, b->clock, pc};
 }
 
 /* same: the bytes don't change. */
@@ -94,7 +108,7 @@ static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t p
     if (unordered(l, b, &cell->other, thread, pc)) tell_race(l, b, kind, pc, &cell->other, lane, address);
   }
   cell->agreed = clash && same;
-  cell->write = (Stamp){thread, b->warps[lane / LANES].time, pc};
+  cell->write = (Stamp){thread, b->clock, pc};
 }
 
 /* Counts. */

@@ -34,7 +34,7 @@ typedef struct {
   int32_t rounds, waited;     /* how often in a row, and the head of a loop in which lanes have waited, or NONE */
   uint32_t refused, vain;     /* those for whom a wait has just failed; which had gone round its loop then */
   int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
-  uint32_t time;          /* of the block's last barrier, and one more for each __syncwarp() since */
+  uint32_t time;          /* later than all accesses before the last barrier and __syncwarp() */
   int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
   int32_t paths_count, arrivals_count, held_count;
   Path paths[LANES];               /* by falling pc */
@@ -50,16 +50,49 @@ typedef struct {
   uint32_t *poison;                   /* and its lanes */
 } Warp;
 
+typedef struct Row Row;     /* see knowledge.h */
+typedef struct Clock Clock;
+
+/* What a thread knows of the others. */
+typedef struct {
+  uint32_t *row, *shown; /* shown: by flags, until it executes a fence */
+  uint32_t fence, wide;  /* when it executed the last fence, and the last one for other blocks */
+  Clock *known, *seen;   /* of other blocks; seen: by flags */
+} Knowledge;
+
+typedef struct { /* what strong writes of an address released */
+  uint64_t place;
+  uint32_t *row;
+  Clock *clock;
+  int used;
+} Flag;
+
+typedef struct { /* a hash table */
+  Flag *all;
+  int64_t size, count;
+} Flags;
+
+enum { BARRIERS = 16 }; /* barriers of a block */
+
 struct Block {
   int64_t number;
   uint64_t seen;
   int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
   uint32_t base;  /* the number of its first thread in the launch */
+  uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
   Warp *warps;
   uint8_t *shared, *written, *local, *local_written; /* written: by cell; local_written: by byte */
   Cell *cells;
+  Knowledge *knowledge; /* by thread */
+  int32_t agents, learned, news; /* learned: a thread has a row; news: `published` has more than the last row */
+  uint32_t *common;              /* of each agent: what all threads know of an mbarrier */
+  uint32_t *published;           /* of each thread: what any strong write of the block publishes */
+  Clock *known, *shown, *release; /* known, shown: by threads that have met; release: with the last row */
+  Row *last;
+  uint32_t *named[BARRIERS]; /* what those that came to a barrier of some warps knew */
+  Flags flags;
 };
 
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */

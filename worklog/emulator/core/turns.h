@@ -45,6 +45,10 @@ static void free_block(Block *b) {
   free(b->local);
   free(b->local_written);
   free(b->cells);
+  forget(b);
+  free(b->knowledge);
+  free(b->common);
+  free(b->published);
   free(b);
 }
 
@@ -63,7 +67,7 @@ static Block *new_block(Launch *l) {
   b->local = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
   b->local_written = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
   b->cells = calloc(cells, sizeof *b->cells);
-  int good = b->warps && b->shared && b->written && b->local && b->local_written && b->cells;
+  int good = b->warps && b->shared && b->written && b->local && b->local_written && b->cells && know(l, b);
   for (int k = 0; good && k < b->warps_count; k++) {
     Warp *w = &b->warps[k];
     w->file = aligned((size_t)l->file_size);
@@ -86,7 +90,8 @@ static void start(Launch *l, Block *b, int64_t number) {
   }
   b->number = number;
   b->base = (uint32_t)(number * b->warps_count * LANES);
-  b->time = 1;
+  b->clock = b->time = 1;
+  forget(b);
   b->exited = b->turn = 0;
   memset(b->shared, 0, (size_t)l->shared_size);
   memset(b->local, 0xFF, (size_t)l->local_size * LANES * (size_t)b->warps_count);
@@ -321,6 +326,7 @@ void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++) free_block(l->resident[k]);
   free(l->resident);
   l->resident = NULL;
+  forget_launch(l);
 }
 
 #endif

@@ -66,12 +66,6 @@ static void check_members(Launch *l, Block *b, Warp *w, const Meeting *m) {
   w->lived = 0;
 }
 
-/* __syncwarp of these lanes. */
-static void synchronise(Warp *w, uint32_t lanes) {
-  (void)lanes;
-  w->time++;
-}
-
 /* shfl.sync: the lane that a lane reads; out of its segment: NONE. */
 static int source(int mode, int lane, uint32_t given, uint32_t limit) {
   int distance = (int)(given & 31), clamp = (int)(limit & 31), segment = (int)(limit >> 8 & 31);
@@ -186,7 +180,7 @@ static int together(Launch *l, Block *b, Warp *w, const Path *places, int count)
   }
   for (uint32_t left = m.active, lanes; i->kind == WARP && left; left &= ~lanes) {
     lanes = group(&m, __builtin_ctz(left));
-    if (i->op == SYNCHRONISE) synchronise(w, lanes);
+    if (i->op == SYNCHRONISE) meet_lanes(l, b, w, lanes);
     else exchange(i->op, value, lanes, out, &second);
   }
   if (i->kind == WARP && i->op == SYNCHRONISE) return NEXT;

@@ -1,0 +1,440 @@
+/* What threads know of each other beyond barriers of the whole block. Included by core.c alone.
+ *
+ * A block's clock ticks at whatever orders its threads, and an access keeps its time. An agent is a thread of the block,
+ * or `threads` plus the number of an mbarrier. A thread's row holds for each agent the time up to which what that did is
+ * ordered before what the thread does next (Mattern, "Virtual Time and Global States", 1989). Rows exist only where
+ * something smaller than the block's barrier orders threads, until that barrier.
+ *
+ * Hand-over through flags: PTX ISA, "Release and Acquire Patterns". Between blocks it counts what a block has published,
+ * a Row with a time for each of its threads. A block only adds to it. A Clock says which rows of which blocks are known. */
+#ifndef WORKLOG_KNOWLEDGE_H
+#define WORKLOG_KNOWLEDGE_H
+
+#include "state.h"
+
+enum { RELEASES = 1, ACQUIRES = 2, WITHIN_BLOCK = 4, UNCACHED = 8 }; /* bits of a site's order */
+enum { MOST_TIMES = 1 << 24 }; /* of rows of a launch: afterwards a block's last row grows, and a missing fence may be missed */
+
+struct Row {
+  Row *next; /* of the launch */
+  int64_t number;
+  uint32_t time[];
+};
+
+struct Clock {
+  int32_t references, count;
+  struct {
+    int64_t block;
+    const Row *row;
+  } of[]; /* by rising block */
+};
+
+struct Between {
+  Flags flags;
+  Row *rows;
+  int64_t rows_count;
+};
+
+static int threads_of(const Block *b) { return b->warps_count * LANES; }
+
+/* Zeros. No launch goes on without memory: the run ends where it returns next. */
+static void *room(Launch *l, size_t size) {
+  void *out = calloc(1, size);
+  if (!out) l->status = NO_MEMORY;
+  return out;
+}
+
+static uint32_t *row_of(Launch *l, Block *b, uint32_t **row) {
+  if (!*row) *row = room(l, sizeof **row * (size_t)b->agents);
+  b->learned = 1;
+  return *row;
+}
+
+static void add_row(uint32_t *row, const uint32_t *more, int count) {
+  for (int k = 0; k < count; k++) row[k] = more[k] > row[k] ? more[k] : row[k];
+}
+
+/* Later accesses are not part of what a thread has just released. */
+static void tick(Block *b) { b->clock++; }
+
+/* Flags: what strong writes of an address have released. */
+
+static Flag *find_flag(Launch *l, Flags *flags, uint64_t place, int make) {
+  if (!flags->size && !make) return NULL;
+  if (2 * flags->count >= flags->size) {
+    Flags wider = {.size = flags->size ? 2 * flags->size : 64, .count = flags->count};
+    wider.all = room(l, sizeof *wider.all * (size_t)wider.size);
+    if (!wider.all) return NULL;
+    for (int64_t k = 0; k < flags->size; k++) {
+      if (!flags->all[k].used) continue;
+      uint64_t at = flags->all[k].place * 0x9E3779B97F4A7C15u >> 20;
+      while (wider.all[at % (uint64_t)wider.size].used) at++;
+      wider.all[at % (uint64_t)wider.size] = flags->all[k];
+    }
+    free(flags->all);
+    *flags = wider;
+  }
+  for (uint64_t at = place * 0x9E3779B97F4A7C15u >> 20;; at++) {
+    Flag *flag = &flags->all[at % (uint64_t)flags->size];
+    if (flag->used && flag->place == place) return flag;
+    if (flag->used) continue;
+    if (make) flags->count++, *flag = (Flag){.place = place, .used = 1};
+    return make ? flag : NULL;
+  }
+}
+
+/* Clocks. */
+
+static Clock *hold(Clock *clock) {
+  if (clock) clock->references++;
+  return clock;
+}
+
+static void drop(Clock *clock) {
+  if (clock && !--clock->references) free(clock);
+}
+
+/* Put a clock, which the caller holds, in the place of another one. */
+static void put_clock(Clock **place, Clock *clock) {
+  drop(*place);
+  *place = clock;
+}
+
+/* A clock, held, that knows what both know. */
+static Clock *joined(Launch *l, Clock *one, Clock *other) {
+  if (!one || !other || one == other) return hold(one ? one : other);
+  int count = 0, m = 0, n = 0, from_one = 0, from_other = 0;
+  Clock *out = room(l, sizeof *out + sizeof *out->of * (size_t)(one->count + other->count));
+  if (!out) return hold(one);
+  while (m < one->count || n < other->count) {
+    int64_t a = m < one->count ? one->of[m].block : INT64_MAX, b = n < other->count ? other->of[n].block : INT64_MAX;
+    int first = a < b || (a == b && one->of[m].row->number >= other->of[n].row->number);
+    from_one |= first && (a < b || one->of[m].row != other->of[n].row);
+    from_other |= !first;
+    out->of[count++] = first ? one->of[m] : other->of[n];
+    m += a <= b, n += b <= a;
+  }
+  if (!from_one || !from_other) {
+    free(out);
+    return hold(from_other ? other : one);
+  }
+  out->references = 1, out->count = count;
+  return out;
+}
+
+static void add_clock(Launch *l, Clock **place, Clock *more) {
+  if (more && more != *place) put_clock(place, joined(l, *place, more));
+}
+
+static int clock_knows(const Clock *clock, int64_t block, int thread, uint32_t time) {
+  int low = 0, high = clock ? clock->count : 0;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (clock->of[middle].block < block) low = middle + 1;
+    else high = middle;
+  }
+  return clock && low < clock->count && clock->of[low].block == block && time <= clock->of[low].row->time[thread];
+}
+
+/* What the others of the launch may learn of a block: its rows, and clocks of its threads. */
+
+static void publish_before(Block *b, int first, int count, uint32_t time) {
+  for (int k = first; k < first + count; k++)
+    if (time > b->published[k]) b->published[k] = time, b->news = 1;
+}
+
+/* A clock, held, with what a strong write of a thread publishes of its block. */
+static Clock *published(Launch *l, Block *b, int thread) {
+  Row *last = b->last;
+  uint32_t own = b->knowledge[thread].wide;
+  if (b->news || (own && (!last || own > last->time[thread]))) {
+    size_t size = (size_t)threads_of(b);
+    if (!last || l->between->rows_count * (int64_t)size < MOST_TIMES) {
+      Row *row = room(l, sizeof *row + sizeof *row->time * size);
+      Clock *clock = room(l, sizeof *clock + sizeof *clock->of);
+      if (!row || !clock) {
+        free(row);
+        free(clock);
+        return NULL;
+      }
+      if (last) memcpy(row->time, last->time, sizeof *row->time * size);
+      row->next = l->between->rows, row->number = l->between->rows_count++;
+      l->between->rows = b->last = row;
+      clock->references = clock->count = 1;
+      clock->of[0].block = b->number, clock->of[0].row = row;
+      put_clock(&b->release, clock);
+    }
+    add_row(b->last->time, b->published, threads_of(b));
+    if (own > b->last->time[thread]) b->last->time[thread] = own;
+    b->news = 0;
+  }
+  return hold(b->release);
+}
+
+/* Rows. */
+
+/* What a thread knows goes into a row, and what it did itself up to a time. */
+static void collect(Block *b, uint32_t *row, int thread, uint32_t time) {
+  const Knowledge *own = &b->knowledge[thread];
+  uint32_t warp = b->warps[thread / LANES].time - 1;
+  if (own->row) add_row(row, own->row, b->agents);
+  for (int k = threads_of(b); k < b->agents; k++) row[k] = row[k] > b->common[k] ? row[k] : b->common[k];
+  for (int k = thread / LANES * LANES; k < (thread / LANES + 1) * LANES; k++) row[k] = row[k] > warp ? row[k] : warp;
+  if (time > row[thread]) row[thread] = time;
+}
+
+/* A row gets what a thread knows and did. It also counts for those of its block that learn next. */
+static void gather(Launch *l, Block *b, uint32_t *row, int thread) {
+  Knowledge *own = &b->knowledge[thread];
+  collect(b, row, thread, b->clock);
+  if (!l->fences) return;
+  publish_before(b, thread, 1, own->wide);
+  add_clock(l, &b->known, own->known);
+  add_clock(l, &b->shown, own->seen);
+}
+
+/* A thread knows what a row holds. */
+static void learn(Launch *l, Block *b, int thread, const uint32_t *row) {
+  Knowledge *own = &b->knowledge[thread];
+  uint32_t *known = row_of(l, b, &own->row);
+  if (known) add_row(known, row, b->agents);
+  if (!l->fences) return;
+  add_clock(l, &own->known, b->known);
+  add_clock(l, &own->seen, b->shown);
+}
+
+/* Whether what an agent did at a time is ordered before what a thread does now. */
+__attribute__((unused)) static int knows(const Launch *l, const Block *b, int thread, int agent, uint32_t time) {
+  const uint32_t *row = b->knowledge[thread].row;
+  (void)l;
+  if (agent == thread) return 1;
+  if (agent >= threads_of(b)) return time <= b->common[agent] || (row && time <= row[agent]);
+  if (time < b->time || (row && time <= row[agent])) return 1;
+  return agent / LANES == thread / LANES && time < b->warps[agent / LANES].time;
+}
+
+/* Room for a number of agents: more mbarriers. Whether there is. */
+__attribute__((unused)) static int make_room(Launch *l, Block *b, int agents) {
+  if (agents <= b->agents) return 1;
+  for (int k = -1; k < 2 * threads_of(b); k++) {
+    Knowledge *own = &b->knowledge[k < 0 ? 0 : k / 2];
+    uint32_t **row = k < 0 ? &b->common : k % 2 ? &own->shown : &own->row;
+    if (k >= 0 && !*row) continue;
+    uint32_t *wider = room(l, sizeof *wider * (size_t)agents);
+    if (!wider) return 0;
+    memcpy(wider, *row, sizeof *wider * (size_t)b->agents);
+    free(*row);
+    *row = wider;
+  }
+  for (int64_t k = 0; k < b->flags.size + BARRIERS; k++) {
+    uint32_t **row = k < BARRIERS ? &b->named[k] : &b->flags.all[k - BARRIERS].row;
+    uint32_t *wider = *row ? room(l, sizeof *wider * (size_t)agents) : NULL;
+    if (!wider) continue;
+    memcpy(wider, *row, sizeof *wider * (size_t)b->agents);
+    free(*row);
+    *row = wider;
+  }
+  b->agents = agents;
+  return 1;
+}
+
+/* Barriers. */
+
+/* All threads of a block have met. */
+static void meet_block(Launch *l, Block *b) {
+  int threads = threads_of(b);
+  for (int k = 0; k < threads && l->fences; k++) {
+    const Knowledge *own = &b->knowledge[k], *before = &b->knowledge[k ? k - 1 : 0];
+    publish_before(b, k, 1, own->wide);
+    if (!k || own->known != before->known) add_clock(l, &b->known, own->known);
+    if (!k || own->seen != before->seen) add_clock(l, &b->shown, own->seen);
+  }
+  for (int k = 0; k < threads && (b->known || b->shown); k++) {
+    add_clock(l, &b->knowledge[k].known, b->known);
+    add_clock(l, &b->knowledge[k].seen, b->shown);
+  }
+  for (int k = 0; k < threads && b->learned; k++) {
+    Knowledge *own = &b->knowledge[k];
+    if (own->row) add_row(b->common + threads, own->row + threads, b->agents - threads);
+    if (own->shown) add_row(b->common + threads, own->shown + threads, b->agents - threads);
+    free(own->row);
+    free(own->shown);
+    own->row = own->shown = NULL;
+  }
+  b->learned = 0;
+  tick(b);
+  b->time = b->clock;
+  for (int k = 0; k < b->warps_count; k++) b->warps[k].time = b->time;
+}
+
+/* Lanes of a block, by warp, have come to the barrier of a number; those that are released learn it. */
+static void meet_some(Launch *l, Block *b, int number, const uint32_t *arrived, const uint32_t *released) {
+  uint32_t *row = row_of(l, b, &b->named[number]);
+  for (int released_too = 0; row && released_too < 2; released_too++) {
+    for (int k = 0; k < threads_of(b); k++) {
+      uint32_t lanes = (released_too ? released : arrived)[k / LANES];
+      if (!(lanes >> k % LANES & 1)) continue;
+      if (released_too) learn(l, b, k, row);
+      else gather(l, b, row, k);
+    }
+  }
+  tick(b);
+}
+
+/* Lanes of a warp have met. */
+static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
+  int first = (int)(w - b->warps) * LANES;
+  uint32_t all = w->started;
+  if (lanes != all || b->learned || l->fences) {
+    uint32_t *row = room(l, sizeof *row * (size_t)b->agents);
+    Clock *known = NULL, *seen = NULL;
+    for (int k = 0; row && k < LANES; k++) {
+      Knowledge *own = &b->knowledge[first + k];
+      if (!(lanes >> k & 1)) continue;
+      collect(b, row, first + k, b->clock);
+      publish_before(b, first + k, 1, own->wide);
+      add_clock(l, &known, own->known);
+      add_clock(l, &seen, own->seen);
+    }
+    for (int k = 0; row && k < LANES; k++) {
+      Knowledge *own = &b->knowledge[first + k];
+      if (!(lanes >> k & 1)) continue;
+      add_clock(l, &own->known, known);
+      add_clock(l, &own->seen, seen);
+      if ((lanes != all || b->learned) && row_of(l, b, &own->row)) add_row(own->row, row, b->agents);
+    }
+    drop(known);
+    drop(seen);
+    free(row);
+  }
+  tick(b);
+  if (lanes == all) w->time = b->clock;
+}
+
+/* Fences and flags. */
+
+/* What threads did is released by their next strong write. wide: for other blocks, too. */
+static void release_fence(const Launch *l, Block *b, Warp *w, uint32_t lanes, int wide) {
+  int first = (int)(w - b->warps) * LANES;
+  if (!l->fences) return;
+  if (wide) publish_before(b, 0, threads_of(b), b->time - 1);
+  if (wide) publish_before(b, first, LANES, w->time - 1);
+  for (int k = first; k < first + LANES; k++) {
+    Knowledge *own = &b->knowledge[k];
+    if (!(lanes >> (k - first) & 1)) continue;
+    own->fence = b->clock;
+    if (wide) own->wide = b->clock;
+    for (int j = 0; wide && own->row && j < threads_of(b); j++) publish_before(b, j, 1, own->row[j]);
+  }
+}
+
+/* What strong reads have shown to these threads is known. */
+static void acquire_fence(Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
+  int first = (int)(w - b->warps) * LANES;
+  for (int k = first; k < first + LANES; k++) {
+    Knowledge *own = &b->knowledge[k];
+    if (!(lanes >> (k - first) & 1)) continue;
+    if (own->shown && row_of(l, b, &own->row)) add_row(own->row, own->shown, b->agents);
+    if (wide) add_clock(l, &own->known, own->seen);
+  }
+}
+
+static int fence(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  (void)pc;
+  acquire_fence(l, b, w, mask, i->op);
+  release_fence(l, b, w, mask, i->op);
+  tick(b);
+  return NEXT;
+}
+
+/* A strong access of a lane: it sees what others released at a place of shared or global memory, and releases. */
+static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uint64_t place) {
+  int thread = (int)(w - b->warps) * LANES + lane, wide = !(s->order & WITHIN_BLOCK);
+  Knowledge *own = &b->knowledge[thread];
+  uint64_t within = place << 1 | (s->space == SHARED);
+  if (s->order & RELEASES) release_fence(l, b, w, 1u << lane, wide);
+  Flag *here = find_flag(l, &b->flags, within, 0), *there = here;
+  if (s->space != SHARED) there = find_flag(l, &l->between->flags, place, 0);
+  if (s->op != STORE) {
+    if (here && here->row && row_of(l, b, &own->shown)) add_row(own->shown, here->row, b->agents);
+    if (there) add_clock(l, &own->seen, there->clock);
+    if (s->order & ACQUIRES) acquire_fence(l, b, w, 1u << lane, wide);
+  }
+  if (s->op == LOAD) return;
+  /* A store replaces what the flag had handed over: the value that is read counts. An atomic hands that on. */
+  if (here && here->row && s->op == STORE) memset(here->row, 0, sizeof *here->row * (size_t)b->agents);
+  if (own->fence && (here = find_flag(l, &b->flags, within, 1))) {
+    if (!here->row) here->row = room(l, sizeof *here->row * (size_t)b->agents);
+    if (here->row) collect(b, here->row, thread, own->fence);
+  }
+  Flags *flags = s->space == SHARED ? &b->flags : &l->between->flags;
+  Clock *released = published(l, b, thread), *clock = joined(l, own->known, released);
+  if (clock || there) there = find_flag(l, flags, s->space == SHARED ? within : place, 1);
+  if (there && s->op == STORE) put_clock(&there->clock, hold(clock));
+  else if (there) add_clock(l, &there->clock, clock);
+  drop(released);
+  drop(clock);
+  tick(b);
+}
+
+/* Whether flags order an access before what a thread does now. lenient: without a fence after the flag was seen. */
+static int handed_over(const Launch *l, const Block *b, int64_t block, int thread, uint32_t time, int by, int lenient) {
+  const Knowledge *own = &b->knowledge[by];
+  if (block == b->number && own->row && time <= own->row[thread]) return 1;
+  if (block == b->number && lenient && own->shown && time <= own->shown[thread]) return 1;
+  return l->fences && (clock_knows(own->known, block, thread, time) || (lenient && clock_knows(own->seen, block, thread, time)));
+}
+
+/* Memory. */
+
+static void forget(Block *b) {
+  for (int k = 0; b->knowledge && k < threads_of(b); k++) {
+    Knowledge *own = &b->knowledge[k];
+    free(own->row);
+    free(own->shown);
+    drop(own->known);
+    drop(own->seen);
+    *own = (Knowledge){0};
+  }
+  for (int64_t k = 0; k < b->flags.size; k++) {
+    free(b->flags.all[k].row);
+    drop(b->flags.all[k].clock);
+  }
+  free(b->flags.all);
+  b->flags = (Flags){0};
+  put_clock(&b->known, NULL);
+  put_clock(&b->shown, NULL);
+  put_clock(&b->release, NULL);
+  for (int k = 0; k < BARRIERS; k++) {
+    free(b->named[k]);
+    b->named[k] = NULL;
+  }
+  b->last = NULL;
+  b->learned = b->news = 0;
+  if (b->common) memset(b->common, 0, sizeof *b->common * (size_t)b->agents);
+  if (b->published) memset(b->published, 0, sizeof *b->published * (size_t)threads_of(b));
+}
+
+/* For a block. Whether there is memory. */
+static int know(Launch *l, Block *b) {
+  b->agents = threads_of(b);
+  b->knowledge = room(l, sizeof *b->knowledge * (size_t)b->agents);
+  b->common = room(l, sizeof *b->common * (size_t)b->agents);
+  b->published = room(l, sizeof *b->published * (size_t)b->agents);
+  if (!l->between) l->between = room(l, sizeof *l->between);
+  return l->status != NO_MEMORY;
+}
+
+static void forget_launch(Launch *l) {
+  Between *between = l->between;
+  for (int64_t k = 0; between && k < between->flags.size; k++) drop(between->flags.all[k].clock);
+  for (Row *row = between ? between->rows : NULL, *next; row; row = next) {
+    next = row->next;
+    free(row);
+  }
+  if (between) free(between->flags.all);
+  free(between);
+  l->between = NULL;
+}
+
+#endif
