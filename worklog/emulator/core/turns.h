@@ -9,7 +9,7 @@
 #include "tensor.h"
 #include "warp.h"
 
-enum { WARP_TURN = 1000, BLOCK_TURN = 20000, LONGER = 20 }; /* instructions; LONGER times as many if no loop waits */
+enum { WARP_TURN = 1000, BLOCK_TURN = 400000, LONGER = 20 }; /* instructions; LONGER times as many if no loop waits */
 enum { MOST_VAIN = 256 }; /* attempts after which no loop around a wait does anything else, though it counts them */
 
 static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left);
@@ -155,7 +155,7 @@ static int can_run(const Block *b) {
 
 /* Turns of a block's warps, again while they do more than spin. */
 static int block_turn(Launch *l, Block *b, int64_t *left) {
-  int64_t end = *left - (l->waits ? BLOCK_TURN : BLOCK_TURN * LONGER);
+  int64_t end = *left - (l->waits ? 1 : BLOCK_TURN); /* a flag that is set early hides that nobody waited for it */
   for (int active = 1; active && *left > end;) {
     active = 0;
     for (; b->turn < b->warps_count; b->turn++) {
