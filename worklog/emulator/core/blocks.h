@@ -127,7 +127,7 @@ static void count_arrivals(Launch *l, Block *b, int number) {
 
 /* Let threads continue that wait at a barrier for which all have arrived; whether any do. */
 static int release_barrier(Launch *l, Block *b, int number) {
-  uint32_t released[MOST_WARPS] = {0}, waits, any = 0;
+  uint32_t released[MOST_WARPS] = {0}, with_count[MOST_WARPS] = {0}, waits, any = 0;
   int32_t wanted = 0, total = 0, everyone = 0, place = INT32_MAX;
   int concerned = 0, reduces = 0, counted = 0, uncounted = 0;
   for (int k = 0; k < b->warps_count; k++) {
@@ -140,7 +140,7 @@ static int release_barrier(Launch *l, Block *b, int number) {
       if (l->code[a->pc].op == ARRIVE) continue;
       reduces |= l->code[a->pc].op >= POPULATION;
       if (a->pc < place) place = a->pc;
-      if (a->count) counted = 1;
+      if (a->count) counted = 1, with_count[k] |= a->mask;
       else uncounted = 1;
     }
   }
@@ -158,7 +158,7 @@ static int release_barrier(Launch *l, Block *b, int number) {
   for (int k = 0; k < b->warps_count; k++) b->warps[k].arrived[number] = 0;
   if (!any) return 0;
   check_places(l, b, number, released, counted);
-  if (counted && uncounted) tell_block(l, b, BARRIER_MIXED, place, released, (int64_t)number << 32);
+  if (counted && uncounted) tell_block(l, b, BARRIER_MIXED, place, with_count, (int64_t)number << 32);
   /* A barrier for 32 threads: each warp completes it alone. */
   for (int k = 0; k < b->warps_count; k++) {
     if (reduces && alone) reduce(l, b, number, released, k, k + 1);
@@ -179,6 +179,16 @@ static int release(Launch *l, Block *b) {
     for (int n = 0; n < b->warps[k].arrivals_count; n++) numbers |= 1u << b->warps[k].arrivals[n].number;
   for (; numbers; numbers &= numbers - 1) any |= (uint32_t)release_barrier(l, b, __builtin_ctz(numbers));
   return any != 0;
+}
+
+/* A barrier is complete at which no thread waits. */
+static void forget_arrivals(Block *b, int number, int32_t wanted) {
+  uint32_t total = 0, any = 0;
+  for (int k = 0; k < b->warps_count; k++) {
+    total += b->warps[k].arrived[number];
+    for (int n = 0; n < b->warps[k].arrivals_count; n++) any |= b->warps[k].arrivals[n].number == number;
+  }
+  for (int k = 0; k < b->warps_count && !any && total >= (uint32_t)wanted / LANES; k++) b->warps[k].arrived[number] = 0;
 }
 
 /* bar and barrier in any form. a: the number; b: the count of threads, or NONE; c: the predicate of .red. */
@@ -208,7 +218,9 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
     /* Threads that wait are released when the other warps have had their turns, since more may arrive than wanted. */
     if (i->op == ARRIVE && w->arrived[arrival.number]) release_barrier(l, b, arrival.number);
     w->arrivals[w->arrivals_count++] = arrival;
-    if (i->op == ARRIVE) count_arrivals(l, b, arrival.number);
+    if (i->op != ARRIVE) continue;
+    count_arrivals(l, b, arrival.number);
+    forget_arrivals(b, arrival.number, arrival.count);
   }
   return PARKED;
 }
