@@ -17,6 +17,7 @@ from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
     DTYPES,
+    UNEXPECTED,
     Array,
     Imm,
     Instruction,
@@ -92,7 +93,8 @@ class Decoder:
         flow = self.program.flow
         starts = {block.start: block.index for block in flow.blocks}
         self.polling = {flow.blocks[head].start for head in flow.polling}
-        records = np.zeros(len(self.code), INSTRUCTION)
+        records = np.zeros(len(self.code) + 1, INSTRUCTION)
+        records[-1]["kind"] = EXIT  # for code that has no end
         for name in ("guard", "d", "a", "b", "c", "site", "target", "block"):
             records[name] = NONE
         owners = tuple(self.program.sites.values())
@@ -100,7 +102,7 @@ class Decoder:
         sites = np.zeros(len(owners), SITE)
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()
-        rows = [self._instruction(i, numbers, sites) for i in self.code]
+        rows = [self._row(i, numbers, sites) for i in self.code]
         base = self.end
         block_of = [block.index for block in self.program.flow.blocks for _ in range(block.start, block.stop)]
         meetings: dict[str, int] = {}
@@ -214,6 +216,13 @@ class Decoder:
         raise NotDecoded(operand)
 
     # Instructions.
+
+    def _row(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
+        """An instruction's fields. Raises NotDecoded, for one with unusual operands, too."""
+        try:
+            return self._instruction(i, numbers, sites)
+        except UNEXPECTED as error:
+            raise NotDecoded(i.text) from error
 
     def _instruction(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         out: dict[str, Any] = {}
