@@ -153,19 +153,20 @@ class Decoder:
         predicates = [name for name in spans if types[name] == "pred"]
         places = {name: Place(4 * number) for number, name in enumerate(predicates)}
         self.predicates = self.size = -(-4 * len(predicates) // SLOT) * SLOT
-        free: dict[int, list[int]] = {1: [], 2: []}
+        # By width: a lane must not share its bytes with another lane's of a wider or narrower register.
+        free: dict[int, list[int]] = {1: [], 2: [], 4: [], 8: []}
         active: list[tuple[int, int, int]] = []
         for name in sorted(spans.keys() - places.keys(), key=lambda name: spans[name][0]):
             start, stop = spans[name]
-            slots = 2 if width_of(types[name]) == 8 else 1
+            width = width_of(types[name])
             for ended in [entry for entry in active if entry[0] < start]:
                 active.remove(ended)
                 free[ended[1]].append(ended[2])
-            if free[slots]:
-                place = free[slots].pop()
+            if free[width]:
+                place = free[width].pop()
             else:
-                place, self.size = self.size, self.size + slots * SLOT
-            active.append((stop, slots, place))
+                place, self.size = self.size, self.size + max(SLOT, LANES * width)
+            active.append((stop, width, place))
             places[name] = Place(place)
         self.site_values: list[tuple[int, Any, list[Any]]] = []
         return places
