@@ -251,6 +251,8 @@ class Decoder:
             copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
             return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
+        if name == "fence" and i.parts[1:3] == ("proxy", "async"):
+            return {**out, "kind": decode_tensor.KIND["PROXY_FENCE"]}
         if name in decode_order.FENCES:
             return {**out, **decode_order.row(i)}
         if name in decode_tensor.NAMES:
