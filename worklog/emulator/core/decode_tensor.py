@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from worklog.emulator.core.records import enum
-from worklog.emulator.isa import register_dtype
+from worklog.emulator.isa import register_dtype, unsupported
 from worklog.emulator.ptx import Array, Imm, Instruction, Mem, Operand, Reg, Vec
 from worklog.emulator.tensor import BITS, SHAPES, Places, blocks_of, fragment, sizes_of
 
@@ -38,7 +38,7 @@ def _registers(decoder: Any, i: Instruction, operands: Any, type_: str, result: 
     """The places of a fragment's registers. result: they are written."""
     bits = "b64" if type_ == "f64" else "b32"
     if any(isinstance(x, Reg) != (x is not None) for x in operands) and result:
-        raise ValueError(i.text)
+        raise unsupported(i)
     return [NONE if x is None and result else decoder.source(x, bits) for x in operands]
 
 
@@ -62,7 +62,7 @@ def _multiply(decoder: Any, i: Instruction) -> dict[str, Any]:
     types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
     d, a, b, c = types
     if shape not in SHAPES[a][old].split() or c not in SHAPES[a][2].split() or d != c:
-        raise ValueError(i.text)
+        raise unsupported(i)
     groups = [items(operand) for operand in i.operands]
     counts = [count_of(shape, type_, matrix, old)[0] for type_, matrix in zip(types, "dabc", strict=True)]
     lists = [
@@ -70,7 +70,7 @@ def _multiply(decoder: Any, i: Instruction) -> dict[str, Any]:
         for k, (group, count, type_) in enumerate(zip(groups, counts, types, strict=True))
     ]
     if len(groups[0]) != counts[0] or [*map(len, lists)] != counts:
-        raise ValueError(i.text)
+        raise unsupported(i)
     sizes = sizes_of(shape)
     # In the machine code of sm_90, wmma with TF32 is two instructions.
     step, word = 4 if old and a == "tf32" else sizes[2], "".join(how - {"popc", "rn"})
@@ -88,7 +88,7 @@ def _record(form: Places, wide: bool, bits: int, copies: int, registers: list[An
 def _turn(decoder: Any, i: Instruction) -> dict[str, Any]:
     """movmatrix."""
     if i.op != "movmatrix.sync.aligned.m8n8.trans.b16":
-        raise ValueError(i.text)
+        raise unsupported(i)
     target, source = i.operands
     given = [*_registers(decoder, i, (target,), "b16", result=True), *_registers(decoder, i, (source,), "b16")]
     return {"kind": KIND["TENSOR"], "op": TURN, "target": decoder.listed(_record(_PLAIN, False, 32, 1, given))}
@@ -112,11 +112,11 @@ def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[s
         known = i.parts[1:3] == ("sync", "aligned") and "b16" in further
         further -= {"m8n8", "x1", "x2", "x4", "trans", "b16"}
     if further or not known or len(items(registers)) != count * copies or not isinstance(address, Mem):
-        raise ValueError(i.text)
+        raise unsupported(i)
     places = _registers(decoder, i, items(registers), type_, result=loads)
     base = address.base
     if isinstance(base, Reg) and register_dtype(base.type) not in ("u4", "u8"):
-        raise ValueError(i.text)
+        raise unsupported(i)
     wide = not isinstance(base, Reg) or register_dtype(base.type) == "u8"
     start = decoder.registers[base.name] if isinstance(base, Reg) else decoder.source(base or Imm(0, 0, "int"), "b64")
     site, record = decoder.program.sites[i.pc], sites[number]
@@ -142,7 +142,7 @@ def _warp_group(decoder: Any, i: Instruction, number: int) -> dict[str, Any]:
     _, n, k = sizes_of(shape)
     known = {*types[:2]} <= {"s8", "u8"} if sum_type == "s32" else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
     if not known or len(items(target)) != n // (4 if sum_type == "f16" else 2):
-        raise ValueError(i.text)
+        raise unsupported(i)
     # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
     values = [int(each.value) for each in numbers if isinstance(each, Imm)]
     signs, trans = values[:2] or [1, 1], [0, 0, *values[2:]][-2:]

@@ -21,30 +21,28 @@ static void fence_proxy(Launch *l, Block *b, const Warp *w, uint32_t lanes) {
   tick(b);
 }
 
-/* A thread lets these bytes be read from now on. fenced: whether no fence was found missing yet, as is returned. */
-static int drain(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, int size, int fenced) {
+/* A thread lets these bytes be read from now on. */
+static void drain(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, uint64_t size) {
   size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1;
-  if (!b->leaving && !(b->leaving = calloc(cells, sizeof *b->leaving))) return fenced;
-  for (uint64_t place = start / (uint64_t)l->grain; place * (uint64_t)l->grain < start + (uint64_t)size; place++) {
+  if (!b->leaving && !(b->leaving = calloc(cells, sizeof *b->leaving))) return;
+  for (uint64_t place = start / (uint64_t)l->grain; place * (uint64_t)l->grain < start + size; place++) {
     Cell *cell = &b->cells[place];
     uint32_t writer = cell->write.thread - 1 - b->base, threads = (uint32_t)b->warps_count * LANES;
     if (unordered(l, b, &cell->write, b->base + (uint32_t)thread + 1, pc))
       tell_race(l, b, SHARED_RACE, pc, &cell->write, thread, start);
     if (cell->write.thread && writer < threads) {
       uint32_t theirs = b->proxied ? b->proxied[writer] : 0, own = b->proxied ? b->proxied[thread] : 0;
-      int missing = (theirs > own ? theirs : own) < cell->write.time;
-      if (missing && fenced) tell_cell(l, b, MISSING_PROXY_FENCE, pc, cell->write.pc, thread, place);
-      fenced &= !missing;
+      if ((theirs > own ? theirs : own) < cell->write.time)
+        tell_cell(l, b, MISSING_PROXY_FENCE, pc, cell->write.pc, thread, place);
     }
     b->leaving[place].count++;
     b->leaving[place].pc = pc;
   }
-  return fenced;
 }
 
 /* They have been read, and the thread has waited for that. */
-static void drained(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, int size) {
-  for (uint64_t place = start / (uint64_t)l->grain; place * (uint64_t)l->grain < start + (uint64_t)size; place++) {
+static void drained(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, uint64_t size) {
+  for (uint64_t place = start / (uint64_t)l->grain; place * (uint64_t)l->grain < start + size; place++) {
     Cell *cell = &b->cells[place];
     if (b->leaving) b->leaving[place].count--;
     if (cell->read.thread != b->base + (uint32_t)thread + 1) cell->other = cell->read;

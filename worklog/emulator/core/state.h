@@ -80,7 +80,7 @@ enum { BARRIERS = 16 }; /* barriers of a block */
 typedef struct {
   int32_t warp, pc, group, reads;
   uint64_t descriptors[2];
-} Flight;
+} Product;
 
 typedef struct { /* asynchronous reads of a cell that may go on, and the instruction of one */
   int32_t count, pc;
@@ -107,8 +107,8 @@ struct Block {
   Flags flags;
   Leaving *leaving;  /* by cell, or NULL */
   uint32_t *proxied; /* by thread, or NULL: when it executed fence.proxy.async last */
-  Flight *flights;
-  int32_t flights_count, flights_room;
+  Product *products;
+  int32_t products_count, products_room;
 };
 
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */

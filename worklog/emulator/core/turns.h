@@ -49,7 +49,7 @@ static void free_block(Block *b) {
   free(b->knowledge);
   free(b->common);
   free(b->published);
-  free_flights(b);
+  free_products(b);
   free(b);
 }
 
@@ -89,7 +89,7 @@ static void start(Launch *l, Block *b, int64_t number) {
     memset(b->written, 0, cells);
     memset(b->cells, 0, cells * sizeof *b->cells);
   }
-  start_flights(l, b);
+  start_products(l, b);
   b->number = number;
   b->base = (uint32_t)(number * b->warps_count * LANES);
   b->clock = b->time = 1;

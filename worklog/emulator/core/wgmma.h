@@ -34,7 +34,7 @@ static uint64_t numbered(uint64_t descriptor, int turned, int first, int k) {
 static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descriptor, int turned, int first, int rows,
                        uint32_t (*out)[WORDS]) {
   uint64_t end = 0;
-  int fresh = 0, fenced = 1, thread = (int)(w - b->warps) * LANES;
+  int fresh = 0, thread = (int)(w - b->warps) * LANES;
   for (int k = 0; k < 2 * rows; k++) {
     uint64_t line = numbered(descriptor, turned, first, k) + LINE;
     end = line > end ? line : end;
@@ -53,36 +53,36 @@ static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descri
     if (!l->checking) continue;
     for (uint64_t byte = line; byte < line + LINE; byte += (uint64_t)l->grain)
       fresh |= !b->written[byte / (uint64_t)l->grain];
-    fenced = drain(l, b, pc, thread, line, LINE, fenced);
+    drain(l, b, pc, thread, line, LINE);
   }
   if (fresh) tell_lanes(l, b, w, MATRIX_UNWRITTEN, pc, 1, 0);
   return l->checking;
 }
 
-/* What a warp has in flight is complete up to a group. */
+/* What a warp has in product is complete up to a group. */
 static void wait_for_groups(Launch *l, Block *b, Warp *w, int32_t group) {
   int number = (int)(w - b->warps), kept = 0;
-  for (int n = 0; n < b->flights_count; n++) {
-    Flight *flight = &b->flights[n];
-    if (flight->warp != number || flight->group > group) {
-      b->flights[kept++] = *flight;
+  for (int n = 0; n < b->products_count; n++) {
+    Product *product = &b->products[n];
+    if (product->warp != number || product->group > group) {
+      b->products[kept++] = *product;
       continue;
     }
-    const Form *f = (const Form *)(l->lists + l->code[flight->pc].target);
+    const Form *f = (const Form *)(l->lists + l->code[product->pc].target);
     for (int side = 0; side < 2; side++) {
       int first = side ? 0 : number % 4 * 16, rows = side ? f->columns : 16;
-      for (int k = 0; flight->reads >> side & 1 && k < 2 * rows; k++) {
-        uint64_t line = numbered(flight->descriptors[side], f->turned[side], first, k);
-        drained(l, b, flight->pc, number * LANES, line, LINE);
+      for (int k = 0; product->reads >> side & 1 && k < 2 * rows; k++) {
+        uint64_t line = numbered(product->descriptors[side], f->turned[side], first, k);
+        drained(l, b, product->pc, number * LANES, line, LINE);
       }
     }
   }
-  b->flights_count = kept;
+  b->products_count = kept;
   for (int slot = 0; w->poisoned && slot < l->file_size / 4; slot++) {
     int32_t pc = w->poison[slot] ? w->poison_site[slot] : NONE;
     if (pc == NONE || l->code[pc].kind != WGMMA) continue;
     int waits = 0;
-    for (int n = 0; n < kept; n++) waits |= b->flights[n].warp == number && b->flights[n].pc == pc;
+    for (int n = 0; n < kept; n++) waits |= b->products[n].warp == number && b->products[n].pc == pc;
     if (!waits) w->poison[slot] = 0;
   }
 }
@@ -122,30 +122,30 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   whole(l, b, w, pc, mask);
   if (!check_group(l, b, w, pc, i, mask)) return STOP;
   use_all(l, b, w, pc, a, f->counts[1], mask);
-  Flight flight = {.warp = number, .pc = pc, .group = w->group, .descriptors = {0, *AT(uint64_t, i->b)}};
-  if (i->a != NONE) flight.descriptors[0] = *AT(uint64_t, i->a);
+  Product product = {.warp = number, .pc = pc, .group = w->group, .descriptors = {0, *AT(uint64_t, i->b)}};
+  if (i->a != NONE) product.descriptors[0] = *AT(uint64_t, i->a);
   if (l->values) {
     Matrices x;
     int64_t *known = &w->first[i->site];
     if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
     if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
-    else reads |= from_shared(l, b, w, pc, flight.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
-    reads |= from_shared(l, b, w, pc, flight.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
+    else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
+    reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
     multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
   } else {
     clear(w, f, mask);
   }
-  flight.reads = reads;
-  if (b->flights_count == b->flights_room) {
-    int32_t room = b->flights_room ? 2 * b->flights_room : 64;
-    Flight *wider = realloc(b->flights, sizeof *wider * (size_t)room);
+  product.reads = reads;
+  if (b->products_count == b->products_room) {
+    int32_t room = b->products_room ? 2 * b->products_room : 64;
+    Product *wider = realloc(b->products, sizeof *wider * (size_t)room);
     if (!wider) {
       l->status = NO_MEMORY;
       return STOP;
     }
-    b->flights = wider, b->flights_room = room;
+    b->products = wider, b->products_room = room;
   }
-  b->flights[b->flights_count++] = flight;
+  b->products[b->products_count++] = product;
   w->poisoned = 1;
   for (int k = 0; k < f->counts[0]; k++) set_poison(w, d[k], mask, mask, pc);
   return NEXT;
@@ -161,10 +161,10 @@ static void check_groups(Launch *l, Block *b) {
   }
 }
 
-static void start_flights(const Launch *l, Block *b) {
+static void start_products(const Launch *l, Block *b) {
   if (b->leaving) memset(b->leaving, 0, ((size_t)l->shared_size / (size_t)l->grain + 1) * sizeof *b->leaving);
   if (b->proxied) memset(b->proxied, 0, (size_t)b->warps_count * LANES * sizeof *b->proxied);
-  b->flights_count = 0;
+  b->products_count = 0;
   for (int k = 0; k < b->warps_count; k++) {
     b->warps[k].fenced = 0;
     b->warps[k].group = 1;
@@ -172,10 +172,10 @@ static void start_flights(const Launch *l, Block *b) {
   }
 }
 
-static void free_flights(Block *b) {
+static void free_products(Block *b) {
   free(b->leaving);
   free(b->proxied);
-  free(b->flights);
+  free(b->products);
 }
 
 #endif
