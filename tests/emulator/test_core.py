@@ -10,8 +10,7 @@ import pytest
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.helpers import edited, gemm, kernel, run, rung_kernel, smallest
 from tests.emulator.launches import launched
-from worklog.emulator.core.decode import Decoder, decoded, width_of
-from worklog.emulator.isa import defined
+from worklog.emulator.core.decode import decoded
 from worklog.emulator.launch import _program
 from worklog.kernel.ladder import LADDER, rung
 
@@ -112,14 +111,3 @@ def test_lanes_wait_for_lanes_of_their_warp(name: str) -> None:
     result, expected = (run(source, x, core=core, budget=9000) for x, core in ((ours, True), (theirs, False)))
     found = [{(finding.kind, finding.line) for finding in one.findings} for one in (result, expected)]
     assert np.array_equal(ours, theirs) and found[0] == found[1]
-
-
-def test_registers_of_other_widths_have_other_places() -> None:
-    """Else a lane overwrites registers of another lane, which may wait elsewhere."""
-    source = kernel("  unsigned t = threadIdx.x % 32;\n  out[t] = t % 3;", "int* out")
-    program = _program(compiled_source(source, "k"), 0)
-    types = {reg.name: reg.type for i in program.kernel.instructions for reg in defined(i) if reg.type != "pred"}
-    places = Decoder(program)._allocate()
-    assert len({(places[name].place, width_of(type_)) for name, type_ in types.items()}) == len(
-        {places[name].place for name in types}
-    )

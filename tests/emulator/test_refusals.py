@@ -31,8 +31,8 @@ def ptx(statement: str) -> str:
     return f"{HEAD}.visible .entry k(.param .u64 p) {{\n{body}}}\n"
 
 
-def run_statement(statement: str) -> None:
-    launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100)
+def run_statement(statement: str, core: bool = True) -> None:
+    launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100, core=core)
 
 
 @settings(max_examples=150, derandomize=True)
@@ -126,7 +126,7 @@ def test_an_exception_while_a_kernel_runs_names_the_instruction(monkeypatch: pyt
     monkeypatch.setitem(FORMS, ("brev.b32", 2), Form(("b32",), "{0}[99]", ("b32",)))
     statement = "add.s32 %r2, %r1, 1;\nbrev.b32 %r2, %r2;\nst.global.u32 [%rd1], %r2;"
     with pytest.raises(UnsupportedInstruction, match=r"^line 7: brev.b32 \(brev.b32 %r2, %r2\): .*\(IndexE"):
-        run_statement(statement)
+        run_statement(statement, core=False)
 
 
 POINTER_CALL = kernel("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "float* out")

@@ -2,7 +2,7 @@
 #ifndef WORKLOG_ACCESS_H
 #define WORKLOG_ACCESS_H
 
-#include "drain.h"
+#include "order.h"
 
 /* Accesses: resolve, bounds, order, count, move. */
 
@@ -216,7 +216,6 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
       int theirs = (int)(at->write.thread - 1 - b->base) / LANES;
       int one_store = at->write.pc == pc && at->write.time >= (theirs == w - b->warps ? w->time : b->time);
       int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
-      check_leaving(l, b, pc, number, place);
       order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
       at->agreed = 0;
       if (s->op == STORE) b->written[place] = 1;

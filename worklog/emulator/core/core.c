@@ -15,6 +15,12 @@
         if (mask >> k & 1) d[k] = (expression);            \
     }                                                      \
   } while (0)
+#define SOME(type, expression)                         \
+  do {                                                 \
+    type *d = AT(type, i->d);                          \
+    for (int k = 0; k < LANES; k++)                    \
+      if (mask >> k & 1) d[k] = (expression);          \
+  } while (0)
 #define TEST(expression)                                                            \
   do {                                                                              \
     uint32_t bits = 0;                                                              \
@@ -22,26 +28,19 @@
     *AT(uint32_t, i->d) = (*AT(uint32_t, i->d) & ~mask) | (bits & mask);            \
   } while (0)
 
-#define least(a, b) _Generic((a), float: least_float, double: least_double)(a, b)
-/* IEEE minimumNumber: the number if the other operand is NaN, also a signalling one; -0 is below +0. */
-#define LEAST(name, type)                               \
-  static inline type name(type a, type b) {             \
-    if (a == 0 && b == 0) return signbit(a) ? a : b;    \
-    return isnan(a) ? b : isnan(b) || a < b ? a : b;    \
-  }
-LEAST(least_float, float)
-LEAST(least_double, double)
-
-static inline uint32_t bfi(uint32_t a, uint32_t b, uint32_t position, uint32_t length) {
-  position &= 255, length &= 255;
-  uint32_t ones = length < 32 ? (1u << length) - 1 : FULL, field = position < 32 ? ones << position : 0;
-  return ((position < 32 ? a << position : 0) & field) | (b & ~field);
-}
-
 static inline void alu(Warp *w, const Instruction *i, uint32_t mask) {
   switch (i->op) {
 #include "ops.inc"
   default: __builtin_unreachable();
+  }
+}
+
+/* An instruction that is `op` steps, which are records after the program's. */
+static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  for (int n = 0; n < i->op; n++) {
+    const Instruction *step = &l->code[i->target + n];
+    if (w->poisoned) check_poison(l, b, w, pc, step, mask);
+    alu(w, step, mask);
   }
 }
 
@@ -132,6 +131,7 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       int then = NEXT;
       switch (i->kind) {
       case ALU: alu(w, i, mask); break;
+      case SERIES: series(l, b, w, pc, i, mask); break;
       case ACCESS:
         w->left = left;
         then = access(l, b, w, pc, i, mask);
@@ -166,11 +166,6 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         w->left = left;
         then = tensor(l, b, w, pc, i, mask);
         break;
-      case WGMMA:
-        w->left = left;
-        then = wgmma(l, b, w, pc, i, mask);
-        break;
-      case PROXY_FENCE: fence_proxy(l, b, w, mask); break;
       case TRAP: then = trap(l, b, w, pc, i, mask); break;
       case PRINT: then = print(l, b, w, pc, i, mask); break;
       case SET_REGISTERS: then = set_registers(l, b, w, pc, i, mask); break;

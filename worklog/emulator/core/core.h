@@ -12,10 +12,8 @@
 #define FULL 0xFFFFFFFFu
 #define NONE (-1)
 
-enum kind {
-  ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE, WGMMA,
-  PROXY_FENCE
-};
+enum kind { ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE,
+  SERIES = 20 };
 enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
 enum access { LOAD, STORE, ATOMIC };
@@ -30,9 +28,7 @@ enum { ALIGNED = -1 };
 enum event_kind {
   OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
   DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE, PART_OF_WARP, CROOKED_MATRIX,
-  BARRIER_WRONG, BARRIER_AGAIN, BARRIER_MORE, BARRIER_MIXED, TRAPPED, REGISTERS_WANTED,
-  MATRIX_OUTSIDE, MATRIX_UNWRITTEN, PART_OF_GROUP, NO_GROUP_FENCE, DESCRIPTORS, BASE_OFFSET, MISSING_PROXY_FENCE,
-  STILL_READ
+  BARRIER_WRONG, BARRIER_AGAIN, BARRIER_MORE, BARRIER_MIXED, TRAPPED, REGISTERS_WANTED
 };
 enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED };
 
@@ -41,7 +37,7 @@ typedef struct {
   int32_t guard, negated; /* a predicate's offset, or NONE */
   int32_t d, a, b, c;     /* offsets of the operands */
   int32_t site;           /* of an access; of a branch, whether its loop may wait; else the offset of an operand */
-  int32_t target;         /* of a branch, or in the launch's lists */
+  int32_t target;         /* of a branch, of a series' steps, or in the launch's lists */
   int32_t block;          /* the basic block that starts here, or NONE */
   int32_t copies;         /* how it passes on operands that must not be used: enum passes, or 0 */
   int32_t meets;          /* where lanes of a warp meet: ALIGNED, or a number of the opcode; else 0 */

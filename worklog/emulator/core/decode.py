@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.emulator import isa
-from worklog.emulator.core import decode_blocks, decode_order, decode_tensor, decode_warp
+from worklog.emulator.core import decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
 from worklog.emulator.core.ops import OPS
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
     DTYPES,
-    UNEXPECTED,
     Array,
     Imm,
     Instruction,
@@ -35,7 +34,6 @@ CACHES = {"ca", "cg", "cs", "lu", "cv", "wb", "wt"}  # and the words that name a
 CACHES |= {word for word in isa.MODIFIERS if word[:2] in ("L1", "L2")} - {"L2::cache_hint"}
 ALU, ACCESS, BRANCH, EXIT, _, PACK, UNPACK, SHUFFLE, WARP = range(9)
 ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
 FIELDS = ("kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies", "meets")
@@ -87,29 +85,32 @@ class Decoder:
         self.end = 0
         self.values: list[tuple[int, Array]] = []
         self.lists: list[Any] = []
+        self.steps: list[dict[str, Any]] = []  # of instructions that are several
+        self.carried: tuple[int, Place] | None = None  # the block of code that set the carry, and its place
 
     def decoded(self) -> Decoded:
         """The whole program. Raises NotDecoded."""
         flow = self.program.flow
         starts = {block.start: block.index for block in flow.blocks}
         self.polling = {flow.blocks[head].start for head in flow.polling}
-        records = np.zeros(len(self.code) + 1, INSTRUCTION)
-        records[-1]["kind"] = EXIT  # for code that has no end
-        for name in ("guard", "d", "a", "b", "c", "site", "target", "block"):
-            records[name] = NONE
         owners = tuple(self.program.sites.values())
         numbers = {site.pc: number for number, site in enumerate(owners)}
         sites = np.zeros(len(owners), SITE)
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()
-        rows = [self._row(i, numbers, sites) for i in self.code]
+        rows = [self._instruction(i, numbers, sites) for i in self.code]
         base = self.end
         block_of = [block.index for block in self.program.flow.blocks for _ in range(block.start, block.stop)]
         meetings: dict[str, int] = {}
-        for pc, row in enumerate(rows):
-            if row["kind"] == BRANCH:
+        records = np.zeros(len(rows) + len(self.steps), INSTRUCTION)
+        for name in ("guard", "d", "a", "b", "c", "site", "target", "block"):
+            records[name] = NONE
+        for pc, row in enumerate([*rows, *self.steps]):
+            if pc >= len(rows):
+                pass
+            elif row["kind"] == BRANCH:
                 row["op"] = block_of[pc]
-            if isa.is_meeting(i := self.code[pc]):
+            elif isa.is_meeting(i := self.code[pc]):
                 row["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
             for name, value in row.items():
                 records[pc][name] = base + value.place if isinstance(value, Place) else value
@@ -153,22 +154,23 @@ class Decoder:
         predicates = [name for name in spans if types[name] == "pred"]
         places = {name: Place(4 * number) for number, name in enumerate(predicates)}
         self.predicates = self.size = -(-4 * len(predicates) // SLOT) * SLOT
-        # By width: a lane must not share its bytes with another lane's of a wider or narrower register.
-        free: dict[int, list[int]] = {1: [], 2: [], 4: [], 8: []}
+        free: dict[int, list[int]] = {1: [], 2: []}
         active: list[tuple[int, int, int]] = []
         for name in sorted(spans.keys() - places.keys(), key=lambda name: spans[name][0]):
             start, stop = spans[name]
-            width = width_of(types[name])
+            slots = 2 if width_of(types[name]) == 8 else 1
             for ended in [entry for entry in active if entry[0] < start]:
                 active.remove(ended)
                 free[ended[1]].append(ended[2])
-            if free[width]:
-                place = free[width].pop()
+            if free[slots]:
+                place = free[slots].pop()
             else:
-                place, self.size = self.size, self.size + max(SLOT, LANES * width)
-            active.append((stop, width, place))
+                place, self.size = self.size, self.size + slots * SLOT
+            active.append((stop, slots, place))
             places[name] = Place(place)
         self.site_values: list[tuple[int, Any, list[Any]]] = []
+        self.carried = (-1, Place(self.size)) if any("cc" in i.parts for i in self.code) else None
+        self.registers_size = self.size = self.size + SLOT * bool(self.carried)
         return places
 
     def _constant(self, value: Any, dtype: str) -> int:
@@ -188,6 +190,25 @@ class Decoder:
         if key not in self.params:
             self.params[key] = self._room(LANES * width)
         return self.params[key]
+
+    def temporary(self, number: int) -> Place:
+        """A register for a step of an instruction."""
+        self.size = max(self.size, self.registers_size + (number + 1) * 2 * SLOT)
+        return Place(self.registers_size + number * 2 * SLOT)
+
+    def series(self, steps: Sequence[dict[str, Any]]) -> int:
+        """Where these steps are, after the program's instructions."""
+        self.steps += steps
+        return len(self.code) + len(self.steps) - len(steps)
+
+    def carry(self, i: Instruction, sets: bool = False) -> Place:
+        """The place of the carry. Raises UnsupportedInstruction where no instruction before has set it."""
+        start = max(block.start for block in self.program.flow.blocks if block.start <= i.pc)
+        if sets and self.carried:
+            self.carried = start, self.carried[1]
+        if self.carried is None or self.carried[0] != start:
+            raise isa.unsupported(i)
+        return self.carried[1]
 
     def listed(self, values: Sequence[Any]) -> int:
         """Where these are in the lists."""
@@ -218,13 +239,6 @@ class Decoder:
 
     # Instructions.
 
-    def _row(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
-        """An instruction's fields. Raises NotDecoded, for one with unusual operands, too."""
-        try:
-            return self._instruction(i, numbers, sites)
-        except UNEXPECTED as error:
-            raise NotDecoded(i.text) from error
-
     def _instruction(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         out: dict[str, Any] = {}
         if i.guard:
@@ -251,8 +265,6 @@ class Decoder:
             copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
             return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
-        if name == "fence" and i.parts[1:3] == ("proxy", "async"):
-            return {**out, "kind": decode_tensor.KIND["PROXY_FENCE"]}
         if name in decode_order.FENCES:
             return {**out, **decode_order.row(i)}
         if name in decode_tensor.NAMES:
@@ -264,20 +276,10 @@ class Decoder:
             return {**out, **self._packed(i)}
         if isa.is_meeting(i) or name == "activemask":
             return {**out, **decode_warp.row(self, i)}
-        if i.op not in OPS or not isinstance(i.operands[0], Reg):
+        row = decode_forms.row(self, i)
+        if row is None:
             raise NotDecoded(i.text)
-        op = OPS[i.op]
-        if width_of(i.operands[0].type) != width_of(op.result) or len(i.operands) != 1 + len(op.sources):
-            raise NotDecoded(i.text)
-        sources = [self.source(x, type_) for x, type_ in zip(i.operands[1:], op.sources, strict=True)]
-        fields = dict(zip(("a", "b", "c", "site"), sources, strict=False))
-        out |= {
-            "kind": ALU,
-            "op": op.number,
-            "d": self.registers[i.operands[0].name],
-            "copies": PASSES.get(i.op, PASSES.get(name, 0)),
-        }
-        return {**out, **fields}
+        return {**out, **row}
 
     def _packed(self, i: Instruction) -> dict[str, Any]:
         """mov of two registers to one of twice the width, or back."""

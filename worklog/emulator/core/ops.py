@@ -1,79 +1,236 @@
-"""The instructions that are one C expression over the operands of a lane, and the C code that the core includes.
+"""The instructions that compute a value of each lane: as one C expression, or in steps.
 
-Of the standard library alone, since a build has nothing else: `python ops.py` writes the code. A word in braces in an
-opcode stands for each of its alternatives; T is the last type of the opcode, S the one before, W twice T's width.
+Of the standard library alone, since a build has nothing else: `python ops.py` writes the C code that the core includes.
+A word in braces in an opcode stands for each of its alternatives; {0} is the meaning of the first such list's word, or
+the word itself. T is the last type of the opcode, R the first.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 C_TYPES = {
     "pred": "uint32_t", "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t",
     "s16": "int16_t", "b32": "uint32_t", "u32": "uint32_t", "s32": "int32_t", "f32": "float", "b64": "uint64_t",
-    "u64": "uint64_t", "s64": "int64_t", "f64": "double",
+    "u64": "uint64_t", "s64": "int64_t", "f64": "double", "f16": "uint16_t", "bf16": "uint16_t", "f16x2": "uint32_t",
+    "bf16x2": "uint32_t", "e4m3": "uint8_t", "e5m2": "uint8_t", "e4m3x2": "uint16_t", "e5m2x2": "uint16_t",
+    "u16x2": "uint32_t", "s16x2": "uint32_t",
 }  # fmt: skip
-WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
-INT, INT2 = "{u16,s16,u32,s32,u64,s64}", "{u32,s32,u64,s64}"
+WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "u128", "s64": "s128"}
+WIDE = {"u128": "unsigned __int128", "s128": "__int128"}
+INT, INT8 = "{u16,s16,u32,s32,u64,s64}", "{u8,s8,u16,s16,u32,s32,u64,s64}"
+INTEGRAL, MODE, HALF = "{rni,rzi,rmi,rpi}", "{rn,rz,rm,rp}", "{f16,bf16}"
+ANY = "{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNSIGNED_COMPARE = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
-# Opcode, types of the operands, expression of a, b, c; {op} is the first alternative's meaning. Integers wrap: U and
-# are T without a sign.
+TESTS = f"{{{','.join([*COMPARE, *UNSIGNED_COMPARE])},equ,neu,ltu,leu,gtu,geu,num,nan}}"
+COMPARED = f"{ANY[:-1]},f16,bf16}}"
+# Functions whose calls become vector instructions; the others' code is made for single lanes alone.
+QUICK = {"fma", "fmaf", "sqrt", "sqrtf", "fabs", "fabsf", "least", "flush_f32", "limited", "wrapped", "joined_words"}
+# What set gives where the comparison holds, as bits.
+YES = "{u32:4294967295,s32:4294967295,b32:4294967295,f32:1065353216,u16:65535,s16:65535,f16:15360,bf16:16256}"
+SHARED_WINDOW, LOCAL_WINDOW = 1, 2  # bits 60 and up of a generic address
+
+# Opcode, types of the operands, expression of a, b, c and e, and the result's type where it is not R. Integers wrap: U
+# is T without a sign, W twice as wide. A predicate is a mask of lanes: bit k is lane k's. Some opcodes are no PTX: they
+# are steps of others. The functions are those of arithmetic.h.
 TABLE = (
     ("mov.{pred,b16,b32,u32,s32,f32,b64,u64,s64,f64,u16,s16}", "T", "a"),
-    ("{add:+,sub:-}." + INT, "T T", "(T)((U)a {op} (U)b)"),
+    ("{add:+,sub:-}." + INT, "T T", "(T)((U)a {0} (U)b)"),
     ("mul.lo." + INT, "T T", "(T)((W64)a * (W64)b)"),
     ("mad.lo." + INT, "T T T", "(T)((W64)a * (W64)b + (W64)c)"),
-    ("mul.wide.{u16,s16,u32,s32}", "T T", "(W)a * (W)b"),
-    ("mad.wide.{u16,s16,u32,s32}", "T T W", "(W)((UW)((W)a * (W)b) + (UW)c)"),
-    ("mul.hi.{u32,s32}", "T T", "(T)(((W)a * (W)b) >> 32)"),
-    ("{min:<,max:>}." + INT, "T T", "a {op} b ? a : b"),
-    ("neg.{s32,s64}", "T", "(T)(0 - (U)a)"),
-    ("abs.{s32,s64}", "T", "a < 0 ? (T)(0 - (U)a) : a"),
-    ("{and:&,or:|,xor:^}.{b16,b32,b64,pred}", "T T", "a {op} b"),
+    ("mul.wide.{u16,s16,u32,s32}", "T T", "(W)a * (W)b", "W"),
+    ("mad.wide.{u16,s16,u32,s32}", "T T W", "(W)((UW)((W)a * (W)b) + (UW)c)", "W"),
+    ("mul.hi." + INT, "T T", "(T)(((W)a * (W)b) >> BITS)"),
+    ("mul24.{lo:0,hi:16}.{u32,s32}", "T T", "(T)(((W)((T)((U)a << 8) >> 8) * (W)((T)((U)b << 8) >> 8)) >> {0})"),
+    ("{add:+,sub:-}.sat.s32", "T T", "(T)clamp((W)a {0} (W)b, INT32_MIN, INT32_MAX)"),
+    ("{min:<,max:>}." + INT, "T T", "a {0} b ? a : b"),
+    ("neg.{s16,s32,s64}", "T", "(T)(0 - (U)a)"),
+    ("abs.{s16,s32,s64}", "T", "a < 0 ? (T)(0 - (U)a) : a"),
+    ("relu.{s16,s32}", "T", "a < 0 ? 0 : a"),
+    ("div." + INT, "T T", "b ? SIGNED && b == (T)-1 ? (T)(0 - (U)a) : (T)(a / b) : (T)-1"),
+    ("rem." + INT, "T T", "b ? SIGNED && b == (T)-1 ? (T)0 : (T)(a % b) : (T)-1"),
+    ("sad." + INT, "T T T", "(T)((U)c + (a < b ? (U)b - (U)a : (U)a - (U)b))"),
+    ("dp4a.{u32:0,s32:1}.{u32:0,s32:1}", "u32 u32 u32", "dot(a, b, c, 8, 0, {0}, {1})", "u32"),
+    ("dp2a.{lo:0,hi:2}.{u32:0,s32:1}.{u32:0,s32:1}", "u32 u32 u32", "dot(a, b, c, 16, {0}, {1}, {2})", "u32"),
+    ("sum.add.{u32,u64}", "T T pred", "a + b + (c >> k & 1)"),
+    ("sum.sub.{u32,u64}", "T T pred", "a - b - (c >> k & 1)"),
+    ("carry.add.{u32,u64}", "T T pred", "c >> k & 1 ? (T)(a + b + 1) <= a : (T)(a + b) < a", "pred"),
+    ("carry.sub.{u32,u64}", "T T pred", "a < b || (a == b && c >> k & 1)", "pred"),
+    # Bits.
+    ("{and:&,or:|,xor:^}.{b16,b32,b64,pred}", "T T", "a {0} b"),
     ("not.{b16,b32,b64,pred}", "T", "~a"),
-    ("shl.{b16,b32,b64}", "T u32", "b < BITS ? (T)(a << b) : 0"),
+    ("cnot.{b16,b32,b64}", "T", "a == 0"),
+    ("shl.{b16,b32,b64,u16,u32,u64,s16,s32,s64}", "T u32", "b < BITS ? (T)((U)a << b) : 0"),
     ("shr.{b16,b32,b64,u16,u32,u64}", "T u32", "b < BITS ? (T)(a >> b) : 0"),
     ("shr.{s16,s32,s64}", "T u32", "(T)(a >> (b < BITS ? b : BITS - 1))"),
-    ("bfi.b32", "b32 b32 u32 u32", "bfi(a, b, c, e)"),
-    ("selp.{b16,b32,u32,s32,f32,b64,u64,s64,f64}", "T T pred", "c >> k & 1 ? a : b"),
-    ("{add:+,sub:-}.{f32,f64,rn.f32,rn.f64}", "T T", "a {op} b"),
-    ("mul.{f32,f64,rn.f32,rn.f64}", "T T", "a * b"),
-    ("fma.rn.f32", "T T T", "fmaf(a, b, c)"),
-    ("fma.rn.f64", "T T T", "fma(a, b, c)"),
+    ("shf.l.{clamp:limited,wrap:wrapped}.b32", "T T T", "(uint32_t)(joined_words(a, b) << {0}(c) >> 32)"),
+    ("shf.r.{clamp:limited,wrap:wrapped}.b32", "T T T", "(uint32_t)(joined_words(a, b) >> {0}(c))"),
+    ("bfi.{b32:255,b64:FULL}", "T T u32 u32", "(T)bfi(a, b, c & {0}, e & {0}, BITS)"),
+    ("bfe.{u32:255,s32:255,u64:FULL,s64:FULL}", "T u32 u32", "(T)bfe((U)a, b & {0}, c & {0}, BITS, SIGNED)"),
+    ("szext.{clamp:limited,wrap:wrapped}.{u32,s32}", "T u32", "(T)bfe((U)a, 0, {0}(b), 32, SIGNED)"),
+    ("bmsk.{clamp:limited,wrap:wrapped}.b32", "u32 u32", "bmsk({0}(a), {0}(b))"),
+    ("brev.{b32,b64}", "T", "(T)(reversed(a) >> (64 - BITS))"),
+    ("popc.{b32,b64}", "T", "(uint32_t)__builtin_popcountll(a)", "u32"),
+    ("clz.{b32,b64}", "T", "leading(a, BITS)", "u32"),
+    ("bfind.{,shiftamt}.{u32,u64}", "T", "bfind(a, BITS, sizeof \"{0}\" > 1)", "u32"),
+    ("bfind.{,shiftamt}.{s32,s64}", "T", "bfind(a < 0 ? (U)~a : (U)a, BITS, sizeof \"{0}\" > 1)", "u32"),
+    ("prmt.b32", "T T T", "prmt(a, b, c)"),
+    *((f"prmt.b32.{mode}", "T T T", f"prmt(a, b, (const uint32_t[]){{{words}}}[c & 3])") for mode, words in (
+        ("f4e", "0x3210, 0x4321, 0x5432, 0x6543"), ("b4e", "0x5670, 0x6701, 0x7012, 0x0123"),
+        ("rc8", "0x0000, 0x1111, 0x2222, 0x3333"), ("ecl", "0x3210, 0x3211, 0x3222, 0x3333"),
+        ("ecr", "0x0000, 0x1110, 0x2210, 0x3210"), ("rc16", "0x1010, 0x3232, 0x1010, 0x3232"))),
+    ("lop3.b32", "T T T T", "lop3(a, b, c, e)"),
+    ("low.{b64,b32,b16}", "T", "(H)a", "H"),
+    ("high.{b64,b32,b16}", "T", "(H)(a >> BITS / 2)", "H"),
+    ("pack.{b64,b32,b16}", "H H", "(T)(a | (T)b << BITS / 2)"),
+    # Selections and comparisons.
+    ("selp.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}", "T T pred", "c >> k & 1 ? a : b"),
+    (f"slct.{ANY}.{{s32,f32}}", "R R T", "c >= 0 ? a : b"),
+    *((f"setp.{name}.{INT}", "T T", f"a {sign} b", "pred") for name, sign in COMPARE.items()),
+    *((f"setp.{name}.{{u16,u32,u64}}", "T T", f"a {sign} b", "pred") for name, sign in UNSIGNED_COMPARE.items()),
+    *((f"setp.{name}.{{b16,b32,b64}}", "T T", f"a {sign} b", "pred") for name, sign in [*COMPARE.items()][:2]),
+    *((f"setp.{name}.{{f32,f64}}", "T T", f"a {sign} b", "pred") for name, sign in COMPARE.items() if name != "ne"),
+    ("setp.ne.{f32,f64}", "T T", "a < b || a > b", "pred"),
+    ("setp.{ltu:>=,leu:>,gtu:<=,geu:<}.{f32,f64}", "T T", "!(a {0} b)", "pred"),
+    ("setp.equ.{f32,f64}", "T T", "!(a < b || a > b)", "pred"),
+    ("setp.neu.{f32,f64}", "T T", "a != b", "pred"),
+    ("setp.num.{f32,f64}", "T T", "a == a && b == b", "pred"),
+    ("setp.nan.{f32,f64}", "T T", "a != a || b != b", "pred"),
+    ("testp.{finite:isfinite(a),infinite:isinf(a),number:a == a,notanumber:a != a}.{f32,f64}", "T", "{0}", "pred"),
+    # PTX ISA, testp: zero is normal, too.
+    ("testp.{normal:isnormal(a) || a == 0,subnormal:fpclassify(a) == FP_SUBNORMAL}.{f32,f64}", "T", "{0}", "pred"),
+    ("cvta.{global,const,param}.u64", "T", "a"),
+    ("cvta.to.{global,const,param}.u64", "T", "a"),
+    ("cvta.{shared:1,local:2}.u64", "T", "a + ((uint64_t){0} << 60)"),
+    ("cvta.to.{shared:1,local:2}.u64", "T", "a - ((uint64_t){0} << 60)"),
+    ("isspacep.{global:0,shared:1,local:2}", "b64", "a >> 60 == {0}", "pred"),
+    # Floats.
+    ("{add:+,sub:-}.{,rn}.{f32,f64}", "T T", "a {0} b"),
+    ("{add:+,sub:-}.{,rn}.ftz.f32", "T T", "flush_f32(flush_f32(a) {0} flush_f32(b))"),
+    ("mul.{,rn}.{f32,f64}", "T T", "a * b"),
+    ("mul.{,rn}.ftz.f32", "T T", "flushed_product(a, b)"),
+    ("{fma,mad}.rn.f32", "T T T", "fmaf(a, b, c)"),
+    ("{fma,mad}.rn.f64", "T T T", "fma(a, b, c)"),
+    ("{fma,mad}.rn.ftz.f32", "T T T", "flushed_fma(a, b, c)"),
+    ("div.rn.{f32,f64}", "T T", "a / b"),
+    ("rcp.rn.{f32,f64}", "T", "1 / a"),
     ("sqrt.rn.f32", "T", "sqrtf(a)"),
     ("sqrt.rn.f64", "T", "sqrt(a)"),
-    ("abs.{f32,f64}", "T", "fabs(a)"),
+    ("abs.{f32:fabsf,f64:fabs}", "T", "{0}(a)"),
+    ("neg.{f32,f64}", "T", "-a"),
+    ("copysign.{f32:copysignf,f64:copysign}", "T T", "{0}(b, a)"),
     ("min.{f32,f64}", "T T", "least(a, b)"),
     ("max.{f32,f64}", "T T", "-least(-a, -b)"),
+    ("nan.{f32,f64}", "T T T", "isnan(b) || isnan(c) ? NAN : a"),  # .NaN
+    ("xorsign.{f32,f64}", "T T T", "!signbit(b) != !signbit(c) ? -a : a"),
+    ("relu.{f32,f64}", "T", "a <= 0 ? 0 : a"),
+    ("sat.{f32,f64}", "T", "a > 0 ? a < 1 ? a : 1 : 0"),  # also of NaN
+    ("flush.{f32,f16:half}", "V", "flush_{0}(a)", "V"),
+    ("odd.{up,down}.f64", "T T", "odd_sum(a, b, sizeof \"{0}\" > 3)"),
+    *((f"{name}.approx.f32", "T", f"(float){of}") for name, of in (
+        ("sin", "sin(a)"), ("cos", "cos(a)"), ("tanh", "tanh(a)"), ("sqrt", "sqrt((double)a)"), ("ex2", "exp2(a)"),
+        ("lg2", "log2(a)"), ("rcp", "(1 / (double)a)"), ("rsqrt", "(1 / sqrt(a))"))),
+    ("div.{approx,full}.f32", "T T", "(float)((double)a / (double)b)"),
+    # Conversions.
+    (f"cvt.{INT8}.{INT8}", "T", "(R)a"),
+    (f"cvt.sat.{INT8}.{INT8}", "T", "(R)clamp(a, LOW, HIGH)"),
     ("cvt.f64.f32", "T", "a"),
     ("cvt.rn.f32.f64", "T", "(float)a"),
-    ("cvt.rn.f64.{u32,s32,u64,s64}", "T", "(double)a"),
-    ("div.{u16,s16,u32,s32,u64,s64}", "T T", "b ? SIGNED && b == (T)-1 ? (T)(0 - (U)a) : (T)(a / b) : (T)-1"),
-    ("rem.{u16,s16,u32,s32,u64,s64}", "T T", "b ? SIGNED && b == (T)-1 ? (T)0 : (T)(a % b) : (T)-1"),
-    ("popc.b32", "T", "(uint32_t)__builtin_popcount(a)"),
-    ("clz.b32", "T", "a ? (uint32_t)__builtin_clz(a) : 32"),
-    ("sad.{u32,s32}", "T T T", "(T)((U)c + (a < b ? (U)b - (U)a : (U)a - (U)b))"),
-    ("div.rn.{f32,f64}", "T T", "a / b"),
-    ("neg.{f32,f64}", "T", "-a"),
-    ("cvt.{u16,s16,u32,s32,u64,s64}.{u8,s8,u16,s16,u32,s32,u64,s64}", "T", "(R)a"),
-    ("cvta.to.global.u64", "u64", "a"),
-    ("cvta.global.u64", "u64", "a"),
-    ("cvt.rn.f32.{u32,s32,u64,s64}", "T", "(float)a"),
-    *((f"setp.{name}.{INT}", "T T", f"a {sign} b") for name, sign in COMPARE.items()),
-    *((f"setp.{name}.{{u16,u32,u64}}", "T T", f"a {sign} b") for name, sign in UNSIGNED_COMPARE.items()),
-    *((f"setp.{name}.{{b16,b32,b64}}", "T T", f"a {sign} b") for name, sign in [*COMPARE.items()][:2]),
-    *((f"setp.{name}.{{f32,f64}}", "T T", f"a {sign} b") for name, sign in COMPARE.items() if name != "ne"),
-    ("setp.ne.{f32,f64}", "T T", "a < b || a > b"),
-    ("setp.{ltu:>=,leu:>,gtu:<=,geu:<}.{f32,f64}", "T T", "!(a {op} b)"),
-    ("setp.equ.{f32,f64}", "T T", "!(a < b || a > b)"),
-    ("setp.neu.{f32,f64}", "T T", "a != b"),
-    ("setp.num.{f32,f64}", "T T", "a == a && b == b"),
-    ("setp.nan.{f32,f64}", "T T", "a != a || b != b"),
+    (f"cvt.rn.f32.{INT8}", "T", "(float)a"),
+    (f"cvt.rn.f64.{INT8}", "T", "(double)a"),
+    ("cvt.{rni:rint,rzi:trunc,rmi:floor,rpi:ceil}.f64.f64", "T", "{0}(a)"),
+    ("cvt.{rni:rint,rzi:trunc,rmi:floor,rpi:ceil}.f32.f32", "T", "{0}f(a)"),
+    (f"whole.{INT8}.f64", "T", "(R)integer(a, LOW, HIGH, (R)((uint64_t)1 << (8 * sizeof(R) - 1)))"),
+    (f"whole.{INT8}.f32", "f64", "(R)integer(a, LOW, HIGH, sizeof(R) == 8 ? (R)((uint64_t)1 << 63) : 0)"),
+    (f"odd.{INT8}", "T", "odd_integer(a, SIGNED)", "f64"),
+    ("cvt.{rn:0,rz:1,rm:2,rp:3}.{,ftz}.f32.f64", "T", "(float)fit(a, 23, -126, FLT_MAX, {0}, sizeof \"{1}\" > 1)"),
+    ("cvt.{rn:0,rz:1,rm:2,rp:3}.{,ftz}.f16.f64", "T", "half_bits(fit(a, 10, -14, 65504, {0}, sizeof \"{1}\" > 1))"),
+    ("cvt.{rn:0,rz:1,rm:2,rp:3}.bf16.f64", "T", "bfloat_bits(fit(a, 7, -126, 0x1.FEp127, {0}, 0))"),
+    ("cvt.rn.e4m3.f64", "T", "eight_bits(fit(a, 3, -6, DBL_MAX, 0, 0), 448, 3)"),
+    ("cvt.rn.e5m2.f64", "T", "eight_bits(fit(a, 2, -14, DBL_MAX, 0, 0), 57344, 2)"),
+    ("cvt.rn.f16.f32", "T", "half_bits(fit(a, 10, -14, 65504, 0, 0))"),
+    ("cvt.rn.bf16.f32", "T", "bfloat_bits(fit(a, 7, -126, 0x1.FEp127, 0, 0))"),
+    ("cvt.{f32,f64}.{f16:half,bf16:bfloat,e4m3:eight,e5m2:five}", "T", "(R)from_{1}(a)"),
+    ("cvt.{rna:2,rn:1,rz:0}.tf32.f32", "T", "to_tf32(a, {0})", "b32"),
+)  # fmt: skip
+
+# Opcode, types of the operands, steps, and the results' types where they are not R. Steps are in postfix order: a, b,
+# c, e, f are operands, A is a without .ftz; "no" is false; carry the carry; =x keeps a value as x; a step takes as many
+# values as it has operands. D: T as a float64 that holds it; V: the type in which T is computed. ".ftz" flushes
+# operands of f32 and f16; what follows of the opcode is in Composer.finished. Types of two numbers take the steps of
+# one for each.
+COMPOSED = (
+    ("{add,sub}.cc.{u32,s32,u64,s64}", "U U", "a b no sum.{0}.U a b no carry.{0}.U", "U carry"),
+    ("{add,sub}c.cc.{u32,s32,u64,s64}", "U U", "a b carry sum.{0}.U a b carry carry.{0}.U", "U carry"),
+    ("{add,sub}c.{u32,s32,u64,s64}", "U U", "a b carry sum.{0}.U"),
+    ("{mad:no,madc:carry}.{lo,hi}.cc.{u32,s32,u64,s64}", "T T U",
+     "a b mul.{1}.T =x x c {0} sum.add.U x c {0} carry.add.U", "U carry"),
+    ("madc.{lo,hi}.{u32,s32,u64,s64}", "T T U", "a b mul.{0}.T c carry sum.add.U"),
+    ("mad.hi." + INT, "T T T", "a b mul.hi.T c add.T"),
+    ("mad.hi.sat.s32", "T T T", "a b mul.hi.T c add.sat.T"),
+    ("mad24.{lo,hi}.{u32,s32}", "T T T", "a b mul24.{0}.T c add.T"),
+    ("mad24.hi.sat.s32", "T T T", "a b mul24.hi.T c add.sat.T"),
+    ("{min,max}.relu.{s16,s32}", "T T", "a b {0}.T"),
+    ("lop3.{and,or}.b32", "T T T T pred", "a b c e lop3.b32 =x x x 0 setp.ne.b32 f {0}.pred", "T pred"),
+    (f"slct.ftz.{ANY}.f32", "R R T", "A B c slct.R.T"),
+    (f"setp.{TESTS}.{{,ftz}}.{COMPARED}", "T T", "a b setp.{0}.V =x x x not.pred", "pred pred"),
+    (f"setp.{TESTS}.{{and,or,xor}}.{{,ftz}}.{COMPARED}", "T T pred",
+     "a b setp.{0}.V =x x c {1}.pred x not.pred c {1}.pred", "pred pred"),
+    (f"set.{TESTS}.{{,ftz}}.{YES}.{COMPARED}", "T T", "{2} 0 a b setp.{0}.V selp.bRBITS"),
+    (f"set.{TESTS}.{{and,or,xor}}.{{,ftz}}.{YES}.{COMPARED}", "T T pred",
+     "{3} 0 a b setp.{0}.V c {1}.pred selp.bRBITS"),
+    # Floats.
+    ("{add,sub}.{,rn}.{,ftz}.{,sat}.{f32,f64}", "T T", "a b {0}.T"),
+    ("{add:,sub:neg.f64}.{rz:up,rm:down,rp:up}.{,ftz}.{,sat}.f32", "D D", "a b {0} odd.{1}.f64"),
+    ("{add:,sub:neg.f64}.{,rn}.{,ftz}.{,sat}." + HALF, "T T", "a b {0} odd.up.f64"),
+    ("mul.{,rn,rz,rm,rp}.{,ftz}.{,sat}.{f32,f16,bf16}", "D D", "a b mul.f64"),
+    ("mul.{,rn}.sat.f64", "T T", "a b mul.f64"),
+    ("{fma,mad}.rn.{,ftz}.{,sat}.f32", "T T T", "a b c fma.rn.{1}.f32"),
+    ("{fma,mad}.{rz:up,rm:down,rp:up}.{,ftz}.{,sat}.f32", "D D D", "a b mul.f64 c odd.{1}.f64"),
+    (f"fma.rn.{{,ftz}}.{{,sat,relu}}.{HALF}", "T T T", "a b mul.f64 c odd.up.f64"),
+    (f"div.{MODE}.{{,ftz}}.f32", "D D", "a b div.rn.f64"),
+    (f"{{rcp,sqrt}}.{MODE}.{{,ftz}}.f32", "D", "a {0}.rn.f64"),
+    ("{abs,neg}.{,ftz}.{f32,f16,bf16}", "T", "a {0}.V"),
+    ("{min,max}.{,ftz}.{f32,f64,f16,bf16}", "T T", "a b {0}.V"),
+    ("{min,max}.{,ftz}.{f32,f64}", "T T T", "a b {0}.T c {0}.T"),
+    ("{min,max}.{,ftz}.NaN.{f32,f64,f16,bf16}", "T T", "a b {0}.V a b nan.V"),
+    ("{min,max}.{,ftz}.NaN.{f32,f64}", "T T T", "a b {0}.T a b nan.T =x x c {0}.T x c nan.T"),
+    ("{min,max}.{,ftz}.xorsign.abs.{f32,f16,bf16}", "T T", "a abs.V b abs.V {0}.V a b xorsign.V"),
+    ("{min,max}.{,ftz}.NaN.xorsign.abs.{f32,f16,bf16}", "T T", "a abs.V b abs.V {0}.V a b xorsign.V a b nan.V"),
+    ("{sin,cos,tanh,sqrt,ex2,lg2,rcp,rsqrt}.approx.ftz.f32", "T", "a {0}.approx.f32"),
+    ("div.{approx,full}.ftz.f32", "T T", "a b div.full.f32"),
+    # Conversions. For sm_90, ptxas makes F2F.FTZ of .ftz with bf16. With f16 an H200 flushes nothing.
+    (f"cvt.{INTEGRAL}.{{,ftz}}.{{,sat}}.{INT8}.{{f32:f32,f64:f64,f16:f32,bf16:f32}}", "D",
+     "a cvt.{0}.f64.f64 whole.R.{4}"),
+    (f"cvt.rn.{{,ftz}}.{{,sat}}.{{f32,f64}}.{INT8}", "T", "a cvt.rn.R.T"),
+    (f"cvt.{{rz,rm,rp}}.{{,sat}}.f32.{INT8}", "T", "a odd.T"),
+    ("cvt.{,rni,rzi,rmi,rpi}.{,ftz}.{,sat}.{f32.f32,f64.f64,f16.f16,bf16.bf16}", "T", "a cvt.{0}.V.V"),
+    ("cvt.{,ftz}.{,sat}.f64.f32", "D", "a"),
+    (f"cvt.{MODE}.{{,ftz}}.{{,sat}}.{{f32,f16,bf16}}.f64", "T", "a"),
+    (f"cvt.{{,ftz}}.f32.{HALF}", "T", "A"),
+    ("cvt.{,ftz}.sat.f32.f16", "T", "a"),
+    (f"cvt.{{,sat}}.f64.{HALF}", "T", "a"),
+    (f"cvt.{MODE}.{{,relu}}.{HALF}.f32", "D", "a"),
+    (f"cvt.{MODE}.ftz.bf16.f32", "D", "a"),
+    (f"cvt.{MODE}.{{,ftz}}.{{,sat}}.f16.f32", "D", "A"),
+    (f"cvt.{MODE}.{HALF}.{INT8}", "T", "a odd.T"),
+    (f"cvt.{MODE}.{HALF}.{HALF}", "T", "a"),
+    ("cvt.{rn,rz}.{,relu}.{f16x2:f16,bf16x2:bf16}.f32", "D D", "b finish.{2} a finish.{2} pack.b32", "b32"),
+    ("cvt.rn.{,relu}.f16x2.{e4m3x2:e4m3,e5m2x2:e5m2}", "b16",
+     "a low.b16 cvt.f64.{1} finish.f16 a high.b16 cvt.f64.{1} finish.f16 pack.b32", "b32"),
+    ("cvt.rn.{,relu}.satfinite.{e4m3x2:e4m3,e5m2x2:e5m2}.f32", "D D", "b finish.{1} a finish.{1} pack.b16", "b16"),
+    ("cvt.rn.{,relu}.satfinite.{e4m3x2:e4m3,e5m2x2:e5m2}.f16x2", "b32",
+     "a low.b32 cvt.f64.f16 finish.{1} a high.b32 cvt.f64.f16 finish.{1} pack.b16", "b16"),
+    ("cvt.{rn,rz}.relu.tf32.f32", "f32", "a relu.f32 cvt.{0}.tf32.f32", "b32"),
+    ("cvt.pack.sat.{s16,u16}.s32", "T T", "b cvt.sat.R.T a cvt.sat.R.T pack.b32", "b32"),
+    ("cvt.pack.sat.{s8,u8}.s32.b32", "s32 s32 T",
+     "b cvt.sat.R.s32 a cvt.sat.R.s32 pack.b16 c low.b32 pack.b32", "b32"),
 )  # fmt: skip
 
 
@@ -86,46 +243,115 @@ class Op(NamedTuple):
     expression: str
 
 
+class Form(NamedTuple):
+    """An instruction that is several steps. sources: types of operands; "f32 f64" is converted."""
+
+    sources: tuple[str, ...]
+    steps: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+_LIST = re.compile(r"\{([^}]*)\}")
+
+
+def bytes_of(type_: str) -> int:
+    """Of a register that holds a PTX type; 0 for a predicate."""
+    found = re.search(r"8|16|32|64", C_TYPES[type_])
+    return 0 if type_ == "pred" else int(found[0]) // 8 if found else {"float": 4, "double": 8}[C_TYPES[type_]]
+
+
+def _choices(pattern: str) -> list[list[tuple[str, str]]]:
+    """The alternatives of each list, with their meanings."""
+    pairs = [[word.partition(":") for word in words.split(",")] for words in _LIST.findall(pattern)]
+    return [[(name, meaning if sign else name) for name, sign, meaning in words] for words in pairs]
+
+
+def _types(opcode: str) -> dict[str, str]:
+    """What capital words stand for in a row, of an opcode's types."""
+    types = [part for part in opcode.split(".") if part in C_TYPES] or ["b64"]
+    first, last = types[0], types[-1]
+    wide, half = WIDER.get(last, last), {"b64": "b32", "b32": "b16", "b16": "b8"}.get(last, "")
+    return {"T": last, "R": first, "W": wide, "U": last.replace("s", "u"), "UW": wide.replace("s", "u"), "H": half,
+            "V": "f64" if last in ("f16", "bf16") else last, "D": "f32 f64" if last == "f32" else last,
+            "RBITS": re.sub(r"\D", "", first)}  # fmt: skip
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    return re.sub(r"RBITS|\b[A-Z]+\b", lambda word: words.get(word[0], word[0]), text)
+
+
+def _meant(text: str, meanings: Sequence[str]) -> str:
+    for number, meaning in enumerate(meanings):
+        text = text.replace(f"{{{number}}}", meaning)
+    return text
+
+
 def _rows() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    for pattern, sources, expression in TABLE:
-        lists = re.findall(r"\{([^}]*)\}", pattern)
-        for chosen in product(*(words.split(",") for words in lists)):
-            opcode = pattern
-            for word in chosen:
-                opcode = re.sub(r"\{[^}]*\}", word.partition(":")[0], opcode, count=1)
-            meanings = [word.partition(":")[2] for word in chosen if ":" in word]
-            types = [part for part in opcode.split(".") if part in C_TYPES]
-            last = types[-1]
-            names = {"T": last, "W": WIDER.get(last, last)}
-            result = names["W"] if ".wide." in opcode else types[0]
-            result = "pred" if opcode.startswith("setp") else result
-            taken = tuple(names.get(name, name) for name in sources.split())
-            yield opcode, result, taken, _in_c(expression, last, result, meanings)
+    for pattern, sources, expression, *result in TABLE:
+        for chosen in product(*_choices(pattern)):
+            words = iter(name for name, _ in chosen)
+            opcode = re.sub(r"\.+", ".", _LIST.sub(lambda _, words=words: next(words), pattern))  # type: ignore[misc]
+            types, text = _types(opcode), _meant(expression, [meaning for _, meaning in chosen])
+            given = tuple(types.get(name, name) for name in sources.split())
+            yield opcode, types.get(*result, *result) if result else types["R"], given, _in_c(text, types)
 
 
-def _in_c(expression: str, last: str, result: str, meanings: list[str]) -> str:
-    """T, R, U, W, UW, W64 and BITS as C."""
-    wide = WIDER.get(last, last)
-    unsigned = {name: C_TYPES[name].replace("int", "uint").replace("uuint", "uint") for name in (last, wide)}
-    words = {"T": C_TYPES[last], "R": C_TYPES[result], "U": unsigned[last], "W": C_TYPES[wide], "UW": unsigned[wide]}
+def _in_c(text: str, types: dict[str, str]) -> str:
+    """An expression with C's words for types and limits."""
+    last, first = types["T"], types["R"]
+    words = {name: C_TYPES.get(type_) or WIDE.get(type_, "") for name, type_ in types.items()}
+    limits = C_TYPES[first].removesuffix("_t").upper()
     words |= {"W64": "uint64_t", "BITS": re.sub(r"\D", "", last), "SIGNED": str(int(last[0] == "s"))}
-    text = expression.replace("{op}", meanings[0]) if meanings else expression
-    return re.sub(r"\b(?:T|R|U|W|UW|W64|BITS|SIGNED)\b", lambda word: words[word[0]], text)
+    words |= {"LOW": f"{limits}_MIN" if first[0] == "s" else "0", "HIGH": f"{limits}_MAX"}
+    return re.sub(r"\b(?:T|R|U|W|H|UW|W64|BITS|SIGNED|LOW|HIGH)\b", lambda word: words[word[0]], text)
 
 
 # By opcode; number 0 does nothing.
 OPS = {
     opcode: Op(number, result, sources, expression)
-    for number, (opcode, result, sources, expression) in enumerate({row[0]: row for row in _rows()}.values(), 1)
+    for number, (opcode, result, sources, expression) in enumerate(
+        {row[0]: row for row in [*_rows()][::-1]}.values(), 1
+    )
 }
 
 
+@cache
+def _patterns() -> dict[str, list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]]]:
+    """Of the rows of COMPOSED, by mnemonic."""
+    out: dict[str, list[Any]] = {}
+    for row in COMPOSED:
+        lists = [dict(words) for words in _choices(row[0])]
+        text = re.sub(r"\.(?=\{,)", "", row[0]).replace(".", r"\.")
+        for words in lists:
+            names = "|".join(re.escape(name) for name in words if name)
+            text = text.replace(_LIST.search(text)[0], rf"(?:\.({names}))?" if "" in words else f"({names})", 1)  # type: ignore[index]
+        entry = re.compile(text), lists, row[1:]
+        head = re.match(r"(?:\{[^}]*\})?\w*", row[0])[0]  # type: ignore[index]
+        for name in lists[0] if head[0] == "{" else [""]:
+            out.setdefault(name + head[head.rfind("}") + 1 :], []).append(entry)
+    return out
+
+
+@cache
+def composed(opcode: str, count: int) -> Form | None:
+    """The steps of an instruction with that many operands but the result."""
+    for pattern, lists, (sources, steps, *results) in _patterns().get(opcode.split(".")[0], ()):
+        found = pattern.fullmatch(opcode)
+        if found and len(sources.split()) == count:
+            types = _types(opcode)
+            meanings = [words[name or ""] for words, name in zip(lists, found.groups(), strict=True)]
+            cells = (" ".join(results) or "R", _meant(steps, meanings))
+            given, text = (_filled(re.sub(r"\.+(?=\.|\s|$)", "", cell), types) for cell in cells)
+            taken = tuple(_filled(name, types) for name in sources.split())
+            return Form(taken, tuple(text.split()), tuple(given.split()))
+    return None
+
+
 def code() -> str:
-    """The cases of the core's switch."""
-    out = ["case 0: break;"]
-    for opcode, op in OPS.items():
-        lanes = op.expression
-        declared = []
+    """The cases of the core's switch. Opcodes that do the same share one."""
+    out, cases = ["case 0: break;"], dict[str, list[int]]()
+    for op in OPS.values():
+        lanes, declared = op.expression, []
         for name, type_ in zip("abce", op.sources, strict=False):
             field = "site" if name == "e" else name
             if type_ == "pred":
@@ -135,12 +361,14 @@ def code() -> str:
                 declared.append(f"const {C_TYPES[type_]} *{name}_ = AT({C_TYPES[type_]}, i->{field});")
                 lanes = re.sub(rf"\b{name}\b", f"{name}_[k]", lanes)
         if op.result != "pred":
-            act = f"EACH({C_TYPES[op.result]}, {lanes});"
-        elif opcode.startswith("setp"):
+            called = {*re.findall(r"\b[a-z]\w+(?=\()", lanes)}
+            act = f"{'EACH' if called <= QUICK else 'SOME'}({C_TYPES[op.result]}, {lanes});"
+        elif {*op.sources} - {"pred"}:
             act = f"TEST({lanes});"
         else:
             act = f"*AT(uint32_t, i->d) = (*AT(uint32_t, i->d) & ~mask) | (({lanes}) & mask);"
-        out.append(f"case {op.number}: {{ /* {opcode} */ {' '.join(declared)} {act} break; }}")
+        cases.setdefault(f"{{ {' '.join(declared)} {act} break; }}", []).append(op.number)
+    out += [" ".join(f"case {number}:" for number in numbers) + text for text, numbers in cases.items()]
     return "\n".join(out) + "\n"
 
 
