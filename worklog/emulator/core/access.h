@@ -277,11 +277,7 @@ static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
   /* Lanes that are idle take part in no check: they have a valid lane's address. */
   for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
     if (!(mask >> k & 1)) address[k] = address[first];
-  if (l->watched && s->space != LOCAL) {
-    Watched *record = &l->watched[l->watched_count++];
-    *record = (Watched){pc, (int32_t)(w - b->warps), b->number, mask, {0}};
-    memcpy(record->address, address, sizeof address);
-  }
+  if (l->watch && s->space != LOCAL) l->watch(pc, (int32_t)(w - b->warps), b->number, mask, address);
   if (s->space == SHARED) {
     shared(l, b, w, s, pc, address, mask);
   } else if (s->space == LOCAL) {

@@ -95,12 +95,6 @@ typedef struct {
   int64_t block, other_block, value, count;
 } Event;
 
-typedef struct { /* an access of a warp, for Python's watch */
-  int32_t pc, warp;
-  int64_t block;
-  uint64_t mask, address[LANES];
-} Watched;
-
 typedef struct Block Block;
 typedef struct Between Between;
 
@@ -112,11 +106,9 @@ typedef struct {
   const int64_t *numbers; /* of the blocks to run */
   int64_t *executed;      /* by basic block: warps and threads */
   int64_t *taken;         /* by basic block: threads that took the guarded branch at its end */
-  Watched *watched;       /* with room for the accesses of a slice, or NULL */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
-  int64_t watched_count;
   int64_t blocks_count, next, code_count, budget, slice, steps;
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
@@ -125,6 +117,7 @@ typedef struct {
   int32_t scratch, fences; /* 6 registers: what passes through registers of an instruction's own; whether there are fences */
   int64_t stuck_block;
   uint32_t (*print)(uint64_t format, uint64_t arguments, const uint8_t *local); /* vprintf: number of arguments */
+  void (*watch)(int32_t pc, int32_t warp, int64_t block, uint32_t mask, const uint64_t *address); /* or NULL */
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */

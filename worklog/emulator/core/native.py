@@ -36,10 +36,8 @@ EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
     ("lanes", "u4"), ("", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
 ])  # fmt: skip
-POINTERS = (
-    "code", "sites", "buffers", "image", "numbers", "executed", "taken", "watched", "events", "specials", "lists",
-)  # fmt: skip
-WIDE = ("watched_count", "blocks_count", "next", "code_count", "budget", "slice", "steps")
+POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "taken", "events", "specials", "lists")
+WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
     "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "fences",
@@ -66,6 +64,7 @@ class Launch(ctypes.Structure):
         *((name, ctypes.c_int32) for name in NARROW),
         ("stuck_block", ctypes.c_int64),
         ("print", PRINT),
+        ("watch", outputs.WATCH),
         *((name, ctypes.c_void_p) for name in ("half", "resident", "between")),
         *((name, ctypes.c_int64) for name in ("changes", "changes_before", "quiet", "vain", "seed")),
         *((name, ctypes.c_int32) for name in TURNS),
@@ -124,9 +123,7 @@ def run(
     sites["buffer"] = NONE
     events, executed = np.zeros(EVENTS, EVENT), np.zeros((len(program.flow.blocks), 2), np.int64)
     which, taken = np.asarray(numbers, np.int64), np.zeros(len(executed), np.int64)
-    room = outputs.SLICE + len(code_) if batch.watch is not None and batch.counting else 0
-    watched = np.zeros(room, outputs.WATCHED)
-    arrays = (code_, sites, buffers, image, which, executed, taken, watched, events, form.specials, form.lists)
+    arrays = (code_, sites, buffers, image, which, executed, taken, events, form.specials, form.lists)
     launch = Launch(*(array.ctypes.data for array in arrays))
     launch.blocks_count, launch.code_count, launch.budget, launch.slice = len(which), len(code_), budget, SLICE
     launch.file_size, launch.special_count, launch.events_room = image.nbytes, len(form.specials) // 2, EVENTS
@@ -135,22 +132,16 @@ def run(
     launch.grain, launch.sites_count, launch.scratch = grain, len(sites), form.scratch
     launch.fences = program.flow.fences
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
-    if room:
-        launch.slice = outputs.SLICE
-    else:
-        launch.watched = None
     half = np.zeros_like(executed)
     errors: list[BaseException] = []
     launch.print = PRINT(partial(_printed, printed, local, errors))
+    if batch.watch is not None and batch.counting:
+        launch.watch = outputs.WATCH(partial(outputs.watched, program, batch, errors))
     launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
     launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
     core = library()
     try:
-        status = SLICE_OVER
-        while status == SLICE_OVER:
-            status = core.launch_run(ctypes.byref(launch))
-            outputs.watch(program, batch, watched[: launch.watched_count])
-            launch.watched_count = 0
+        while (status := core.launch_run(ctypes.byref(launch))) == SLICE_OVER:
             batch.progress(launch.steps, budget)
     finally:
         core.launch_free(ctypes.byref(launch))
