@@ -213,8 +213,10 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
         continue;
       }
       /* Writes of one value by several lanes of a store are no race; any other two writes are. */
-      int theirs = (int)(at->write.thread - 1 - b->base) / LANES;
-      int one_store = at->write.pc == pc && at->write.time >= (theirs == w - b->warps ? w->time : b->time);
+      int theirs = (int)(at->write.thread - 1 - b->base), other = theirs % LANES;
+      int one_store = at->write.pc == pc && at->write.time >= b->time;
+      if (one_store && theirs / LANES == w - b->warps)
+        one_store = other < lane && mask >> other & 1 && place - (address[other] >> shift) < (uint64_t)(width >> shift);
       int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
       order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
       at->agreed = 0;

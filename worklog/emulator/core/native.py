@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import outputs, tell_blocks, tell_tensor, tell_warps
+from worklog.emulator.core import outputs, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
 from worklog.emulator.core.records import enum, lanes_of
-from worklog.emulator.findings import ONE_STORE, TooLarge
+from worklog.emulator.findings import TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
 from worklog.emulator.program import Program
@@ -44,12 +44,6 @@ NARROW = (
 )  # fmt: skip
 TURNS = ("together", "resident_count", "turn", "ended", "basic_blocks", "halved", "stuck_number", "waits")
 PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
-
-BLOCKS = (
-    "with nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and after it is "
-    "seen"
-)
-READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 
 
 class Launch(ctypes.Structure):
@@ -150,9 +144,7 @@ def run(
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
     told = events[: launch.events_count]
-    # A __syncthreads() that one pair needs orders the other pairs, too.
-    races = told["kind"] == KINDS.index("shared-race")
-    told["warps_differ"][races] = told["warps_differ"][races].any()
+    tell_order.together(told)
     for event in told:
         _tell(program, memory, event)
     if status == NO_MEMORY:
@@ -174,7 +166,7 @@ def _printed(
         return 0
 
 
-TELL = {**tell_blocks.TELL}  # what says an event, by its name in core.h
+TELL = {**tell_blocks.TELL, **tell_order.TELL}  # what says an event, by its name in core.h
 
 
 def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
@@ -187,26 +179,7 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
     kind = KINDS[event["kind"]]
     code_, pc, other = program.kernel.instructions, int(event["pc"]), int(event["other_pc"])
     site = program.sites.get(pc)
-    lane, count, value = int(event["thread"]), int(event["count"]), int(event["value"])
-    if kind in ("shared-race", "global-race", "read-only-load"):
-        sites = program.sites[other], program.sites[pc]
-        threads = [(batch.place(int(event["other_block"])), int(event["other_thread"])), batch.locate(lane)]
-        apart, what = bool(event["warps_differ"]), sites[0].place
-        if kind != "shared-race":
-            buffer = memory.at(value)
-            what = f"the same bytes of {plain_name(buffer.name if buffer else '')}"
-        if kind == "read-only-load":
-            fix = READ_ONLY_LOAD
-        elif threads[0][0] != threads[1][0]:
-            fix = BLOCKS
-        elif other == pc:
-            fix = ONE_STORE
-        elif kind == "global-race" or apart:
-            fix = "with no __syncthreads() between them"
-        else:
-            kind, fix = "missing-syncwarp", "with no __syncwarp() between them"
-        batch.tell_race(kind, sites, threads, f"{what}, {fix}", count)
-        return
+    count, value = int(event["count"]), int(event["value"])
     place = site or code_[pc]
     lanes = lanes_of(batch, event)
     if kind in tell_warps.KINDS:

@@ -32,7 +32,8 @@ static Event *tell_lanes(Launch *l, Block *b, Warp *w, int32_t kind, int32_t pc,
 }
 
 /* Two accesses without order. In which order warps run means nothing, so the first one is called that which a thread
- * reaches earlier after the last barrier; of different blocks, that with the lower pc. */
+ * reaches earlier after the last barrier; of different blocks, that with the lower pc. Where threads wait for others in
+ * loops, or at barriers of some warps, the order does mean something. */
 static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp *before, int32_t lane, uint64_t value) {
   uint32_t threads = (uint32_t)b->warps_count * LANES;
   int64_t block = (before->thread - 1) / threads, other_block = b->number;
@@ -44,7 +45,7 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     other_rank = b->warps[lane / LANES].first[l->code[second].site];
   }
   int late = rank > other_rank || (rank == other_rank && (block > other_block || (block == other_block && thread > other)));
-  if (kind != STALE_READ && late) {
+  if (kind != STALE_READ && late && !(l->fences && l->waits) && !b->learned) {
     int64_t x = block;
     block = other_block, other_block = x;
     int32_t y = thread, z = first;
@@ -94,16 +95,21 @@ static inline int unordered(const Launch *l, const Block *b, const Stamp *before
 static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address) {
   uint32_t thread = b->base + (uint32_t)lane + 1;
   if (!cell->agreed && unordered(l, b, &cell->write, thread, pc)) tell_race(l, b, kind, pc, &cell->write, lane, address);
-  if (cell->read.thread && cell->read.thread != thread) cell->other = cell->read;
+  if (cell->read.thread && cell->read.thread != thread) {
+    /* Of two warps, one reader each is kept. */
+    uint32_t warp = (thread - 1) / LANES;
+    int keep = (cell->read.thread - 1) / LANES == warp && cell->other.thread && cell->other.time >= b->time;
+    if (!keep || (cell->other.thread - 1) / LANES == warp) cell->other = cell->read;
+  }
   cell->read = (Stamp){thread, b->clock, pc};
 }
 
-/* same: the bytes don't change. */
+/* same: the bytes don't change; of shared memory, they were written by another thread with the same store. */
 static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address, int same) {
   uint32_t thread = b->base + (uint32_t)lane + 1;
   int clash = unordered(l, b, &cell->write, thread, pc);
-  if (!same) {
-    if (clash) tell_race(l, b, kind, pc, &cell->write, lane, address);
+  if (clash && !same) tell_race(l, b, kind, pc, &cell->write, lane, address);
+  if (!same || kind == SHARED_RACE) {
     if (unordered(l, b, &cell->read, thread, pc)) tell_race(l, b, kind, pc, &cell->read, lane, address);
     if (unordered(l, b, &cell->other, thread, pc)) tell_race(l, b, kind, pc, &cell->other, lane, address);
   }

@@ -1,0 +1,51 @@
+"""Findings of accesses that nothing orders, from events of the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worklog.emulator.core.records import enum
+from worklog.emulator.findings import ONE_STORE
+from worklog.emulator.globalmem import GlobalMemory
+from worklog.emulator.program import Program
+from worklog.emulator.ptx import Array, plain_name
+
+BLOCKS = (
+    "with nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and after it is "
+    "seen"
+)
+READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
+KINDS = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
+
+
+def together(events: Array) -> None:
+    """Make shared races agree: a __syncthreads() that one pair needs orders the other pairs, too."""
+    races = events["kind"] == enum("event_kind")["SHARED_RACE"]
+    events["warps_differ"][races] = events["warps_differ"][races].any()
+
+
+def race(program: Program, memory: GlobalMemory, event: Any) -> None:
+    """Two accesses of one address; the event's own is the second one."""
+    batch, kind = memory.batch, KINDS[tuple(enum("event_kind"))[event["kind"]]]
+    sites = program.sites[int(event["other_pc"])], program.sites[int(event["pc"])]
+    threads = [(batch.place(int(event["other_block"])), int(event["other_thread"])), batch.locate(int(event["thread"]))]
+    what = sites[0].place
+    if kind != "shared-race":
+        buffer = memory.at(int(event["value"]))
+        what = f"the same bytes of {plain_name(buffer.name if buffer else '')}"
+    if kind == "read-only-load":
+        fix = READ_ONLY_LOAD
+    elif threads[0][0] != threads[1][0]:
+        fix = BLOCKS
+    elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
+        fix = ONE_STORE
+    elif kind == "shared-race" and not event["warps_differ"]:
+        kind, fix = "missing-syncwarp", "with no __syncwarp() between them"
+    elif kind == "shared-race" and program.flow.orders_more_than_barriers:
+        fix = "with neither an mbarrier nor __syncthreads() between them"
+    else:
+        fix = "with no __syncthreads() between them"
+    batch.tell_race(kind, sites, threads, f"{what}, {fix}", int(event["count"]))
+
+
+TELL = dict.fromkeys(KINDS, race)
