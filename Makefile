@@ -64,7 +64,7 @@ setup-browser: $(DEV_STAMP) ## install a Chromium for tests/browser/, which are 
 	@$(ensure_chromium)
 
 clean: ## remove .venv, caches and build output; figures/ stays
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build worklog/emulator/core/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------- the environment
