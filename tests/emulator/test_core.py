@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.emulator.helpers import HEAD, edited, gemm, kernel, run, rung_kernel, smallest
 from tests.emulator.helpers import compiled as compiled_source
-from tests.emulator.helpers import edited, gemm, kernel, run, rung_kernel, smallest
-from tests.emulator.launches import launched
+from tests.emulator.launches import BARRIERS, launched
+from worklog.emulator import BudgetExceeded, UnsupportedInstruction, launch, load
 from worklog.emulator.core.decode import decoded
 from worklog.emulator.launch import _program
 from worklog.kernel.ladder import LADDER, rung
@@ -111,3 +112,60 @@ def test_lanes_wait_for_lanes_of_their_warp(name: str) -> None:
     result, expected = (run(source, x, core=core, budget=9000) for x, core in ((ours, True), (theirs, False)))
     found = [{(finding.kind, finding.line) for finding in one.findings} for one in (result, expected)]
     assert np.array_equal(ours, theirs) and found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", [f"barriers/{name}" for name in BARRIERS])
+@pytest.mark.parametrize("schedule", [0, 1, 2])
+def test_barriers_of_warps_give_what_they_give_on_numpy(name: str, schedule: int) -> None:
+    ours, result, _ = launched(name, core=True, schedule=schedule)
+    theirs, expected, _ = launched(name, core=False)
+    assert ours[1].tobytes() == theirs[1].tobytes()
+    assert result.findings == expected.findings and result.lines == expected.lines
+
+
+FOR_EVER = {
+    "a barrier that others don't reach": ('if (t < 32) asm volatile("bar.sync 1, 64;");', {}),
+    "a lock that is never freed": ("while (atomicCAS(c, 0, 1) != 0) {}", {}),
+    "a flag that is never set": ("while (*(volatile int*)d == 0) {}\n  c[t] = 1;", {}),
+    "a loop with a mistake before it": ("c[1000 + t] = 1;\n  while (*(volatile int*)d == 0) {}", {}),
+    "attempts that are counted": ("int n = 0;\n  while (*(volatile int*)d == 0) ++n;\n  c[t] = n;", {"budget": 9000}),
+    "a loop of plain code": ("for (int k = 1; k != 0; k += 2) c[t] = k;", {}),
+}
+
+
+@pytest.mark.parametrize("name", FOR_EVER)
+def test_what_never_ends_is_said_as_on_numpy(name: str) -> None:
+    body, options = FOR_EVER[name]
+    said = []
+    for core in (True, False):
+        given = [np.zeros(64, np.int32) for _ in "cd"]
+        source = kernel("  int t = threadIdx.x;\n  " + body, "int* c, int* d")
+        try:
+            said.append([finding.at("k") for finding in run(source, given, block=64, core=core, **options).findings])
+        except BudgetExceeded as error:
+            said.append([str(error)])
+    assert said[0] == said[1] != []
+
+
+def test_blocks_take_turns_in_any_order() -> None:
+    """Each one waits for those behind it, so all have to be resident."""
+    for schedule in range(4):
+        arguments, result, _ = launched("block_turns", schedule=schedule)
+        assert arguments[1].tolist() == np.arange(20)[::-1].repeat(32).tolist() and result.findings == ()
+        assert result.label.endswith(f"schedule {schedule}" if schedule else "PTX")
+
+
+def test_an_instruction_that_is_not_supported_is_refused_where_it_runs() -> None:
+    text = """.visible .entry k(.param .u32 n) {
+  .reg .pred %p; .reg .u32 %r<2>;
+  ld.param.u32 %r1, [n];
+  setp.eq.u32 %p, %r1, 0;
+  @%p bra done;
+  bar.arrive 1;
+done:
+  ret;
+}"""
+    parsed = load(HEAD + text)
+    assert launch(parsed, (1,), 32, [0], core=True).ok
+    with pytest.raises(UnsupportedInstruction, match=r"bar\.arrive .*barriers other than"):
+        launch(parsed, (1,), 32, [1], core=True)

@@ -101,11 +101,11 @@ def launch(
     arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order. shared_bytes:
     dynamic shared memory, checked as one array. races: detect races, missing waits and uninitialised shared memory.
     count: count traffic. values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of
-    the blocks to run. source: the .cu text, for messages. budget: instructions that a batch of blocks may take; an
+    the blocks to run. source: the .cu text, for messages. budget: instructions that a warp may take; an
     instruction counts once for all lanes that execute it together. lanes: threads that run side by side, at least one
     block's (default: LANES, or as many as an H200 holds where a block may wait for another one). watch: called with
-    each access of a warp, but for those to local memory; needs count. variables: the
-    loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for this launch.
+    each access of a warp, but for those to local memory; needs count. variables: the loaded module's (load_variables),
+    which keep what this launch writes; None: of a module loaded for this launch.
     registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if they aren't
     known.
     progress: called again and again with the instructions that the running batch has taken, and the budget.
@@ -153,6 +153,8 @@ def launch(
     if order and (len(numbers) <= together or not waits):
         numbers = np.random.default_rng(order).permutation(numbers).tolist()
         label += f" · blocks in order {order}"
+    if schedule:
+        label += f" · schedule {schedule}"
     # Registers that are live between blocks of code, values inside one, and the memories of the batch.
     live = max((len(names) for names in program.flow.live_out), default=0)
     threads = together * batch.block_lanes

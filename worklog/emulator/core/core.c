@@ -170,6 +170,10 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       case PRINT: then = print(l, b, w, pc, i, mask); break;
       case SET_REGISTERS: then = set_registers(l, b, w, pc, i, mask); break;
       case FENCE: then = fence(l, b, w, pc, i, mask); break;
+      case REFUSED:
+        l->stuck_pc = pc;
+        l->status = UNSUPPORTED;
+        return left;
       default: __builtin_unreachable();
       }
       pc++;

@@ -13,6 +13,7 @@ import numpy as np
 from worklog.emulator import isa
 from worklog.emulator.core import decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
 from worklog.emulator.core.ops import OPS
+from worklog.emulator.core.records import enum
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
@@ -33,6 +34,7 @@ LANES, SLOT, NONE, SCRATCH = 32, 128, -1, 6
 CACHES = {"ca", "cg", "cs", "lu", "cv", "wb", "wt"}  # and the words that name a cache, but not a hint
 CACHES |= {word for word in isa.MODIFIERS if word[:2] in ("L1", "L2")} - {"L2::cache_hint"}
 ALU, ACCESS, BRANCH, EXIT, _, PACK, UNPACK, SHUFFLE, WARP = range(9)
+REFUSED = enum("kind")["REFUSED"]
 ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
@@ -56,7 +58,7 @@ class NotDecoded(Exception):
 class Decoded(NamedTuple):
     """A program for the core. image: of a register file. params: offset there; name, byte and dtype of the parameter,
     and bytes of the register that it is extended to. lists: what instructions have beyond their records. scratch:
-    offset of registers of no instruction.
+    offset of registers of no instruction. refused: by pc, what is said where an instruction runs.
     """
 
     code: Array
@@ -67,6 +69,7 @@ class Decoded(NamedTuple):
     params: tuple[tuple[int, str, int, str, int], ...]
     lists: Array
     scratch: int
+    refused: dict[int, str]
 
 
 def width_of(type_: str) -> int:
@@ -87,6 +90,7 @@ class Decoder:
         self.lists: list[Any] = []
         self.steps: list[dict[str, Any]] = []  # of instructions that are several
         self.carried: tuple[int, Place] | None = None  # the block of code that set the carry, and its place
+        self.refused: dict[int, str] = {}
 
     def decoded(self) -> Decoded:
         """The whole program. Raises NotDecoded."""
@@ -98,7 +102,7 @@ class Decoder:
         sites = np.zeros(len(owners), SITE)
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()
-        rows = [self._instruction(i, numbers, sites) for i in self.code]
+        rows = [self._supported(i, numbers, sites) for i in self.code]
         base = self.end
         block_of = [block.index for block in self.program.flow.blocks for _ in range(block.start, block.stop)]
         meetings: dict[str, int] = {}
@@ -110,7 +114,7 @@ class Decoder:
                 pass
             elif row["kind"] == BRANCH:
                 row["op"] = block_of[pc]
-            elif isa.is_meeting(i := self.code[pc]):
+            elif isa.is_meeting(i := self.code[pc]) and pc not in self.refused:
                 row["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
             for name, value in row.items():
                 records[pc][name] = base + value.place if isinstance(value, Place) else value
@@ -128,7 +132,9 @@ class Decoder:
         image[base : base + self.predicates] = 0
         specials = np.array([(SPECIALS.index(name), at) for name, at in self.specials.items()], np.int32).ravel()
         params = tuple((at, *key) for key, at in self.params.items())
-        return Decoded(records, sites, owners, image, specials, params, np.array(lists, np.int32), scratch)
+        return Decoded(
+            records, sites, owners, image, specials, params, np.array(lists, np.int32), scratch, self.refused
+        )
 
     # Registers.
 
@@ -238,6 +244,14 @@ class Decoder:
         raise NotDecoded(operand)
 
     # Instructions.
+
+    def _supported(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
+        """The row of an instruction, or one that says that it isn't supported."""
+        try:
+            return self._instruction(i, numbers, sites)
+        except UnsupportedInstruction as error:
+            self.refused[i.pc] = str(error)
+            return {"kind": REFUSED}
 
     def _instruction(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -5,19 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from worklog.emulator.core.records import enum
-from worklog.emulator.isa import is_barrier, unsupported
+from worklog.emulator.isa import unsupported
 from worklog.emulator.ptx import Imm, Instruction, Reg
 
 KIND, BARRIER, NONE = enum("kind"), enum("barrier"), -1
 REDUCTIONS = {"popc.u32": "POPULATION", "and.pred": "ALL_TRUE", "or.pred": "ANY_TRUE"}
-
-
-def is_named(i: Instruction) -> bool:
-    """Whether it is a barrier that may be one of some warps of a block."""
-    number = next((x for x in i.operands if isinstance(x, Imm)), None)
-    reduces = "red" in i.parts
-    plain = len(i.operands) == 1 + 2 * reduces and number is not None and number.value == 0 and "arrive" not in i.parts
-    return is_barrier(i) and "cluster" not in i.parts and not plain
 
 
 def barrier(decoder: Any, i: Instruction) -> dict[str, Any]:

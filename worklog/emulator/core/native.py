@@ -17,13 +17,13 @@ from worklog.emulator.findings import TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
 from worklog.emulator.program import Program
-from worklog.emulator.ptx import plain_name
+from worklog.emulator.ptx import UnsupportedInstruction, plain_name
 from worklog.errors import WorklogError, install_command
 from worklog.kernel.disk_cache import folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 EVENTS = 4096
-DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED = range(7)
+DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED = range(8)
 # Of the events that no other module says.
 KINDS = (
     "out-of-bounds", "misaligned", "read-only", "outside-array", "uninitialised-shared", "shared-race", "global-race",
@@ -149,6 +149,8 @@ def run(
         _tell(program, memory, event)
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
+    if status == UNSUPPORTED:
+        raise UnsupportedInstruction(form.refused[launch.stuck_pc])
     if status in (BUDGET_OVER, DEADLOCK, ENDLESS):
         tell_blocks.end(program, batch, launch, status, executed, half)
     counts = [[int(warps), int(threads)] for warps, threads in executed]

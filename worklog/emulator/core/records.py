@@ -19,7 +19,10 @@ def enum(name: str) -> dict[str, int]:
     text = Path(__file__).with_name("core.h").read_text(encoding="utf-8")
     listed = re.search(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
     assert listed is not None, name
-    return {value: number for number, value in enumerate(re.findall(r"\w+", listed[1]))}
+    out: dict[str, int] = {}
+    for value, number in re.findall(r"(\w+)(?:\s*=\s*(\d+))?", listed[1]):
+        out[value] = int(number) if number else max(out.values(), default=-1) + 1
+    return out
 
 
 def lanes_of(batch: Batch, event: Any) -> Array:
