@@ -11,7 +11,8 @@ from tests.emulator.helpers import HEAD, edited, gemm, kernel, run, rung_kernel,
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
 from worklog.emulator import BudgetExceeded, UnsupportedInstruction, launch, load
-from worklog.emulator.core.decode import decoded
+from worklog.emulator.core.decode import Decoder, decoded, width_of
+from worklog.emulator.isa import defined
 from worklog.emulator.launch import _program
 from worklog.kernel.ladder import LADDER, rung
 
@@ -169,3 +170,14 @@ done:
     assert launch(parsed, (1,), 32, [0], core=True).ok
     with pytest.raises(UnsupportedInstruction, match=r"bar\.arrive .*barriers other than"):
         launch(parsed, (1,), 32, [1], core=True)
+
+
+def test_registers_of_other_widths_have_other_places() -> None:
+    """Else a lane overwrites registers of another lane, which may wait elsewhere."""
+    source = kernel("  unsigned t = threadIdx.x % 32;\n  out[t] = t % 3;", "int* out")
+    program = _program(compiled_source(source, "k"), 0)
+    types = {reg.name: reg.type for i in program.kernel.instructions for reg in defined(i) if reg.type != "pred"}
+    places = Decoder(program)._allocate()
+    assert len({(places[name].place, width_of(type_)) for name, type_ in types.items()}) == len(
+        {places[name].place for name in types}
+    )

@@ -35,6 +35,7 @@ from worklog.kernel.resources import Widths
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
 
+MOST_REGISTERS = 1_000_000  # in one declaration
 _TOKEN = re.compile(
     r"\s+|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section\b[^{]*\{[^}]*\})|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
     r"|(?P<open>\{)|(?P<close>\})|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;)"
@@ -278,6 +279,8 @@ class _Body:
         if match is None or match[1].startswith("v"):
             raise UnsupportedInstruction(f"the emulator doesn't support this register declaration: {text}")
         for prefix, number in re.findall(r"([%\w$]+)(?:<(\d+)>)?", match[2]):
+            if int(number or 0) > MOST_REGISTERS:
+                raise PtxError(f"line {self.line}: {number} registers are more than {MOST_REGISTERS:,}: {text}")
             for name in [f"{prefix}{k}" for k in range(int(number))] if number else [prefix]:
                 self.registers[name] = Reg(name + self.blocks[-1], match[1])
 

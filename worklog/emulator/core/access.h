@@ -2,7 +2,7 @@
 #ifndef WORKLOG_ACCESS_H
 #define WORKLOG_ACCESS_H
 
-#include "order.h"
+#include "drain.h"
 
 /* Accesses: resolve, bounds, order, count, move. */
 
@@ -218,6 +218,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
       if (one_store && theirs / LANES == w - b->warps)
         one_store = other < lane && mask >> other & 1 && place - (address[other] >> shift) < (uint64_t)(width >> shift);
       int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
+      check_leaving(l, b, pc, number, place);
       order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
       at->agreed = 0;
       if (s->op == STORE) b->written[place] = 1;

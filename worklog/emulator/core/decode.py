@@ -18,6 +18,7 @@ from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
     DTYPES,
+    UNEXPECTED,
     Array,
     Imm,
     Instruction,
@@ -103,6 +104,7 @@ class Decoder:
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()
         rows = [self._supported(i, numbers, sites) for i in self.code]
+        rows.append({"kind": EXIT})  # for code that has no end
         base = self.end
         block_of = [block.index for block in self.program.flow.blocks for _ in range(block.start, block.stop)]
         meetings: dict[str, int] = {}
@@ -110,7 +112,7 @@ class Decoder:
         for name in ("guard", "d", "a", "b", "c", "site", "target", "block"):
             records[name] = NONE
         for pc, row in enumerate([*rows, *self.steps]):
-            if pc >= len(rows):
+            if pc >= len(self.code):
                 pass
             elif row["kind"] == BRANCH:
                 row["op"] = block_of[pc]
@@ -160,19 +162,20 @@ class Decoder:
         predicates = [name for name in spans if types[name] == "pred"]
         places = {name: Place(4 * number) for number, name in enumerate(predicates)}
         self.predicates = self.size = -(-4 * len(predicates) // SLOT) * SLOT
-        free: dict[int, list[int]] = {1: [], 2: []}
+        # By width: a lane must not share its bytes with another lane's of a wider or narrower register.
+        free: dict[int, list[int]] = {1: [], 2: [], 4: [], 8: []}
         active: list[tuple[int, int, int]] = []
         for name in sorted(spans.keys() - places.keys(), key=lambda name: spans[name][0]):
             start, stop = spans[name]
-            slots = 2 if width_of(types[name]) == 8 else 1
+            width = width_of(types[name])
             for ended in [entry for entry in active if entry[0] < start]:
                 active.remove(ended)
                 free[ended[1]].append(ended[2])
-            if free[slots]:
-                place = free[slots].pop()
+            if free[width]:
+                place = free[width].pop()
             else:
-                place, self.size = self.size, self.size + slots * SLOT
-            active.append((stop, slots, place))
+                place, self.size = self.size, self.size + max(SLOT, LANES * width)
+            active.append((stop, width, place))
             places[name] = Place(place)
         self.site_values: list[tuple[int, Any, list[Any]]] = []
         self.carried = (-1, Place(self.size)) if any("cc" in i.parts for i in self.code) else None
@@ -205,7 +208,7 @@ class Decoder:
     def series(self, steps: Sequence[dict[str, Any]]) -> int:
         """Where these steps are, after the program's instructions."""
         self.steps += steps
-        return len(self.code) + len(self.steps) - len(steps)
+        return len(self.code) + 1 + len(self.steps) - len(steps)
 
     def carry(self, i: Instruction, sets: bool = False) -> Place:
         """The place of the carry. Raises UnsupportedInstruction where no instruction before has set it."""
@@ -248,10 +251,17 @@ class Decoder:
     def _supported(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         """The row of an instruction, or one that says that it isn't supported."""
         try:
-            return self._instruction(i, numbers, sites)
+            return self._row(i, numbers, sites)
         except UnsupportedInstruction as error:
             self.refused[i.pc] = str(error)
             return {"kind": REFUSED}
+
+    def _row(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
+        """An instruction's fields. Raises NotDecoded, for one with unusual operands, too."""
+        try:
+            return self._instruction(i, numbers, sites)
+        except UNEXPECTED as error:
+            raise NotDecoded(i.text) from error
 
     def _instruction(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -279,6 +289,8 @@ class Decoder:
             copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
             place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
             return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
+        if name == "fence" and i.parts[1:3] == ("proxy", "async"):
+            return {**out, "kind": decode_tensor.KIND["PROXY_FENCE"]}
         if name in decode_order.FENCES:
             return {**out, **decode_order.row(i)}
         if name in decode_tensor.NAMES:

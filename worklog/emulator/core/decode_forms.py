@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from worklog.emulator.core.ops import OPS, Form, bytes_of, composed
+from worklog.emulator.core.records import enum
 from worklog.emulator.isa import register_dtype, unsupported
 from worklog.emulator.ptx import Imm, Instruction, Operand, Reg, Special, Sym, Vec
 
-ALU, SERIES = 0, 20
+ALU, SERIES = enum("kind")["ALU"], enum("kind")["SERIES"]
 PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}  # as in core.h
 MODES = ("rn", "rz", "rm", "rp")
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from worklog.emulator.isa import register_dtype
+from worklog.emulator.core.records import enum
+from worklog.emulator.isa import register_dtype, unsupported
 from worklog.emulator.ptx import Array, Imm, Instruction, Mem, Operand, Reg, Vec
 from worklog.emulator.tensor import BITS, SHAPES, Places, blocks_of, fragment, sizes_of
 
 NONE = -1
-TENSOR = 9  # kind
+KIND = enum("kind")
 MULTIPLY, LOAD_MATRICES, STORE_MATRICES, TURN, LOAD_FRAGMENT, STORE_FRAGMENT = range(6)
 TYPES = ("f64", "f32", "tf32", "f16", "bf16", "s32", "s8", "u8", "s4", "u4", "b1")
 HOW = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
-NAMES = ("ldmatrix", "stmatrix", "movmatrix", "mma", "wmma")
+NAMES = ("ldmatrix", "stmatrix", "movmatrix", "mma", "wmma", "wgmma")
+GROUPS = ("fence", "commit_group", "wait_group", "mma_async")
 _SHARED = {"shared", "shared::cta"}
 _PLAIN = Places((), (0, 0, 0, 0), 4, 4, False, 0, 1)  # of what has no places
 
 
 def row(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[str, Any]:
     """The row of a tensor-core instruction. decoder: a core.decode.Decoder. number: of its access site."""
+    if i.parts[0] == "wgmma":
+        return _warp_group(decoder, i, number)
     if "mma" in i.parts[:2]:
         return _multiply(decoder, i)
     return _turn(decoder, i) if i.parts[0] == "movmatrix" else _matrices(decoder, i, number, sites)
@@ -34,7 +38,7 @@ def _registers(decoder: Any, i: Instruction, operands: Any, type_: str, result: 
     """The places of a fragment's registers. result: they are written."""
     bits = "b64" if type_ == "f64" else "b32"
     if any(isinstance(x, Reg) != (x is not None) for x in operands) and result:
-        raise ValueError(i.text)
+        raise unsupported(i)
     return [NONE if x is None and result else decoder.source(x, bits) for x in operands]
 
 
@@ -58,7 +62,7 @@ def _multiply(decoder: Any, i: Instruction) -> dict[str, Any]:
     types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
     d, a, b, c = types
     if shape not in SHAPES[a][old].split() or c not in SHAPES[a][2].split() or d != c:
-        raise ValueError(i.text)
+        raise unsupported(i)
     groups = [items(operand) for operand in i.operands]
     counts = [count_of(shape, type_, matrix, old)[0] for type_, matrix in zip(types, "dabc", strict=True)]
     lists = [
@@ -66,12 +70,12 @@ def _multiply(decoder: Any, i: Instruction) -> dict[str, Any]:
         for k, (group, count, type_) in enumerate(zip(groups, counts, types, strict=True))
     ]
     if len(groups[0]) != counts[0] or [*map(len, lists)] != counts:
-        raise ValueError(i.text)
+        raise unsupported(i)
     sizes = sizes_of(shape)
     # In the machine code of sm_90, wmma with TF32 is two instructions.
     step, word = 4 if old and a == "tf32" else sizes[2], "".join(how - {"popc", "rn"})
     given = form((a, b, c), sizes, step, word, (1, 1), (False, False), lists)
-    return {"kind": TENSOR, "op": MULTIPLY, "target": decoder.listed(given)}
+    return {"kind": KIND["TENSOR"], "op": MULTIPLY, "target": decoder.listed(given)}
 
 
 def _record(form: Places, wide: bool, bits: int, copies: int, registers: list[Any]) -> list[Any]:
@@ -84,10 +88,10 @@ def _record(form: Places, wide: bool, bits: int, copies: int, registers: list[An
 def _turn(decoder: Any, i: Instruction) -> dict[str, Any]:
     """movmatrix."""
     if i.op != "movmatrix.sync.aligned.m8n8.trans.b16":
-        raise ValueError(i.text)
+        raise unsupported(i)
     target, source = i.operands
     given = [*_registers(decoder, i, (target,), "b16", result=True), *_registers(decoder, i, (source,), "b16")]
-    return {"kind": TENSOR, "op": TURN, "target": decoder.listed(_record(_PLAIN, False, 32, 1, given))}
+    return {"kind": KIND["TENSOR"], "op": TURN, "target": decoder.listed(_record(_PLAIN, False, 32, 1, given))}
 
 
 def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[str, Any]:
@@ -108,11 +112,11 @@ def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[s
         known = i.parts[1:3] == ("sync", "aligned") and "b16" in further
         further -= {"m8n8", "x1", "x2", "x4", "trans", "b16"}
     if further or not known or len(items(registers)) != count * copies or not isinstance(address, Mem):
-        raise ValueError(i.text)
+        raise unsupported(i)
     places = _registers(decoder, i, items(registers), type_, result=loads)
     base = address.base
     if isinstance(base, Reg) and register_dtype(base.type) not in ("u4", "u8"):
-        raise ValueError(i.text)
+        raise unsupported(i)
     wide = not isinstance(base, Reg) or register_dtype(base.type) == "u8"
     start = decoder.registers[base.name] if isinstance(base, Reg) else decoder.source(base or Imm(0, 0, "int"), "b64")
     site, record = decoder.program.sites[i.pc], sites[number]
@@ -123,5 +127,28 @@ def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[s
     given = decoder.listed(_record(where, wide, BITS.get(type_, 16), copies, places))
     kinds = (LOAD_FRAGMENT, STORE_FRAGMENT) if old else (LOAD_MATRICES, STORE_MATRICES)
     return {
-        "kind": TENSOR, "op": kinds[not loads], "a": start, "b": stride, "site": number, "target": given,
+        "kind": KIND["TENSOR"], "op": kinds[not loads], "a": start, "b": stride, "site": number, "target": given,
     }  # fmt: skip
+
+
+def _warp_group(decoder: Any, i: Instruction, number: int) -> dict[str, Any]:
+    """wgmma. What ptxas refuses is not checked."""
+    out = {"kind": KIND["WGMMA"], "op": GROUPS.index(i.parts[1])}
+    if i.parts[1] != "mma_async":
+        count = i.operands[0] if i.operands else None
+        return {**out, "target": int(count.value)} if isinstance(count, Imm) else out
+    shape, sum_type, *types = i.parts[4:]
+    target, a, b, scaled, *numbers = i.operands
+    _, n, k = sizes_of(shape)
+    known = {*types[:2]} <= {"s8", "u8"} if sum_type == "s32" else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+    if not known or len(items(target)) != n // (4 if sum_type == "f16" else 2):
+        raise unsupported(i)
+    # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
+    values = [int(each.value) for each in numbers if isinstance(each, Imm)]
+    signs, trans = values[:2] or [1, 1], [0, 0, *values[2:]][-2:]
+    first = _registers(decoder, i, items(a), types[0]) if isinstance(a, Vec) else []
+    lists = [_registers(decoder, i, items(target), sum_type), first, [], []]
+    given = form((*types[:2], sum_type), (16, n, k), k, "".join(types[2:]), signs, trans, lists)
+    places = {"b": decoder.source(b, "b64"), "c": decoder.source(scaled, "pred")}
+    places |= {} if first else {"a": decoder.source(a, "b64")}
+    return {**out, **places, "site": number, "target": decoder.listed(given)}

@@ -9,7 +9,14 @@
 enum number { F64, F32, TF32, F16, BF16, S32, S8, U8, S4, U4, B1 };
 enum how { PLAIN, SATFINITE, XOR_BITS };
 enum { WIDE = 8, MOST_ROWS = 32, MOST_COLUMNS = 256, WORDS = 8 };
-enum { FRACTION = 25, LEAST_SUM = -133, NO_EXPONENT = -5000 }; /* bits below the largest term; of a zero */
+enum { FRACTION = 25, LEAST_SUM = -133, NO_EXPONENT = -5000, NEAR = 60 }; /* FRACTION: bits below the largest term;
+                                                                         * NO_EXPONENT: of a zero */
+
+/* 8 columns side by side. */
+typedef int32_t Ints __attribute__((vector_size(32), aligned(4)));
+typedef float Floats __attribute__((vector_size(32), aligned(4)));
+typedef int64_t Longs __attribute__((vector_size(64), aligned(8)));
+typedef double Doubles __attribute__((vector_size(64), aligned(8)));
 
 /* One multiplication: what Python makes of an opcode. step: the K of one sum. turned: rows or columns lie together. */
 typedef struct {
@@ -18,12 +25,13 @@ typedef struct {
 } Form;
 
 /* A by row, and B by column, as words along K, and their numbers: A by row and k; B by 8 columns, k and column. A float
- * is significand x 2^exponent, an integer is in the exponent's place. odd: rows and columns with infinities or NaN. */
+ * has its significand and exponent here, or, where none is far from 1, its value in the significand's place; an integer
+ * is in the exponent's place. odd: rows, and 8 columns, with infinities or NaN. */
 typedef struct {
   uint32_t a[MOST_ROWS][WORDS], b[MOST_COLUMNS][WORDS];
   float significand_a[MOST_ROWS * 16], significand_b[MOST_COLUMNS * 16];
   int32_t exponent_a[MOST_ROWS * 128], exponent_b[MOST_COLUMNS * 32];
-  uint8_t odd_a[MOST_ROWS], odd_b[MOST_COLUMNS];
+  int32_t far, odd_a[MOST_ROWS], odd_b[MOST_COLUMNS / WIDE];
 } Matrices;
 
 static const int BITS[] = {64, 32, 32, 16, 16, 32, 8, 8, 4, 4, 1};
@@ -45,9 +53,7 @@ static inline uint32_t truncated(double x) {
   memcpy(&x, &bits, sizeof x);
   if (isnan(x)) return 0x7FFFFFFF;
   out = fabs(x) < 0x1p-126 ? (float)(int32_t)(x * 0x1p149) * 0x1p-149f : (float)x;
-  uint32_t result;
-  memcpy(&result, &out, sizeof result);
-  return result;
+  return float_bits(out);
 }
 
 /* Number k of a row of floats. */
@@ -57,20 +63,26 @@ static double number_of(const uint32_t *row, int type, int k) {
   return type == F16 ? from_half(half) : as_float(half << 16);
 }
 
-/* Significands and exponents of the numbers of a row. */
+static inline float near(float significand, int32_t exponent) {
+  return significand == 0.0f ? 0.0f : significand * as_float((uint32_t)(exponent + 127) << 23);
+}
+
+/* Significands and exponents of the numbers of a row. Whether one is odd, and, twice that, far. */
 static inline int split(const uint32_t *row, int count, int fraction, int width, int halves, float *significand,
                         int32_t *exponent) {
-  uint32_t ones = (1u << width) - 1, odd = 0;
+  int32_t ones = (1 << width) - 1, odd = 0, far = 0;
   for (int k = 0; k < count; k++) {
     uint32_t bits = halves ? ((const uint16_t *)row)[k] : row[k] & 0xFFFFE000;
-    uint32_t digits = bits & ((1u << fraction) - 1), field = bits >> fraction & ones, infinite = field == ones;
+    uint32_t digits = bits & ((1u << fraction) - 1);
+    int32_t field = (int32_t)(bits >> fraction) & ones, e = (field ? field : 1) - (ones >> 1);
     float x = as_float(0x3F800000 | digits << (23 - fraction)) - (field ? 0.0f : 1.0f);
-    x = infinite ? 0.0f : x;
-    odd |= infinite;
+    x = field == ones ? 0.0f : x;
+    odd |= field == ones;
+    far |= (x != 0.0f) & ((e < -NEAR) | (e > NEAR));
     significand[k] = bits >> (fraction + width) & 1 ? -x : x;
-    exponent[k] = x == 0.0f ? NO_EXPONENT : (int32_t)(field ? field : 1) - (int32_t)(ones >> 1);
+    exponent[k] = x == 0.0f ? NO_EXPONENT : e;
   }
-  return (int)odd;
+  return odd | far << 1;
 }
 
 /* The numbers of A or B. by: how far the numbers of a row are apart. */
@@ -78,85 +90,108 @@ static int unpack(const uint32_t *row, int type, int count, int negated, float *
                   int by) {
   float x[16];
   int32_t e[256];
-  int odd = 0, bits = BITS[type];
-  if (type == TF32) odd = split(row, count, 23, 8, 0, x, e);
-  else if (type == F16) odd = split(row, count, 10, 5, 1, x, e);
-  else if (type == BF16) odd = split(row, count, 7, 8, 1, x, e);
-  else if (type == S8)
-    for (int k = 0; k < count; k++) e[k] = ((const int8_t *)row)[k];
-  else if (type == U8)
-    for (int k = 0; k < count; k++) e[k] = ((const uint8_t *)row)[k];
-  else {
-    int32_t sign = type == S4 ? 8 : 0;
-    uint32_t ones = (1u << bits) - 1;
-    for (int k = 0; k < count; k++) e[k] = ((int32_t)(row[k * bits / 32] >> k * bits % 32 & ones) ^ sign) - sign;
+  int out = 0, bits = BITS[type], sign = type == S4 ? 8 : 0;
+  uint32_t ones = (1u << bits % 32) - 1;
+  if (type == TF32) out = split(row, count, 23, 8, 0, x, e);
+  else if (type == F16) out = split(row, count, 10, 5, 1, x, e);
+  else if (type == BF16) out = split(row, count, 7, 8, 1, x, e);
+  for (int k = 0; type >= S32 && k < count; k++) {
+    if (type == S8) e[k] = ((const int8_t *)row)[k];
+    else if (type == U8) e[k] = ((const uint8_t *)row)[k];
+    else e[k] = ((int32_t)(row[k * bits / 32] >> k * bits % 32 & ones) ^ sign) - sign;
   }
   for (int k = 0; k < count; k++) exponent[k * by] = e[k];
   for (int k = 0; type < S32 && k < count; k++) significand[k * by] = negated ? -x[k] : x[k];
-  return odd;
+  return out;
 }
 
 static void unpack_both(const Form *f, Matrices *x) {
-  int depth = f->depth, floats = f->type < S32;
+  int depth = f->depth, floats = f->type < S32, found, all = 0;
   for (int m = 0; m < f->rows; m++) {
     float *significands = x->significand_a + (floats ? m * depth : 0);
-    x->odd_a[m] = (uint8_t)unpack(x->a[m], f->type, depth, f->negated[0], significands, x->exponent_a + m * depth, 1);
+    found = unpack(x->a[m], f->type, depth, f->negated[0], significands, x->exponent_a + m * depth, 1);
+    x->odd_a[m] = found & 1, all |= found;
   }
+  memset(x->odd_b, 0, sizeof x->odd_b);
   for (int n = 0; n < f->columns; n++) {
     int place = n / WIDE * WIDE * depth + n % WIDE;
     float *significands = x->significand_b + (floats ? place : 0);
-    x->odd_b[n] = (uint8_t)unpack(x->b[n], f->other, depth, f->negated[1], significands, x->exponent_b + place, WIDE);
+    found = unpack(x->b[n], f->other, depth, f->negated[1], significands, x->exponent_b + place, WIDE);
+    x->odd_b[n / WIDE] |= found & 1, all |= found;
+  }
+  x->far = all >> 1;
+  if (!floats || x->far) return;
+  for (int k = 0; k < f->rows * depth; k++) x->significand_a[k] = near(x->significand_a[k], x->exponent_a[k]);
+  for (int k = 0; k < f->columns * depth; k++) x->significand_b[k] = near(x->significand_b[k], x->exponent_b[k]);
+}
+
+/* The sum of one column in IEEE arithmetic, which counts where it isn't finite. */
+static double add_plainly(const Form *f, const Matrices *x, int m, int n, int start, double c) {
+  for (int k = start; k < start + f->step; k++) {
+    double p = number_of(x->a[m], f->type, k), q = number_of(x->b[n], f->other, k);
+    c += (f->negated[0] ? -p : p) * (f->negated[1] ? -q : q);
+  }
+  return c;
+}
+
+/* c + a row of A times 8 columns of B, for k from `start` on: exact, in units of 2^(emax - 25) that each term is
+ * truncated to. The terms are below 2^27, so two sums of at most 8 of them each fit. odd: some number may not be finite. */
+static inline void add_floats(const Form *f, const Matrices *x, int m, int n, int start, const float *given, int odd,
+                              double *out) {
+  Floats c = *(const Floats *)given;
+  c = (Floats)((Ints)c & (((Ints)c & 0x7F800000) != 0x7F800000));
+  const float *a = x->significand_a + m * f->depth;
+  const int32_t *ea = x->exponent_a + m * f->depth;
+  const Floats *b = (const Floats *)(x->significand_b + n * f->depth);
+  const Ints *eb = (const Ints *)(x->exponent_b + n * f->depth);
+  Ints most = ((Ints)c >> 23 & 255) - 127, even = {0}, uneven = {0}, more = (f->sum == F16 ? -14 : -126) - most;
+  most = (most + (more & (more > 0)) - LEAST_SUM) & (c != 0.0f);
+  most += LEAST_SUM;
+  for (int k = start; k < start + f->step; k++) {
+    more = ea[k] + eb[k] - most;
+    most += more & (more > 0);
+  }
+  if (x->far) {
+    for (int k = start; k < start + f->step; k += 2) {
+      /* What is scaled by less than 2^-126 is below 1. */
+      Ints one = (ea[k] + FRACTION + 127) + eb[k] - most, two = (ea[k + 1] + FRACTION + 127) + eb[k + 1] - most;
+      one = (one & (one > 0)) << 23, two = (two & (two > 0)) << 23;
+      even += __builtin_convertvector(a[k] * b[k] * (Floats)one, Ints);
+      uneven += __builtin_convertvector(a[k + 1] * b[k + 1] * (Floats)two, Ints);
+    }
+  } else {
+    Ints field = FRACTION + 127 - most, beyond = field - 254;
+    Floats scale = (Floats)((field - (beyond & (beyond > 0))) << 23);
+    for (int k = start; k < start + f->step; k += 2) {
+      even += __builtin_convertvector(a[k] * b[k] * scale, Ints);
+      uneven += __builtin_convertvector(a[k + 1] * b[k + 1] * scale, Ints);
+    }
+  }
+  /* The scale may be beyond a float's range. */
+  Ints half = (FRACTION - most) >> 1, rest = FRACTION - most - half;
+  Ints own = __builtin_convertvector(c * (Floats)((half + 127) << 23) * (Floats)((rest + 127) << 23), Ints);
+  Doubles total = __builtin_convertvector(own, Doubles) + __builtin_convertvector(even, Doubles);
+  total += __builtin_convertvector(uneven, Doubles);
+  *(Doubles *)out = total * (Doubles)(__builtin_convertvector(most - FRACTION + 1023, Longs) << 52);
+  for (int j = 0; (odd || x->odd_b[n / WIDE]) && j < WIDE; j++) {
+    double plain = add_plainly(f, x, m, n + j, start, given[j]);
+    out[j] = isfinite(plain) ? out[j] : plain;
   }
 }
 
-/* A product of two significands, truncated. exponent: below the largest. */
-static inline int32_t term(float a, float b, int32_t exponent) {
-  int32_t field = exponent + FRACTION + 127;
-  return (int32_t)(a * b * as_float((uint32_t)(field > 0 ? field : 0) << 23));
-}
-
-/* c += a row of A times 8 columns of B, for k from `start` on: exact, in units of 2^(emax - 25) that each term is
- * truncated to. The terms are below 2^27, so two sums of at most 8 of them each fit. */
-static void add_floats(const Form *f, const Matrices *x, int m, int n, int start, double *c) {
-  int32_t most[WIDE], even[WIDE] = {0}, odd[WIDE] = {0};
-  int least = f->sum == F16 ? -14 : -126, special = x->odd_a[m];
-  const float *a = x->significand_a + m * f->depth, *b = x->significand_b + n * f->depth;
-  const int32_t *ea = x->exponent_a + m * f->depth, *eb = x->exponent_b + n * f->depth;
-  double old[WIDE];
+static void add_integers(const Form *f, const Matrices *x, int m, int n, const uint32_t *c, uint32_t *out) {
+  const int32_t *a = x->exponent_a + m * f->depth;
+  const Ints *b = (const Ints *)(x->exponent_b + n * f->depth);
+  Ints sums = {0};
+  if (f->how == XOR_BITS)
+    for (int k = 0; k < f->depth; k++) sums += a[k] ^ b[k];
+  else
+    for (int k = 0; k < f->depth; k++) sums += a[k] * b[k];
   for (int j = 0; j < WIDE; j++) {
-    int exponent = (int)(bits_of(c[j]) >> 52 & 0x7FF) - 1023;
-    special |= exponent == 1024 || x->odd_b[n + j];
-    old[j] = exponent == 1024 ? 0 : c[j];
-    exponent = exponent > least ? exponent : least;
-    most[j] = old[j] == 0 || exponent < LEAST_SUM ? LEAST_SUM : exponent;
+    int64_t exact = (int64_t)(int32_t)c[j] + sums[j];
+    if (f->how == SATFINITE) exact = exact > INT32_MAX ? INT32_MAX : exact < INT32_MIN ? INT32_MIN : exact;
+    out[j] = (uint32_t)exact;
   }
-  for (int k = start; k < start + f->step; k++)
-    for (int j = 0; j < WIDE; j++) {
-      int32_t exponent = ea[k] + eb[k * WIDE + j];
-      most[j] = most[j] > exponent ? most[j] : exponent;
-    }
-  for (int k = start; k < start + f->step; k += 2)
-    for (int j = 0; j < WIDE; j++) {
-      even[j] += term(a[k], b[k * WIDE + j], ea[k] + eb[k * WIDE + j] - most[j]);
-      odd[j] += term(a[k + 1], b[k * WIDE + WIDE + j], ea[k + 1] + eb[k * WIDE + WIDE + j] - most[j]);
-    }
-  for (int j = 0; j < WIDE; j++) {
-    double scale = power(FRACTION - most[j]), plain = c[j];
-    double exact = ((double)(int32_t)(old[j] * scale) + even[j] + odd[j]) / scale;
-    for (int k = start; special && k < start + f->step; k++) {
-      double p = number_of(x->a[m], f->type, k), q = number_of(x->b[n + j], f->other, k);
-      plain += (f->negated[0] ? -p : p) * (f->negated[1] ? -q : q);
-    }
-    c[j] = special && !isfinite(plain) ? plain : exact;
-  }
-}
-
-static void add_integers(const Form *f, const Matrices *x, int m, int n, int32_t *sums) {
-  const int32_t *a = x->exponent_a + m * f->depth, *b = x->exponent_b + n * f->depth;
-  for (int k = 0; k < f->depth && f->how == XOR_BITS; k++)
-    for (int j = 0; j < WIDE; j++) sums[j] += a[k] ^ b[k * WIDE + j];
-  for (int k = 0; k < f->depth && f->how != XOR_BITS; k++)
-    for (int j = 0; j < WIDE; j++) sums[j] += a[k] * b[k * WIDE + j];
 }
 
 /* One multiply-add of f64. Of NaN operands, b gives its bits before c, and c before a. */

@@ -28,7 +28,7 @@ DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTE
 KINDS = (
     "out-of-bounds", "misaligned", "read-only", "outside-array", "uninitialised-shared", "shared-race", "global-race",
     "read-only-load", "", "",
-    *tell_warps.KINDS, *tell_tensor.KINDS,
+    *tell_warps.KINDS,
 )  # fmt: skip
 CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
 BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8"), ("writable", "i4"), ("", "i4")])
@@ -168,7 +168,7 @@ def _printed(
         return 0
 
 
-TELL = {**tell_blocks.TELL, **tell_order.TELL}  # what says an event, by its name in core.h
+TELL = {**tell_blocks.TELL, **tell_order.TELL, **tell_tensor.TELL}  # what says an event, by its name in core.h
 
 
 def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
@@ -188,11 +188,11 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
         kind, what = tell_warps.told(kind, code_[other])
         batch.tell(kind, place, lanes, what, None, count)
         return
-    if kind in tell_tensor.KINDS:
-        kind, what = tell_tensor.told(kind, code_[pc], event)
-        batch.tell(kind, place, lanes, what, None, count)
-        return
     what = kind
+    if kind == "uninitialised-shared" and site is not None and site.op == "wgmma":
+        what = f"uses a result of the wgmma of line {site.line} before wgmma.wait_group"
+        batch.tell("missing-wait", code_[other], lanes, what, None, count)
+        return
     if site is not None:
         space, width = site.space, site.width
         if kind == "out-of-bounds" and space == "global":

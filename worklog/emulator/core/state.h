@@ -48,6 +48,8 @@ typedef struct {
   int32_t poisoned;                   /* whether any register holds a value that must not be used */
   int32_t *poison_site;               /* by offset of a register / 4: the instruction that gave it */
   uint32_t *poison;                   /* and its lanes */
+  uint32_t fenced;                    /* lanes that have executed wgmma.fence */
+  int32_t group, multiplied, multiplies; /* the open group of wgmma; how many it executed, and the last one */
 } Warp;
 
 typedef struct Row Row;     /* see knowledge.h */
@@ -74,6 +76,16 @@ typedef struct { /* a hash table */
 
 enum { BARRIERS = 16 }; /* barriers of a block */
 
+/* A wgmma that its warp has not waited for. reads: which of A and B from shared memory. */
+typedef struct {
+  int32_t warp, pc, group, reads;
+  uint64_t descriptors[2];
+} Product;
+
+typedef struct { /* asynchronous reads of a cell that may go on, and the instruction of one */
+  int32_t count, pc;
+} Leaving;
+
 struct Block {
   int64_t number;
   uint64_t seen;
@@ -93,6 +105,10 @@ struct Block {
   Row *last;
   uint32_t *named[BARRIERS]; /* what those that came to a barrier of some warps knew */
   Flags flags;
+  Leaving *leaving;  /* by cell, or NULL */
+  uint32_t *proxied; /* by thread, or NULL: when it executed fence.proxy.async last */
+  Product *products;
+  int32_t products_count, products_room;
 };
 
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */

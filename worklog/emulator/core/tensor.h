@@ -38,7 +38,8 @@ static void whole(Launch *l, Block *b, Warp *w, int32_t pc, uint32_t mask) {
 /* Multiplication. */
 
 /* A matrix as words: rows (of A, or columns of B), and words along K; tall: the next register is below. */
-static void from_registers(const Warp *w, const int32_t *registers, int rows, int count, int tall, uint32_t (*out)[WORDS]) {
+static void from_registers(const Warp *w, const int32_t *registers, int rows, int count, int tall,
+                           uint32_t (*out)[WORDS]) {
   int down = rows / 8, along = count / down;
   for (int r = 0; r < count; r++) {
     int i = tall ? r % down : r / along, j = tall ? r / down : r % along;
@@ -47,35 +48,42 @@ static void from_registers(const Warp *w, const int32_t *registers, int rows, in
   }
 }
 
+/* The place of row m and columns n to n + 7 in registers of D or C: the first of two registers, which halves share, and
+ * the first of 4 lanes. */
+static inline int place_of(const Form *f, int m, int n, int *lane) {
+  int block = n / 8 * (f->rows / 8) + m / 8;
+  *lane = m % 8 * 4;
+  return f->sum == F16 ? block : 2 * block;
+}
+
 /* D = A B + C from x. c: NULL for zeros. */
 static void multiply(Warp *w, const Form *f, Matrices *x, const int32_t *d, const int32_t *c, uint32_t mask) {
-  int down = f->rows / 8, half = f->sum == F16;
-  uint32_t out[MOST_COLUMNS / 2][LANES];
+  uint32_t out[MOST_COLUMNS / 2][LANES], old[MOST_COLUMNS], words[WIDE];
+  int half = f->sum == F16, lane;
   unpack_both(f, x);
-  for (int m = 0; m < f->rows; m++)
+  for (int m = 0; m < f->rows; m++) {
+    int odd = x->odd_a[m];
+    for (int n = 0; n < f->columns; n += WIDE)
+      for (int j = 0, place = place_of(f, m, n, &lane); j < WIDE; j++) {
+        uint32_t word = c ? AT(uint32_t, c[place + (half ? 0 : j % 2)])[lane + j / 2] : 0;
+        if (half) word = float_bits(from_half(word >> 16 * (j % 2) & 0xFFFF));
+        old[n + j] = word;
+        odd |= (word & 0x7F800000) == 0x7F800000;
+      }
     for (int n = 0; n < f->columns; n += WIDE) {
-      uint32_t old[WIDE], words[WIDE];
-      double total[WIDE];
-      int32_t sums[WIDE] = {0};
-      int block = n / 8 * down + m / 8, place = half ? block : 2 * block, lane = m % 8 * 4;
-      for (int j = 0; j < WIDE; j++) {
-        old[j] = c ? AT(uint32_t, c[place + (half ? 0 : j % 2)])[lane + j / 2] : 0;
-        total[j] = half ? from_half(old[j] >> 16 * (j % 2) & 0xFFFF) : as_float(old[j]);
-      }
-      if (f->sum == S32) add_integers(f, x, m, n, sums);
+      if (f->sum == S32) add_integers(f, x, m, n, old + n, words);
       for (int k = 0; k < f->depth && f->sum != S32; k += f->step) {
-        add_floats(f, x, m, n, k, total);
-        for (int j = 0; j < WIDE && k + f->step < f->depth; j++) total[j] = as_float(truncated(total[j]));
+        double total[WIDE];
+        add_floats(f, x, m, n, k, (float *)(old + n), odd, total);
+        for (int j = 0; j < WIDE; j++) words[j] = half ? to_half(total[j]) : truncated(total[j]);
+        memcpy(old + n, words, sizeof words);
       }
-      for (int j = 0; j < WIDE; j++) {
-        int64_t exact = (int64_t)(int32_t)old[j] + sums[j];
-        if (f->how == SATFINITE) exact = exact > INT32_MAX ? INT32_MAX : exact < INT32_MIN ? INT32_MIN : exact;
-        words[j] = f->sum == S32 ? (uint32_t)exact : half ? to_half(total[j]) : truncated(total[j]);
-      }
+      int place = place_of(f, m, n, &lane);
       for (int j = 0; j < WIDE; j++)
         if (half) out[place][lane + j / 2] = words[j / 2 * 2] | words[j / 2 * 2 + 1] << 16;
         else out[place + j % 2][lane + j / 2] = words[j];
     }
+  }
   for (int k = 0; k < f->counts[0]; k++) put(w, NONE, d[k], out[k], NULL, mask);
 }
 
@@ -98,14 +106,20 @@ static void multiply_doubles(Warp *w, const Form *f, const int32_t *d, const int
         if (mask >> lane & 1 && d[2 * i + e] != NONE) NUMBER(d, 2 * i + e, lane) = out[i][e][lane];
 }
 
+/* D is zero. */
+static void clear(Warp *w, const Form *f, uint32_t mask) {
+  for (int k = 0; k < f->counts[0]; k++)
+    for (int lane = 0; lane < LANES; lane++)
+      if (mask >> lane & 1 && f->registers[k] != NONE && f->sum == F64) AT(uint64_t, f->registers[k])[lane] = 0;
+      else if (mask >> lane & 1 && f->registers[k] != NONE) AT(uint32_t, f->registers[k])[lane] = 0;
+}
+
 static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_t mask) {
   const int32_t *d = f->registers, *x = d + f->counts[0], *y = x + f->counts[1], *c = y + f->counts[2];
-  uint32_t zeros[2 * LANES] = {0};
   Matrices matrices;
   use_all(l, b, w, pc, x, f->counts[1] + f->counts[2] + f->counts[3], mask);
   if (!l->values) {
-    for (int k = 0; k < f->counts[0]; k++)
-      if (d[k] != NONE) memcpy(w->file + d[k], zeros, f->sum == F64 ? sizeof zeros : sizeof zeros / 2);
+    clear(w, f, mask);
   } else if (f->sum == F64) {
     multiply_doubles(w, f, d, x, y, c, mask);
   } else {
@@ -116,7 +130,7 @@ static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_
   for (int k = 0; w->poisoned && k < f->counts[0]; k++) set_poison(w, d[k], mask, 0, NONE);
 }
 
-/* Loads and stores of matrices: what a lane accesses passes through registers of the instruction's own, `l->scratch`. */
+/* Loads and stores of matrices: what a lane accesses passes through `l->scratch`. */
 
 static void turn(uint32_t *words) {
   uint16_t old[64], *halves = (uint16_t *)words;
@@ -140,8 +154,8 @@ static void access_at(Launch *l, Block *b, Warp *w, int32_t pc, const Instructio
 
 static void addresses(const Launch *l, const Warp *w, const Instruction *i, int wide, int64_t *out) {
   for (int k = 0; k < LANES; k++)
-    out[k] = wide ? ((const int64_t *)(w->file + i->a))[k]
-                  : l->sites[i->site].space == SHARED ? ((const int32_t *)(w->file + i->a))[k] : (int64_t)AT(uint32_t, i->a)[k];
+    if (wide) out[k] = AT(int64_t, i->a)[k];
+    else out[k] = l->sites[i->site].space == SHARED ? AT(int32_t, i->a)[k] : (int64_t)AT(uint32_t, i->a)[k];
 }
 
 static inline uint32_t of_rows(int matrices, uint32_t mask) {

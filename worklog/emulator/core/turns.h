@@ -6,8 +6,8 @@
 #define WORKLOG_TURNS_H
 
 #include "blocks.h"
-#include "tensor.h"
 #include "warp.h"
+#include "wgmma.h"
 
 enum { WARP_TURN = 1000, BLOCK_TURN = 400000, LONGER = 20 }; /* instructions; LONGER times as many if no loop waits */
 enum { MOST_VAIN = 256 }; /* attempts after which no loop around a wait does anything else, though it counts them */
@@ -49,6 +49,7 @@ static void free_block(Block *b) {
   free(b->knowledge);
   free(b->common);
   free(b->published);
+  free_products(b);
   free(b);
 }
 
@@ -88,6 +89,7 @@ static void start(Launch *l, Block *b, int64_t number) {
     memset(b->written, 0, cells);
     memset(b->cells, 0, cells * sizeof *b->cells);
   }
+  start_products(l, b);
   b->number = number;
   b->base = (uint32_t)(number * b->warps_count * LANES);
   b->clock = b->time = 1;
@@ -300,6 +302,7 @@ int launch_run(Launch *l) {
       if (is_live(b)) continue;
       l->ended = 1;
       check_registers(l, b);
+      check_groups(l, b);
       if (l->next < l->blocks_count) {
         start(l, b, l->numbers[l->next++]);
         continue;

@@ -1,0 +1,327 @@
+"""Random PTX: right programs give what a slow reference gives, wrong ones findings or an error that says why."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.emulator.helpers import HEAD
+from tests.emulator.reference import Machine
+from worklog.emulator import BudgetExceeded, launch, load
+from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING
+from worklog.emulator.ptx import Param
+from worklog.errors import WorklogError
+from worklog.kernel.device import Program as Source
+from worklog.kernel.nvrtc import compile_cuda
+
+ROOT = Path(__file__).parents[2]
+WORDS = 64  # of the input
+OWN = 4  # elements of global and of shared memory that belong to a thread
+REGISTERS = {"r": 6, "d": 4, "h": 3, "f": 5, "e": 4, "p": 4}
+TYPES = {"r": "u32", "d": "u64", "h": "u16", "f": "f32", "e": "f64"}
+SLOTS = [f"%{kind}{n}" for kind in TYPES for n in range(REGISTERS[kind])]
+STRIDE = 8 + 4 * OWN + 8 * len(SLOTS)  # bytes of the output that belong to a thread
+# Forms by the kinds of the result and the operands; a kind in upper case is a literal or a register.
+FORMS = """
+r: add.u32 r R | sub.s32 r R | add.sat.s32 r r | sub.sat.s32 r r | mul.lo.s32 r R | mul.hi.u32 r r | mul.hi.s32 r r
+r: mad.lo.u32 r R r | mad.hi.s32 r r r | min.s32 r R | max.u32 r R | and.b32 r R | or.b32 r R | xor.b32 r r
+r: not.b32 r | cnot.b32 r | neg.s32 r | abs.s32 r | shl.b32 r N | shr.u32 r N | shr.s32 r N | shl.b32 r r
+r: shr.s32 r r | popc.b32 r | clz.b32 r | brev.b32 r | bfe.u32 r N N | bfe.s32 r N N | bfi.b32 r r N N
+r: bfe.s32 r r r | prmt.b32 r r N | prmt.b32 r r r | lop3.b32 r r r L | shf.l.wrap.b32 r r N | shf.r.clamp.b32 r r r
+r: sad.u32 r r r | selp.b32 r R p | mov.u32 R | popc.b64 d | clz.b64 d | mul.wide.u16 h h | cvt.u32.u64 d
+r: cvt.s32.s16 h | cvt.u32.u16 h | cvt.s32.s8 r | cvt.sat.u8.s32 r | cvt.sat.s16.s32 r | cvt.rzi.s32.f32 f
+r: cvt.rni.u32.f32 f | cvt.rmi.s32.f64 e | cvt.rpi.u32.f64 e
+d: add.u64 d d | sub.u64 d d | mul.lo.u64 d d | mul.hi.u64 d d | mul.hi.s64 d d | mul.wide.s32 r R
+d: mul.wide.u32 r r | mad.wide.s32 r r d | mad.lo.s64 d d d | min.s64 d d | max.u64 d d | xor.b64 d d | not.b64 d
+d: shl.b64 d N | shr.s64 d N | shr.u64 d r | brev.b64 d | bfe.s64 d L L | selp.b64 d d p | cvt.s64.s32 r
+d: cvt.u64.u32 r | cvt.rzi.s64.f32 f | cvt.rni.u64.f64 e | cvt.sat.u32.s64 d
+h: add.u16 h h | mul.lo.s16 h h | mad.lo.u16 h h h | min.s16 h h | xor.b16 h h | shr.s16 h r | cvt.u16.u32 r
+h: neg.s16 h
+f: add.f32 f f | sub.f32 f f | mul.f32 f f | fma.rn.f32 f f f | add.rz.f32 f f | mul.rm.f32 f f | fma.rp.f32 f f f
+f: add.ftz.f32 f f | mul.ftz.f32 f f | fma.rn.ftz.f32 f f f | div.rn.f32 f f | sqrt.rn.f32 f | rcp.rn.f32 f
+f: min.f32 f f | max.f32 f f | abs.f32 f | neg.f32 f | selp.f32 f f p | cvt.rn.f32.s32 r | cvt.rz.f32.u32 r
+f: cvt.rn.f32.f64 e | cvt.rn.f32.u64 d | cvt.rp.f32.s64 d | mov.f32 f
+e: add.f64 e e | sub.f64 e e | mul.f64 e e | fma.rn.f64 e e e | div.rn.f64 e e | sqrt.rn.f64 e | min.f64 e e
+e: max.f64 e e | abs.f64 e | cvt.f64.f32 f | cvt.rn.f64.s32 r | cvt.rn.f64.u64 d | selp.f64 e e p | rcp.rn.f64 e
+p: setp.eq.u32 r R | setp.lt.s32 r R | setp.hi.u32 r r | setp.ge.s64 d d | setp.lt.u16 h h | setp.lt.f32 f f
+p: setp.neu.f32 f f | setp.geu.f64 e e | setp.nan.f32 f f | setp.num.f64 e e | setp.ne.and.s32 r R p
+p: setp.gt.or.f32 f f p | setp.le.xor.u32 r r p | and.pred p p | or.pred p p | xor.pred p p | not.pred p
+"""
+ROWS = [
+    (line[0], *form.split()) for line in FORMS.strip().splitlines() for form in line[2:].split(" | ")
+]  # fmt: skip
+
+
+class Program:
+    """A random kernel without races. Each thread uses its own elements of the output and of shared memory, reads any
+    of the input's, and gives a number to another thread between two barriers. The last words count with atomics.
+    """
+
+    def __init__(self, random: Random, threads: int) -> None:
+        self.random, self.threads, self.lines, self.labels = random, threads, list[str](), 0
+        for _ in range(random.randint(1, 12)):
+            self.statement(depth=0)
+
+    def any(self, kind: str) -> str:
+        """A register or a literal."""
+        random = self.random
+        if kind == "N":
+            return str(random.choice([0, 1, 5, 8, 31, 32, 33, 63, 64, 255, random.randrange(2**16)]))
+        if kind == "L":
+            return str(random.randrange(256))
+        if kind == "R" and random.random() < 0.5:
+            return str(random.choice([0, 1, 2, 31, 2**31 - 1, random.randrange(2**31)]))
+        kind = kind.lower()
+        return f"%{kind}{random.randrange(REGISTERS[kind])}"
+
+    def statement(self, depth: int) -> None:
+        """One instruction, a memory access, a branch, a loop, or an exchange between threads."""
+        random, add = self.random, self.lines.append
+        what = random.random()
+        if what < 0.6 or (depth and what > 0.9) or (depth == 3 and what > 0.78):
+            result, opcode, *kinds = random.choice(ROWS)
+            guard = f"@{random.choice(['', '!'])}{self.any('p')} " if random.random() < 0.2 else ""
+            add(f"{guard}{opcode} {', '.join([self.any(result), *map(self.any, kinds)])};")
+        elif what < 0.66:
+            sign, name = random.choice("us"), random.choice(["div", "rem"])
+            add(f"and.b32 %r6, {self.any('r')}, 32767;\nadd.u32 %r6, %r6, 1;")
+            add(f"{name}.{sign}32 {self.any('r')}, {self.any('r')}, %r6;")
+        elif what < 0.78:
+            self.access()
+        elif what < 0.9:
+            self.labels += 1
+            end, top = f"END{self.labels}", f"TOP{self.labels}"
+            counter = f"%r{8 + self.labels % 8}" if depth == 0 else ""
+            if counter and random.random() < 0.5:  # a loop, of the same length for all threads or not
+                add(f"and.b32 {counter}, {random.choice(['%tid.x', '3', '%r7'])}, 3;\n{top}:")
+                for _ in range(random.randint(1, 4)):
+                    self.statement(depth + 1)
+                add(f"setp.ne.u32 %p6, {counter}, 0;\nsub.u32 {counter}, {counter}, 1;\n@%p6 bra {top};")
+                return
+            add(f"@{random.choice(['', '!'])}{self.any('p')} bra {end};")
+            for _ in range(random.randint(1, 4)):
+                self.statement(depth + 1)
+            add(f"{end}:")
+        elif what < 0.95:
+            own, other = "%d6", "%d7"
+            add(f"st.shared.u32 [{own}], {self.any('r')};\nbar.sync 0;")
+            add(f"xor.b32 %r6, %tid.x, {random.randrange(32)};\nmul.wide.u32 {other}, %r6, {4 * OWN};")
+            add(f"ld.shared.u32 {self.any('r')}, [{other}];\nbar.sync 0;")
+        elif random.random() < 0.5:
+            mode, c = random.choice(
+                [("bfly", 31), ("idx", 31), ("up", 0), ("down", 31), ("bfly", 0x1C03), ("idx", 0x1807)]
+            )
+            count = random.choice([self.any("r"), str(random.randrange(32))])
+            add(f"shfl.sync.{mode}.b32 {self.any('r')}, {self.any('r')}, {count}, {c}, -1;")
+        else:
+            mode = random.choice(["ballot.b32", "any.pred", "all.pred", "uni.pred"])
+            result = self.any("r" if mode == "ballot.b32" else "p")
+            add(f"vote.sync.{mode} {result}, {self.any('p')}, -1;")
+
+    def access(self) -> None:
+        """A load or a store; %d4 is the input, %d5 the thread's part of the output, %d6 of shared memory."""
+        random, add = self.random, self.lines.append
+        if random.random() < 0.2:
+            operation = random.choice(["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"])
+            place = 4 * ["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"].index(operation)
+            add(f"red.global.{operation} [%d8+{place}], {self.any('R')};")
+        elif random.random() < 0.4:
+            kind, type_ = random.choice(["r u32", "r s8", "r u16", "d s32", "d u64", "h u8", "f f32", "e f64"]).split()
+            size = int(type_[1:]) // 8
+            add(f"and.b32 %r6, {self.any('r')}, {4 * WORDS - size};\nmul.wide.u32 %d7, %r6, 1;\nadd.u64 %d7, %d7, %d4;")
+            add(f"ld.global.{type_} {self.any(kind)}, [%d7];")
+        else:
+            kind, type_ = random.choice(["r u32", "r u8", "h u16", "d u64", "f f32"]).split()
+            space, base = random.choice([("global", "%d5"), ("shared", "%d6")])
+            if kind == "f":  # apart from numbers, because NaN has many patterns
+                place, offset = "%d5", random.choice([0, 4])
+                space = "global"
+            else:
+                place, offset = base, random.randrange(0, 4 * OWN, int(type_[1:]) // 8)
+                offset += 8 if space == "global" else 0
+            if random.random() < 0.5:
+                add(f"st.{space}.{type_} [{place}+{offset}], {self.any(kind)};")
+            else:
+                add(f"ld.{space}.{type_} {self.any(kind)}, [{place}+{offset}];")
+
+    def text(self) -> str:
+        """All registers have values before, and are written to the output behind."""
+        out = [
+            ".reg .b32 %r<16>; .reg .b64 %d<9>; .reg .b16 %h<3>; .reg .f32 %f<5>; .reg .f64 %e<4>; .reg .pred %p<7>;"
+        ]
+        out += [f".shared .align 8 .b8 tile[{4 * OWN * self.threads}];"]
+        out += [
+            "ld.param.u64 %d4, [p0];",
+            "ld.param.u64 %d5, [p1];",
+            "ld.param.u64 %d8, [p2];",
+            "mov.u32 %r7, %ctaid.x;",
+        ]
+        out += ["mov.u32 %r6, %ntid.x;", "mad.lo.u32 %r6, %r6, %r7, %tid.x;", f"mul.wide.u32 %d7, %r6, {STRIDE};"]
+        out += ["add.u64 %d5, %d5, %d7;", "mov.u32 %r6, %tid.x;", f"mul.wide.u32 %d6, %r6, {4 * OWN};"]
+        out += [f"st.shared.u32 [%d6+{4 * n}], %r6;" for n in range(OWN)]
+        out += ["and.b32 %r6, %tid.x, 15;", "mul.wide.u32 %d7, %r6, 8;", "add.u64 %d7, %d7, %d4;"]
+        for kind, type_ in TYPES.items():
+            for n in range(min(6, REGISTERS[kind])):
+                if (kind, n) not in (("d", 4), ("d", 5)):
+                    out.append(f"ld.global.{type_} %{kind}{n}, [%d7+{8 * n}];")
+        out += [f"setp.lt.s32 %p{n}, %r{n}, {7 * n};" for n in range(REGISTERS["p"])]
+        out += ["bar.sync 0;", *self.lines]
+        for n, slot in enumerate(SLOTS):
+            out.append(f"st.global.{TYPES[slot[1]]} [%d5+{8 + 4 * OWN + 8 * n}], {slot};")
+        for n in range(REGISTERS["p"]):
+            out.append(f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], %r{n};")
+        body = "\n".join(out)
+        return f"{HEAD}.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)\n{{\n{body}\nret;\n}}\n"
+
+
+def one_nan(data: np.ndarray, threads: int) -> np.ndarray:
+    """The output with one pattern for NaN where floats are."""
+    rows = data.reshape(threads, -1).copy()
+    for start, count, dtype in ((0, 2, "u4"), *((8 + 4 * OWN + 8 * n, 1, dict(f="u4", e="u8")[slot[1]])
+                                                for n, slot in enumerate(SLOTS) if slot[1] in "fe")):  # fmt: skip
+        size = int(dtype[1])
+        words = np.ascontiguousarray(rows[:, start : start + size * count]).view(dtype)
+        limit = 0x7F800000 if size == 4 else 0x7FF << 52
+        words[(words & (2 ** (8 * size - 1) - 1)) > limit] = 2 ** (8 * size - 1) - 1
+        rows[:, start : start + size * count] = words.view(np.uint8)
+    return rows
+
+
+def inputs(random: Random) -> np.ndarray:
+    """Numbers of all kinds, which are floats of 32 and 64 bits, too."""
+    some = [0, 1, 2**31, 2**32 - 1, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x80000001, 0x00800000, 0x7F7FFFFF]
+    words = [
+        random.choice([*some, random.randrange(2**32), 0x3F000000 + random.randrange(2**25)]) for _ in range(WORDS)
+    ]
+    return np.array(words, np.uint32)
+
+
+@settings(max_examples=60, suppress_health_check=[*HealthCheck])
+@given(st.randoms(use_true_random=False), st.integers(0, 2**32), st.sampled_from([32, 64]), st.sampled_from([1, 2]))
+def test_a_random_program_gives_what_the_reference_gives(random: Random, seed: int, threads: int, blocks: int) -> None:
+    """And no finding."""
+    text = Program(random, threads).text()
+    arrays = [inputs(Random(seed)), np.zeros(blocks * threads * STRIDE, np.uint8), np.zeros(24, np.uint8)]
+    bases = [FIRST_ADDRESS + n * SPACING for n in range(3)]
+    right = {base: bytearray(array.tobytes()) for base, array in zip(bases, arrays, strict=True)}
+    result = launch(load(text, "k"), (blocks,), threads, arrays, budget=100_000)
+    Machine(text, right, bases, threads).run(blocks, threads, 4 * OWN * threads)
+    assert result.findings == (), text
+    ours, theirs = (
+        one_nan(np.frombuffer(bytes(data), np.uint8), blocks * threads) for data in (arrays[1], right[bases[1]])
+    )
+    wrong = np.argwhere(ours != theirs)
+    assert not len(wrong), f"thread {wrong[0][0]}, byte {wrong[0][1]}\n{text}"
+    assert arrays[2].tobytes() == bytes(right[bases[2]]), text
+
+
+ODD = ["0", "-1", "1", "3", "4097", "1048577", "2147483647", "-2147483648", "4294967295", "1099511627776"]
+SWAPS = [
+    ("global", "shared"), ("shared", "global"), (".global", ""), (".shared", ".local"), (".u32", ".u64"),
+    (".b32", ".b64"), (".s32", ".u16"), (".sync", ""), (".aligned", ""), ("bar.sync", "bar.arrive"),
+    ("bra", "bra.uni"), ("ret;", ""), ("@%p", "@!%p"), ("@!%p", "@%p"), ("ld.", "st."), ("st.", "ld."),
+    ("atom.", "red."), (".v4", ".v2"), (".x4", ".x2"), ("cp.async", "cp.async.bulk"),
+    ("mbarrier.init", "mbarrier.arrive"), ("add", "div"), (".wide", ".lo"), ("[%", "[%x"),
+]  # fmt: skip
+SIZES = [
+    (1,),
+    (1,),
+    (2,),
+    (3, 2),
+    (2, 2, 2),
+    (0,),
+    (-1,),
+    (2**31 - 1,),
+    (65535, 65535),
+    (2**40,),
+    (1, 70000),
+    (1, 1, 65535),
+]
+BLOCKS = [1, 31, 32, 33, 64, 128, (7, 5, 3), 1024, 1025, 0, -3, (1, 1, 64), (1, 1, 65), 2**33]
+
+
+def damaged(text: str, random: Random) -> str:
+    """The text with a few random faults in the kernel's body, or cut off."""
+    if random.random() < 0.1:
+        return text[: random.randrange(len(text))]
+    lines = text.splitlines()
+    first = next((n for n, line in enumerate(lines) if line.strip() == "{"), 0)
+    for _ in range(random.choice([0, 1, 1, 2, 4])):
+        n, fault = random.randrange(first, len(lines)), random.random()
+        if fault < 0.2:
+            lines[n] = ""
+        elif fault < 0.3:
+            m = random.randrange(first, len(lines))
+            lines[n], lines[m] = lines[m], lines[n]
+        elif fault < 0.5:
+            lines[n] = re.sub(r"(?<![\w%.])-?\d+(?![\w.])", lambda _: random.choice(ODD), lines[n])
+        elif fault < 0.7:
+            lines[n] = re.sub(r"(%[a-z]+)\d+", lambda name: f"{name[1]}{random.randrange(1, 12)}", lines[n])
+        else:
+            lines[n] = lines[n].replace(*random.choice(SWAPS))
+    return "\n".join(lines)
+
+
+def attack(seed: int) -> str:
+    """Launch a damaged kernel in an odd way; what became of it. Anything but a result or a WorklogError is raised."""
+    random = Random(seed)
+    folder = Path(__file__).parent / "kernels"
+    sources = [path for path in sorted(folder.rglob("*.*")) if path.stem != "counts_launches"]
+    source = random.choice([*sources, None])
+    if source is None:
+        text = Program(random, 32).text()
+    elif source.suffix == ".ptx":
+        text = HEAD + source.read_text(encoding="utf-8")
+    else:
+        arch = "sm_90a" if "wgmma" in source.name else "sm_90"
+        text = compile_cuda(Source("k.cu", source.read_text(encoding="utf-8"), "k"), arch).ptx
+    end = time.monotonic() + 3
+
+    def late(steps: int, budget: int) -> None:
+        if time.monotonic() > end:
+            raise BudgetExceeded("the test's time is over")
+
+    try:
+        kernel = load(damaged(text, random), "k")
+        usual = random.random() < 0.7
+        arguments = [odd_argument(param, random) for param in kernel.params]
+        result = launch(
+            kernel, (2,) if usual else random.choice(SIZES), 64 if usual else random.choice(BLOCKS), arguments,
+            shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000, progress=late,
+            races=random.random() < 0.8, count=random.random() < 0.8, order=random.randrange(3),
+            values=random.random() < 0.9,
+        )  # fmt: skip
+    except WorklogError as error:
+        assert str(error)
+        return type(error).__name__
+    return "findings" if result.findings else "right"
+
+
+def odd_argument(param: Param, random: Random) -> Any:
+    """An array that may be too short, a pointer that leads nowhere, or a number."""
+    if param.type in ("u64", "b64", "s64") and random.random() < 0.9:
+        return np.zeros(random.choice([0, 4, 64, 4096, 65536]), np.uint8)
+    return random.choice([0, 1, 7, 64, -1, 2**31 - 1, 2**40, 1.5])
+
+
+def test_no_kernel_however_wrong_ends_the_process() -> None:
+    """Damaged kernels in odd launches give findings or errors that say why. In a process of its own."""
+    command = (sys.executable, "-m", "tests.emulator.test_fuzz", "0", "150")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert {"findings", "right", "BadLaunch", "PtxError"} <= {*done.stdout.split()}
+
+
+if __name__ == "__main__":
+    for number in range(*map(int, sys.argv[1:3])):
+        print(number, end=" ", flush=True)
+        print(attack(number))

@@ -1,0 +1,181 @@
+/* wgmma: a warp group multiplies 64 rows by up to 256 columns, with B, and maybe A, in shared memory. Included by
+ * core.c alone. Each warp computes its own 16 rows when it issues the instruction; that registers and shared memory are
+ * left alone until wgmma.wait_group is checked. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions". */
+#ifndef WORKLOG_WGMMA_H
+#define WORKLOG_WGMMA_H
+
+#include "tensor.h"
+
+enum wgmma { GROUP_FENCE, GROUP_COMMIT, GROUP_WAIT, GROUP_MULTIPLY };
+enum { LINE = 16 }; /* bytes that lie together in every layout */
+
+/* Where a line of a matrix starts: PTX ISA, "Matrix Descriptor Format", and the canonical layouts of CUTLASS
+ * (mma_sm90_desc.hpp). A line holds numbers along K, or, where the matrix is turned, 8 rows at one k. */
+static int64_t line_of(uint64_t descriptor, int turned, int line, int chunk) {
+  static const int widths[] = {0, 128, 64, 32}; /* of a swizzled pattern; 0: no swizzle */
+  int start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4;
+  int stride = (descriptor >> 32 & 0x3FFF) << 4;
+  int width = widths[descriptor >> 62], per_line = width ? width / LINE : 1;
+  int64_t place;
+  if (!width) place = turned ? chunk * stride + line / 8 * leading : line / 8 * stride + chunk * leading;
+  else if (turned) place = chunk % per_line * LINE + chunk / per_line * leading + line / 8 * stride;
+  else place = line / 8 * stride + chunk * LINE;
+  place += start + line % 8 * (width ? width : LINE);
+  return width ? place ^ (place >> 3 & (width - LINE)) : place;
+}
+
+/* Line number k of the lines of rows from `first` on. */
+static uint64_t numbered(uint64_t descriptor, int turned, int first, int k) {
+  int line = turned ? k % 16 : first + k / 2, chunk = turned ? first / 8 + k / 16 : k % 2;
+  return (uint64_t)line_of(descriptor, turned, line, chunk);
+}
+
+/* Rows of A, or columns of B, as words along K. Whether they are being read from now on. */
+static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descriptor, int turned, int first, int rows,
+                       uint32_t (*out)[WORDS]) {
+  uint64_t end = 0;
+  int fresh = 0, thread = (int)(w - b->warps) * LANES;
+  for (int k = 0; k < 2 * rows; k++) {
+    uint64_t line = numbered(descriptor, turned, first, k) + LINE;
+    end = line > end ? line : end;
+  }
+  memset(out, 0, sizeof *out * (size_t)rows);
+  if (end > (uint64_t)l->shared_size) {
+    Event *event = tell_lanes(l, b, w, MATRIX_OUTSIDE, pc, 1, (int64_t)end);
+    if (event) event->other_block = l->shared_size;
+    return 0;
+  }
+  for (int k = 0; k < 2 * rows; k++) {
+    uint64_t line = numbered(descriptor, turned, first, k);
+    if (turned)
+      for (int e = 0; e < 8; e++) memcpy((uint16_t *)out[k / 16 * 8 + e] + k % 16, b->shared + line + 2 * e, 2);
+    else memcpy(&out[k / 2][k % 2 * 4], b->shared + line, LINE);
+    if (!l->checking) continue;
+    for (uint64_t byte = line; byte < line + LINE; byte += (uint64_t)l->grain)
+      fresh |= !b->written[byte / (uint64_t)l->grain];
+    drain(l, b, pc, thread, line, LINE);
+  }
+  if (fresh) tell_lanes(l, b, w, MATRIX_UNWRITTEN, pc, 1, 0);
+  return l->checking;
+}
+
+/* What a warp has in product is complete up to a group. */
+static void wait_for_groups(Launch *l, Block *b, Warp *w, int32_t group) {
+  int number = (int)(w - b->warps), kept = 0;
+  for (int n = 0; n < b->products_count; n++) {
+    Product *product = &b->products[n];
+    if (product->warp != number || product->group > group) {
+      b->products[kept++] = *product;
+      continue;
+    }
+    const Form *f = (const Form *)(l->lists + l->code[product->pc].target);
+    for (int side = 0; side < 2; side++) {
+      int first = side ? 0 : number % 4 * 16, rows = side ? f->columns : 16;
+      for (int k = 0; product->reads >> side & 1 && k < 2 * rows; k++) {
+        uint64_t line = numbered(product->descriptors[side], f->turned[side], first, k);
+        drained(l, b, product->pc, number * LANES, line, LINE);
+      }
+    }
+  }
+  b->products_count = kept;
+  for (int slot = 0; w->poisoned && slot < l->file_size / 4; slot++) {
+    int32_t pc = w->poison[slot] ? w->poison_site[slot] : NONE;
+    if (pc == NONE || l->code[pc].kind != WGMMA) continue;
+    int waits = 0;
+    for (int n = 0; n < kept; n++) waits |= b->products[n].warp == number && b->products[n].pc == pc;
+    if (!waits) w->poison[slot] = 0;
+  }
+}
+
+/* The warp group is whole, has passed a wgmma.fence, and gives one descriptor, which is supported. Whether it is. */
+static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  int number = (int)(w - b->warps), first = number / 4 * 4, good = first + 4 <= b->warps_count;
+  w->multiplied++, w->multiplies = pc;
+  for (int k = first; k < first + 4 && good; k++)
+    good = b->warps[k].live == FULL || (!b->warps[k].live && b->warps[k].multiplied >= w->multiplied);
+  if (!good) tell_lanes(l, b, w, PART_OF_GROUP, pc, 1, 0);
+  uint32_t early = mask & ~w->fenced;
+  if (early) tell_lanes(l, b, w, NO_GROUP_FENCE, pc, early & -early, 0);
+  for (int side = 0; side < 2; side++) {
+    const uint64_t *values = AT(uint64_t, side ? i->b : i->a);
+    int differ = 0, shifted = 0;
+    if (!side && i->a == NONE) continue;
+    for (int k = 0; k < LANES; k++) differ |= values[k] != values[0], shifted |= values[k] >> 49 & 7;
+    if (differ) tell_lanes(l, b, w, DESCRIPTORS, pc, 1, 0);
+    if (shifted) {
+      tell_lanes(l, b, w, BASE_OFFSET, pc, 1, 0);
+      l->status = ABORTED;
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  int number = (int)(w - b->warps), reads = 0;
+  if (i->op == GROUP_FENCE) w->fenced |= mask;
+  else if (i->op == GROUP_COMMIT) w->group++;
+  else if (i->op == GROUP_WAIT) wait_for_groups(l, b, w, w->group - 1 - i->target);
+  if (i->op != GROUP_MULTIPLY) return NEXT;
+  const Form *f = (const Form *)(l->lists + i->target);
+  const int32_t *d = f->registers, *a = d + f->counts[0];
+  whole(l, b, w, pc, mask);
+  if (!check_group(l, b, w, pc, i, mask)) return STOP;
+  use_all(l, b, w, pc, a, f->counts[1], mask);
+  Product product = {.warp = number, .pc = pc, .group = w->group, .descriptors = {0, *AT(uint64_t, i->b)}};
+  if (i->a != NONE) product.descriptors[0] = *AT(uint64_t, i->a);
+  if (l->values) {
+    Matrices x;
+    int64_t *known = &w->first[i->site];
+    if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
+    if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
+    else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
+    reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
+    multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
+  } else {
+    clear(w, f, mask);
+  }
+  product.reads = reads;
+  if (b->products_count == b->products_room) {
+    int32_t room = b->products_room ? 2 * b->products_room : 64;
+    Product *wider = realloc(b->products, sizeof *wider * (size_t)room);
+    if (!wider) {
+      l->status = NO_MEMORY;
+      return STOP;
+    }
+    b->products = wider, b->products_room = room;
+  }
+  b->products[b->products_count++] = product;
+  w->poisoned = 1;
+  for (int k = 0; k < f->counts[0]; k++) set_poison(w, d[k], mask, mask, pc);
+  return NEXT;
+}
+
+/* At the end of a block: warps that exited while others of their group went on. */
+static void check_groups(Launch *l, Block *b) {
+  for (int k = 0; k < b->warps_count; k++) {
+    int least = b->warps[k].multiplied;
+    for (int n = k / 4 * 4; n < k / 4 * 4 + 4 && n < b->warps_count; n++)
+      if (b->warps[n].multiplied < least) least = b->warps[n].multiplied;
+    if (b->warps[k].multiplied > least) tell_lanes(l, b, &b->warps[k], PART_OF_GROUP, b->warps[k].multiplies, 1, 0);
+  }
+}
+
+static void start_products(const Launch *l, Block *b) {
+  if (b->leaving) memset(b->leaving, 0, ((size_t)l->shared_size / (size_t)l->grain + 1) * sizeof *b->leaving);
+  if (b->proxied) memset(b->proxied, 0, (size_t)b->warps_count * LANES * sizeof *b->proxied);
+  b->products_count = 0;
+  for (int k = 0; k < b->warps_count; k++) {
+    b->warps[k].fenced = 0;
+    b->warps[k].group = 1;
+    b->warps[k].multiplied = 0;
+  }
+}
+
+static void free_products(Block *b) {
+  free(b->leaving);
+  free(b->proxied);
+  free(b->products);
+}
+
+#endif
