@@ -58,11 +58,11 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   }
   if (i->kind == ACCESS) {
     const Site *s = &l->sites[i->site];
-    if (s->op == ATOMIC) set_poison(w, s->result, mask, 0, NONE);
     for (int k = 0; k < (s->op == LOAD ? s->count : 4); k++) {
       if (s->op == LOAD) set_poison(w, s->values[k], mask, 0, NONE);
       else use(l, b, w, pc, s->values[k], mask);
     }
+    if (s->op == ATOMIC) set_poison(w, s->result, mask, 0, NONE);
   }
   set_poison(w, i->d, mask, bad, cause);
   if (i->kind == UNPACK) set_poison(w, i->c, mask, bad, cause);
