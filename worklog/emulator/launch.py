@@ -178,8 +178,8 @@ def launch(
         machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
         core = core and decoded(program) is not None
         side = together if waits or cooperative else 1
-        given = (program, memory, params, static, local, numbers, budget, machine.printed, side, schedule)
-        ran = native.run(*given) if core else None
+        given = (program, memory, params, static, local, numbers, budget, machine.printed)
+        ran = native.run(*given, machine.shared.reserved, side, schedule) if core else None
         coverage: Coverage = (), {}
         if ran is not None:
             machine.executed, coverage = ran

@@ -129,6 +129,7 @@ typedef struct {
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */
   uint64_t seed;       /* of the order in which warps and blocks take turns; 0: in the order of their numbers */
   int32_t together, resident_count, turn, ended, basic_blocks, halved, stuck_number;
+  int32_t reserved; /* bytes at the end of shared memory that hold zeros when a block starts */
   int32_t waits; /* whether threads may wait for others in loops */
 } Launch;
 

@@ -42,7 +42,7 @@ NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
     "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "fences",
 )  # fmt: skip
-TURNS = ("together", "resident_count", "turn", "ended", "basic_blocks", "halved", "stuck_number", "waits")
+TURNS = ("together", "resident_count", "turn", "ended", "basic_blocks", "halved", "stuck_number", "reserved", "waits")
 PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
 
@@ -89,12 +89,14 @@ def run(
     numbers: Sequence[int],
     budget: int,
     printed: Printed,
+    reserved: int = 0,
     together: int = 1,
     seed: int = 0,
 ) -> tuple[list[list[int]], outputs.Coverage]:
     """Run blocks of a decoded program; how often each basic block ran, in warps and threads, and the coverage. Findings
-    go to the batch, costs to the program's sites. together: how many blocks may wait for each other. seed: of the order
-    in which warps and blocks take turns.
+    go to the batch, costs to the program's sites. reserved: bytes at the end of shared memory that hold zeros when a
+    block starts. together: how many blocks may wait for each other. seed: of the order in which warps and blocks take
+    turns.
     """
     batch, form = memory.batch, decoded(program)
     assert form is not None
@@ -132,6 +134,7 @@ def run(
     if batch.watch is not None and batch.counting:
         launch.watch = outputs.WATCH(partial(outputs.watched, program, batch, errors))
     launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
+    launch.reserved = reserved
     launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
     core = library()
     try:

@@ -91,6 +91,7 @@ static void start(Launch *l, Block *b, int64_t number) {
   }
   start_products(l, b);
   b->number = number;
+  memset(b->written + (l->shared_size - l->reserved) / l->grain, 1, (size_t)(l->reserved / l->grain));
   b->base = (uint32_t)(number * b->warps_count * LANES);
   b->clock = b->time = 1;
   forget(b);
