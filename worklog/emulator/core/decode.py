@@ -98,8 +98,9 @@ class Decoder:
         flow = self.program.flow
         starts = {block.start: block.index for block in flow.blocks}
         self.polling = {flow.blocks[head].start for head in flow.polling}
-        owners = tuple(self.program.sites.values())
-        numbers = {site.pc: number for number, site in enumerate(owners)}
+        known = [*self.program.sites.values()]
+        numbers = {site.pc: number for number, site in enumerate(known)}
+        owners = (*known, *decode_tensor.memories(known, numbers))
         sites = np.zeros(len(owners), SITE)
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()

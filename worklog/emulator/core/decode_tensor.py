@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from worklog.emulator.core.records import enum
 from worklog.emulator.isa import register_dtype, unsupported
-from worklog.emulator.ptx import Array, Imm, Instruction, Mem, Operand, Reg, Vec
+from worklog.emulator.program import Site
+from worklog.emulator.ptx import UNEXPECTED, Array, Imm, Instruction, Mem, Operand, Reg, Vec
 from worklog.emulator.tensor import BITS, SHAPES, Places, blocks_of, fragment, sizes_of
 
 NONE = -1
@@ -15,18 +17,32 @@ MULTIPLY, LOAD_MATRICES, STORE_MATRICES, TURN, LOAD_FRAGMENT, STORE_FRAGMENT = r
 TYPES = ("f64", "f32", "tf32", "f16", "bf16", "s32", "s8", "u8", "s4", "u4", "b1")
 HOW = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
 NAMES = ("ldmatrix", "stmatrix", "movmatrix", "mma", "wmma", "wgmma")
+SPACES = ("global", "shared", "local")  # as in core.h
 GROUPS = ("fence", "commit_group", "wait_group", "mma_async")
 _SHARED = {"shared", "shared::cta"}
 _PLAIN = Places((), (0, 0, 0, 0), 4, 4, False, 0, 1)  # of what has no places
 
 
+def memories(sites: Sequence[Site], numbers: dict[int, int]) -> list[Site]:
+    """Of generic accesses to matrices, those to each memory, which numbers then name, from the end of the sites on."""
+    generic = [site for site in sites if site.space == "generic" and site.parts[0] in NAMES]
+    for k, site in enumerate(generic):
+        numbers[site.pc] = len(sites) + len(SPACES) * k
+    return [site.at(space) for site in generic for space in SPACES]
+
+
 def row(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[str, Any]:
-    """The row of a tensor-core instruction. decoder: a core.decode.Decoder. number: of its access site."""
-    if i.parts[0] == "wgmma":
-        return _warp_group(decoder, i, number)
-    if "mma" in i.parts[:2]:
-        return _multiply(decoder, i)
-    return _turn(decoder, i) if i.parts[0] == "movmatrix" else _matrices(decoder, i, number, sites)
+    """The row of a tensor-core instruction. decoder: a core.decode.Decoder. number: of its access site. Raises
+    UnsupportedInstruction.
+    """
+    try:
+        if i.parts[0] == "wgmma":
+            return _warp_group(decoder, i, number)
+        if "mma" in i.parts[:2]:
+            return _multiply(decoder, i)
+        return _turn(decoder, i) if i.parts[0] == "movmatrix" else _matrices(decoder, i, number, sites)
+    except UNEXPECTED as error:
+        raise unsupported(i) from error
 
 
 def items(operand: Operand) -> tuple[Operand | None, ...]:
@@ -78,10 +94,10 @@ def _multiply(decoder: Any, i: Instruction) -> dict[str, Any]:
     return {"kind": KIND["TENSOR"], "op": MULTIPLY, "target": decoder.listed(given)}
 
 
-def _record(form: Places, wide: bool, bits: int, copies: int, registers: list[Any]) -> list[Any]:
+def _record(form: Places, wide: bool, generic: bool, bits: int, copies: int, registers: list[Any]) -> list[Any]:
     """A Fragment of core/tensor.h."""
     places = [number for place in form.places for number in place]
-    head = [wide, form.trans, form.size, form.count, form.matrices, form.align, *form.steps, bits, copies]
+    head = [wide, generic, form.trans, form.size, form.count, form.matrices, form.align, *form.steps, bits, copies]
     return [*map(int, head), len(form.places), len(registers), *places, *registers]
 
 
@@ -91,7 +107,7 @@ def _turn(decoder: Any, i: Instruction) -> dict[str, Any]:
         raise unsupported(i)
     target, source = i.operands
     given = [*_registers(decoder, i, (target,), "b16", result=True), *_registers(decoder, i, (source,), "b16")]
-    return {"kind": KIND["TENSOR"], "op": TURN, "target": decoder.listed(_record(_PLAIN, False, 32, 1, given))}
+    return {"kind": KIND["TENSOR"], "op": TURN, "target": decoder.listed(_record(_PLAIN, False, False, 32, 1, given))}
 
 
 def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[str, Any]:
@@ -119,12 +135,15 @@ def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[s
         raise unsupported(i)
     wide = not isinstance(base, Reg) or register_dtype(base.type) == "u8"
     start = decoder.registers[base.name] if isinstance(base, Reg) else decoder.source(base or Imm(0, 0, "int"), "b64")
-    site, record = decoder.program.sites[i.pc], sites[number]
-    record["op"], record["space"] = ("ld", "st").index(site.op), ("global", "shared").index(site.space)
-    record["size"], record["count"], record["width"] = site.size, site.count, 8 if type_ == "f64" else 4
-    record["offset"], record["values"], record["result"] = site.offset, NONE, NONE
-    record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
-    given = decoder.listed(_record(where, wide, BITS.get(type_, 16), copies, places))
+    site = decoder.program.sites[i.pc]
+    generic = site.space == "generic"
+    for k, space in enumerate(SPACES if generic else (site.space,)):
+        record = sites[number + k]
+        record["op"], record["space"] = ("ld", "st").index(site.op), SPACES.index(space)
+        record["size"], record["count"], record["width"] = site.size, site.count, 8 if type_ == "f64" else 4
+        record["offset"], record["values"], record["result"] = site.offset, NONE, NONE
+        record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
+    given = decoder.listed(_record(where, wide, generic, BITS.get(type_, 16), copies, places))
     kinds = (LOAD_FRAGMENT, STORE_FRAGMENT) if old else (LOAD_MATRICES, STORE_MATRICES)
     return {
         "kind": KIND["TENSOR"], "op": kinds[not loads], "a": start, "b": stride, "site": number, "target": given,

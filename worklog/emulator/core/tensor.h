@@ -11,7 +11,7 @@ enum tensor { MULTIPLY, LOAD_MATRICES, STORE_MATRICES, TURN, LOAD_FRAGMENT, STOR
 /* Of ldmatrix, stmatrix and movmatrix, and where a wmma fragment lies (worklog.emulator.tensor.Places). bits: of a
  * number; copies: how often registers hold it. places: line and byte. */
 typedef struct {
-  int32_t wide, turned, size, count, matrices, align, steps[4], bits, copies, places_count, registers_count;
+  int32_t wide, generic, turned, size, count, matrices, align, steps[4], bits, copies, places_count, registers_count;
   int32_t numbers[]; /* the places, then the registers */
 } Fragment;
 
@@ -249,6 +249,12 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
   }
 }
 
+/* An access is the first one of its site since the last barrier: see tell_race. */
+static void reach(const Block *b, Warp *w, int32_t site) {
+  int64_t *known = &w->first[site];
+  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
+}
+
 static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   const Fragment *f = (const Fragment *)(l->lists + i->target);
   const int32_t *registers = f->numbers + 2 * f->places_count;
@@ -267,11 +273,18 @@ static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
     return NEXT;
   }
   addresses(l, w, i, f->wide, address);
+  Instruction own = *i;
+  if (f->generic) { /* the windows of memories begin at multiples of 2^60 */
+    int64_t memory = address[__builtin_ctz(mask)] >> 60 & 15;
+    if (memory == SHARED || memory == LOCAL) own.site += (int32_t)memory;
+    for (int k = 0; k < LANES && own.site != i->site; k++) address[k] -= memory << 60;
+    reach(b, w, i->site);
+  }
   if (l->sites[i->site].op == STORE) use_all(l, b, w, pc, registers, f->registers_count, mask);
   int count = f->registers_count;
-  if (i->op == LOAD_MATRICES) load_matrices(l, b, w, pc, i, address, f->turned, registers, count, mask);
-  else if (i->op == STORE_MATRICES) store_matrices(l, b, w, pc, i, address, f->turned, registers, count, mask);
-  else fragment(l, b, w, pc, i, f, address, mask);
+  if (i->op == LOAD_MATRICES) load_matrices(l, b, w, pc, &own, address, f->turned, registers, count, mask);
+  else if (i->op == STORE_MATRICES) store_matrices(l, b, w, pc, &own, address, f->turned, registers, count, mask);
+  else fragment(l, b, w, pc, &own, f, address, mask);
   return NEXT;
 }
 

@@ -126,8 +126,7 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   if (i->a != NONE) product.descriptors[0] = *AT(uint64_t, i->a);
   if (l->values) {
     Matrices x;
-    int64_t *known = &w->first[i->site];
-    if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
+    reach(b, w, i->site);
     if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
     else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
     reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
