@@ -181,3 +181,36 @@ def test_registers_of_other_widths_have_other_places() -> None:
     assert len({(places[name].place, width_of(type_)) for name, type_ in types.items()}) == len(
         {places[name].place for name in types}
     )
+
+
+HAND_OVERS = [
+    *(f"hand_over/{name}" for name in ("last_block", "one_fence", "by_warp", "by_guard", "passed_on", "two_chains")),
+    "hand_over/shared_lock", "converging/locks_between_warps", "converging/flags_between_warps", "grid_sums",
+    "barriers/producers_and_consumers", "barriers/half_warps", "barriers/lanes_apart",
+]  # fmt: skip
+UNORDERED = [
+    ("hand_over/last_block", ("__threadfence();  // written", ""), "global-race"),
+    ("hand_over/last_block", ("__threadfence();  // written", "__threadfence_block();"), "global-race"),
+    ("hand_over/passed_on", ("__syncthreads();  // by all", "// by all"), "global-race"),
+    ("hand_over/shared_lock", ("__threadfence_block();  // written", ""), "global-race"),
+    ("converging/flags_between_warps", ("ld.acquire.cta", "ld.volatile"), "shared-race"),
+    ("barriers/half_warps", ("  __syncwarp();\n", "  __syncwarp(half);\n"), "missing-syncwarp"),
+]
+
+
+@pytest.mark.parametrize("name", HAND_OVERS)
+def test_threads_hand_over_as_on_numpy(name: str) -> None:
+    ours, theirs = (launched(name, core=core) for core in (True, False))
+    assert decoded(_program(compiled_source(ours[2], "k"), 0)) is not None
+    assert all(np.array_equal(one, other) for one, other in zip(ours[0], theirs[0], strict=True))
+    assert ours[1].findings == theirs[1].findings
+
+
+@pytest.mark.parametrize(("name", "change", "kind"), UNORDERED)
+def test_what_is_not_handed_over_is_found_as_on_numpy(name: str, change: tuple[str, str], kind: str) -> None:
+    """How often depends on which thread runs first."""
+    found = [
+        {(f.kind, f.line, f.other_line) for f in launched(name, change, core=core)[1].findings}
+        for core in (True, False)
+    ]
+    assert found[0] == found[1] and {one[0] for one in found[0]} == {kind}

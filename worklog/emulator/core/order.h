@@ -70,8 +70,8 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
  * __syncwarp(). knowledge.h knows what else orders them. Two strong accesses don't race, except between blocks with the
  * scope of one block.
  *
- * Not reported: a missing fence behind a flag where the block is the same, or the read is strong or bypasses the L1 cache,
- * as ld.cg does: so the CUDA C++ Programming Guide hands over partial sums ("Memory Fence Functions"). */
+ * Not reported: a missing fence behind a flag where the block is the same, or the read is strong or bypasses the L1
+ * cache, as ld.cg does: so the CUDA C++ Programming Guide hands over partial sums ("Memory Fence Functions"). */
 
 static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, int by, const Site *site) {
   int size = threads_of(b), same = before->thread - 1 - b->base < (uint32_t)size, global = site->space != SHARED;
@@ -105,7 +105,8 @@ static void order_read(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc
 }
 
 /* same: the bytes don't change; of shared memory, they were written by another thread with the same store. */
-static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address, int same) {
+static void order_write(Launch *l, Block *b, Cell *cell, int32_t kind, int32_t pc, int32_t lane, uint64_t address,
+                        int same) {
   uint32_t thread = b->base + (uint32_t)lane + 1;
   int clash = unordered(l, b, &cell->write, thread, pc);
   if (clash && !same) tell_race(l, b, kind, pc, &cell->write, lane, address);

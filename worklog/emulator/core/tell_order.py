@@ -15,6 +15,7 @@ BLOCKS = (
     "seen"
 )
 READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
+SHARED = ("shared-race", "missing-syncwarp")
 KINDS = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 
 
@@ -45,6 +46,9 @@ def race(program: Program, memory: GlobalMemory, event: Any) -> None:
         fix = "with neither an mbarrier nor __syncthreads() between them"
     else:
         fix = "with no __syncthreads() between them"
+    callers = tuple(filter(None, (sites[1].caller, sites[0].caller)))
+    if ("missing-wait", sites[1].line, sites[0].line, callers) in batch.found and kind in SHARED:
+        return  # the wait orders them
     batch.tell_race(kind, sites, threads, f"{what}, {fix}", int(event["count"]))
 
 
