@@ -64,7 +64,7 @@ static void zero(const Site *s, Warp *w, uint32_t lanes) {
   do {                                                                                       \
     type old, x, y = 0, new;                                                                 \
     memcpy(&old, memory, sizeof old);                                                        \
-    memcpy(&x, w->file + s->values[0] + lane * s->width, sizeof x);                          \
+    memcpy(&x, w->file + s->values[e] + lane * s->width, sizeof x);                          \
     if (s->atomic == COMPARE) memcpy(&y, w->file + s->values[1] + lane * s->width, sizeof y); \
     switch (s->atomic) {                                                                     \
     case ADD: new = (type)(add); break;                                                      \
@@ -79,12 +79,12 @@ static void zero(const Site *s, Warp *w, uint32_t lanes) {
     if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, sizeof old);  \
   } while (0)
 
-/* An atomic of one lane. */
-static void apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
+/* Element e of an atomic of one lane. */
+static void apply_one(const Site *s, const Warp *w, uint8_t *memory, int lane, int e) {
   if (s->atomic >= AND && s->atomic <= XOR) {
     uint64_t old = 0, x = 0;
     memcpy(&old, memory, (size_t)s->size);
-    memcpy(&x, w->file + s->values[0] + lane * s->width, (size_t)s->size);
+    memcpy(&x, w->file + s->values[e] + lane * s->width, (size_t)s->size);
     x = s->atomic == AND ? old & x : s->atomic == OR ? old | x : old ^ x;
     memcpy(memory, &x, (size_t)s->size);
     if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, (size_t)s->size);
@@ -101,6 +101,10 @@ static void apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
   } else {
     APPLY(uint64_t, old + x);
   }
+}
+
+static void apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
+  for (int e = 0; e < s->count; e++) apply_one(s, w, memory + e * s->size, lane, e);
 }
 
 /* Move lanes in one buffer, whose addresses are valid. */
@@ -262,24 +266,8 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   poison(w, s, pc, missing);
 }
 
-static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  Site *s = &l->sites[i->site];
-  int64_t *known = &w->first[i->site];
-  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
-  uint64_t address[LANES];
-  if (s->wide) {
-    const uint64_t *base = (const uint64_t *)(w->file + i->a);
-    for (int k = 0; k < LANES; k++) address[k] = base[k] + (uint64_t)s->offset;
-  } else if (s->space == SHARED || s->space == LOCAL) {
-    const int32_t *base = (const int32_t *)(w->file + i->a);
-    for (int k = 0; k < LANES; k++) address[k] = (uint64_t)(base[k] + s->offset);
-  } else {
-    const uint32_t *base = (const uint32_t *)(w->file + i->a);
-    for (int k = 0; k < LANES; k++) address[k] = base[k] + (uint64_t)s->offset;
-  }
-  /* Lanes that are idle take part in no check: they have a valid lane's address. */
-  for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
-    if (!(mask >> k & 1)) address[k] = address[first];
+/* Access one memory. */
+static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
   if (l->watch && s->space != LOCAL) l->watch(pc, (int32_t)(w - b->warps), b->number, mask, address);
   if (s->space == SHARED) {
     shared(l, b, w, s, pc, address, mask);
@@ -302,6 +290,52 @@ static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
   } else {
     global(l, b, w, s, pc, address, mask);
   }
+}
+
+/* A generic access: the upper bits of each lane's address name its memory. */
+static int generic(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
+  for (int space = GLOBAL; space <= LOCAL; space++) {
+    uint32_t lanes = 0, before = (uint32_t)l->events_count;
+    uint64_t own[LANES];
+    for (int k = 0; k < LANES; k++) {
+      uint64_t window = address[k] >> 60 == 1 ? SHARED : address[k] >> 60 == 2 ? LOCAL : GLOBAL;
+      if (mask >> k & 1 && window == (uint64_t)space) lanes |= 1u << k;
+      own[k] = address[k] - ((uint64_t)space << 60);
+    }
+    if (!lanes) continue;
+    if (space == LOCAL && s->op == ATOMIC) {
+      l->stuck_pc = pc;
+      l->status = UNSUPPORTED;
+      return STOP;
+    }
+    for (int k = 0, first = __builtin_ctz(lanes); k < LANES; k++)
+      if (!(lanes >> k & 1)) own[k] = own[first];
+    resolved(l, b, w, &l->sites[s->array_start + space], pc, own, lanes);
+    for (int32_t k = (int32_t)before; k < l->events_count; k++) l->events[k].space = (uint32_t)space;
+  }
+  return NEXT;
+}
+
+static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  Site *s = &l->sites[i->site];
+  int64_t *known = &w->first[i->site];
+  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
+  uint64_t address[LANES];
+  if (s->wide) {
+    const uint64_t *base = (const uint64_t *)(w->file + i->a);
+    for (int k = 0; k < LANES; k++) address[k] = base[k] + (uint64_t)s->offset;
+  } else if (s->space == SHARED || s->space == LOCAL) {
+    const int32_t *base = (const int32_t *)(w->file + i->a);
+    for (int k = 0; k < LANES; k++) address[k] = (uint64_t)(base[k] + s->offset);
+  } else {
+    const uint32_t *base = (const uint32_t *)(w->file + i->a);
+    for (int k = 0; k < LANES; k++) address[k] = base[k] + (uint64_t)s->offset;
+  }
+  /* Lanes that are idle take part in no check: they have a valid lane's address. */
+  for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
+    if (!(mask >> k & 1)) address[k] = address[first];
+  if (s->space == GENERIC) return generic(l, b, w, s, pc, address, mask);
+  resolved(l, b, w, s, pc, address, mask);
   return NEXT;
 }
 

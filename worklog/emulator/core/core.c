@@ -40,7 +40,13 @@ static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   for (int n = 0; n < i->op; n++) {
     const Instruction *step = &l->code[i->target + n];
     if (w->poisoned) check_poison(l, b, w, pc, step, mask);
-    alu(w, step, mask);
+    if (step->kind == ALU) {
+      alu(w, step, mask);
+      continue;
+    }
+    l->ticks += 1000; /* a clock: the emulator has no time */
+    for (int k = 0; k < LANES; k++)
+      if (mask >> k & 1) AT(uint64_t, step->d)[k] = l->ticks >> step->op;
   }
 }
 

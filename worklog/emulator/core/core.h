@@ -14,10 +14,10 @@
 
 enum kind {
   ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE, REFUSED,
-  SERIES, WGMMA, PROXY_FENCE
+  SERIES, WGMMA, PROXY_FENCE, CLOCK
 };
 enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE };
-enum space { GLOBAL, SHARED, LOCAL, CONSTANT };
+enum space { GLOBAL, SHARED, LOCAL, CONSTANT, GENERIC };
 enum access { LOAD, STORE, ATOMIC };
 enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
 enum shuffle { UP, DOWN, BUTTERFLY, INDEX };
@@ -69,7 +69,8 @@ typedef struct {
   int32_t atomic, is_float;       /* the operation; values: of its operands; result: the old value's register */
   int32_t result, order; /* order: how it takes part in a hand-over, see knowledge.h */
   int64_t offset;
-  int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown */
+  int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown. Of a generic
+                                    * access, array_start is the number of the first of its sites, one per memory */
   Group groups[4];
   int64_t costs[6]; /* requests, sectors, wavefronts, conflicts, bytes, lines */
   Cost last;
@@ -95,7 +96,7 @@ typedef struct {
 
 typedef struct {
   int32_t kind, pc, other_pc, thread, other_thread, warps_differ;
-  uint32_t lanes, unused;
+  uint32_t lanes, space; /* space: of an access by a generic address */
   int64_t block, other_block, value, count;
 } Event;
 
@@ -114,6 +115,7 @@ typedef struct {
   const int32_t *specials; /* pairs: number of a special register, offset */
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
   int64_t blocks_count, next, code_count, budget, slice, steps;
+  uint64_t ticks;   /* of the clock */
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;

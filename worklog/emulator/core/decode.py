@@ -12,12 +12,12 @@ import numpy as np
 
 from worklog.emulator import isa
 from worklog.emulator.core import decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
-from worklog.emulator.core.ops import OPS
 from worklog.emulator.core.records import enum
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
     DTYPES,
+    TIMES,
     UNEXPECTED,
     Array,
     Imm,
@@ -37,7 +37,8 @@ CACHES |= {word for word in isa.MODIFIERS if word[:2] in ("L1", "L2")} - {"L2::c
 ALU, ACCESS, BRANCH, EXIT, _, PACK, UNPACK, SHUFFLE, WARP = range(9)
 REFUSED = enum("kind")["REFUSED"]
 ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3}
+SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
+LOCAL = "the emulator doesn't support atomics on local memory"
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
 FIELDS = ("kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies", "meets")
 INSTRUCTION = np.dtype([(name, "i4") for name in FIELDS])
@@ -92,6 +93,7 @@ class Decoder:
         self.steps: list[dict[str, Any]] = []  # of instructions that are several
         self.carried: tuple[int, Place] | None = None  # the block of code that set the carry, and its place
         self.refused: dict[int, str] = {}
+        self.generic: list[int] = []  # sites that may access several memories
 
     def decoded(self) -> Decoded:
         """The whole program. Raises NotDecoded."""
@@ -127,6 +129,10 @@ class Decoder:
             sites[site]["values"][: len(values)] = [
                 base + value.place if isinstance(value, Place) else value for value in values
             ]
+        sites = np.concatenate([sites, np.repeat(sites[self.generic], 3)])
+        for k, number in enumerate(number for number in self.generic for _ in range(3)):
+            sites[len(numbers) + k]["space"], sites[len(numbers) + k]["array_start"] = k % 3, 0
+            owners = (*owners, owners[number].at([*SPACES][k % 3]))
         lists = [base + value.place if isinstance(value, Place) else int(value) for value in self.lists]
         scratch = base + self.size
         image = np.full(scratch + SCRATCH * SLOT * bool(lists), 0xFF, np.uint8)
@@ -195,7 +201,8 @@ class Decoder:
         at, self.end = self.end, self.end + -(-size // SLOT) * SLOT
         return at
 
-    def _param(self, name: str, offset: int, dtype: str, width: int) -> int:
+    def param(self, name: str, offset: int, dtype: str, width: int) -> int:
+        """The place of a parameter's bytes, in a register of a width."""
         key = (name, offset, dtype, width)
         if key not in self.params:
             self.params[key] = self._room(LANES * width)
@@ -237,15 +244,24 @@ class Decoder:
                 return self._constant(float(operand.value), dtype)
             bits = int(operand.value) if operand.kind == "int" else operand.bits
             return self._constant(np.array([bits % 2**64], np.uint64).astype(dtype)[0], dtype)
-        if isinstance(operand, Special) and operand.name in SPECIALS and width == 4:
-            if operand.name not in self.specials:
-                self.specials[operand.name] = self._room(SLOT)
-            return self.specials[operand.name]
-        if isinstance(operand, Special) and operand.name.startswith(("%ntid", "%nctaid")) and width == 4:
-            return self._param(operand.name, 0, "u4", 4)
+        if isinstance(operand, Special) and width == 4 and operand.name not in TIMES:
+            return decode_forms.special(self, operand.name)
         if isinstance(operand, Sym) and operand.name in self.program.addresses:
             return self._constant(self.program.addresses[operand.name], dtype)
         raise NotDecoded(operand)
+
+    def special(self, name: str) -> int:
+        """The place of a special register of the block or the thread."""
+        if name not in SPECIALS:
+            raise NotDecoded(name)
+        if name not in self.specials:
+            self.specials[name] = self._room(SLOT)
+        return self.specials[name]
+
+    def lanes(self, values: Array) -> int:
+        """The place of a constant for each lane."""
+        self.values.append((self._room(values.nbytes), np.ascontiguousarray(values)))
+        return self.values[-1][0]
 
     # Instructions.
 
@@ -279,17 +295,7 @@ class Decoder:
         if name == "taken":
             return {**out, "kind": ALU, "op": 0}
         if name == "ld" and "param" in i.parts and i.pc not in numbers:
-            target, address = i.operands
-            if not isinstance(target, Reg) or not isinstance(address, Mem) or not isinstance(address.base, Sym):
-                raise NotDecoded(i.text)
-            dtype = DTYPES[i.parts[-1]]
-            whole = next((x.size for x in self.program.kernel.params if x.name == address.base.name), 0)
-            outside = not 0 <= address.offset <= whole - np.dtype(dtype).itemsize
-            if width_of(target.type) < np.dtype(dtype).itemsize or outside:
-                raise NotDecoded(i.text)
-            copy = OPS[f"mov.b{8 * width_of(target.type)}"].number
-            place = self._param(address.base.name, address.offset, DTYPES[i.parts[-1]], width_of(target.type))
-            return {**out, "kind": ALU, "op": copy, "d": self.registers[target.name], "a": place}
+            return {**out, **decode_forms.parameter(self, i)}
         if name == "fence" and i.parts[1:3] == ("proxy", "async"):
             return {**out, "kind": decode_tensor.KIND["PROXY_FENCE"]}
         if name in decode_order.FENCES:
@@ -326,14 +332,15 @@ class Decoder:
         """Fill a site; the place of the address."""
         site, values = self.program.sites[i.pc], list[Place | int]()
         result: Place | int = NONE
-        words = {*i.parts[1:-1]} - {"global", "shared", "const", "local", "v2", "v4", "nc", "shared::cta"}
-        words -= {"volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "weak", *CACHES}
         operation = [word for word in i.parts[1:-1] if word in ATOMICS]
-        atomic = site.op == "atom" and len(operation) == 1 and site.count == 1 and i.parts[-1] in isa.ATOMIC_TYPES
-        words -= {*operation} if atomic else set()
-        if words or site.space not in SPACES or (site.op not in ("ld", "st") and not atomic):
-            raise NotDecoded(i.text)
-        operands = [*i.operands]
+        atomic = site.op == "atom" and len(operation) == 1 and i.parts[-1] in isa.ATOMIC_TYPES
+        words = {*i.parts[1:-1]} - isa.MODIFIERS - ({*operation, "acq_rel"} if atomic else set())
+        fixed = site.op == "st" and not {"const", "param"}.isdisjoint(i.parts)
+        if words or fixed or (site.op == "atom" and not atomic) or i.parts[0] not in ("ld", "st", "atom", "red"):
+            raise isa.unsupported(i)
+        if atomic and site.space in ("local", "generic"):
+            self.refused[i.pc] = str(isa.unsupported(i, LOCAL))
+        operands = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]]
         if i.parts[0] == "atom":
             target = operands.pop(0)
             result = self.registers[target.name] if isinstance(target, Reg) else NONE
@@ -341,14 +348,20 @@ class Decoder:
             operands.reverse()
         address, *given = operands
         items = [x for operand in given for x in (operand.items if isinstance(operand, Vec) else (operand,))]
-        if not isinstance(address, Mem) or len(items) != (1 + (operation == ["cas"]) if atomic else site.count):
+        if not isinstance(address, Mem):
+            raise isa.unsupported(i, "an address was expected")
+        if len(items) != (2 if operation == ["cas"] else site.count):
+            raise isa.unsupported(i)
+        if atomic and site.count > 1 and i.parts[0] == "atom":
             raise NotDecoded(i.text)
         widths = {width_of(x.type) for x in items if isinstance(x, Reg)}
-        if len(widths) > 1 or 0 in widths:
-            raise NotDecoded(i.text)
+        narrow = any(width < site.size or (width > site.size and i.parts[-1][0] == "f") for width in widths)
+        if len(widths) > 1 or narrow:
+            raise isa.unsupported(i)
         width = widths.pop() if widths else max(site.size, 4)
+        width = site.size if atomic and not widths else width
         if atomic and width != site.size:
-            raise NotDecoded(i.text)
+            raise isa.unsupported(i)
         for item in items:
             if isinstance(item, Reg):
                 values.append(self.registers[item.name])
@@ -364,6 +377,8 @@ class Decoder:
         record["size"], record["count"], record["width"] = site.size, site.count, width
         record["is_signed"], record["offset"] = i.parts[-1][0] == "s", site.offset
         record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
+        if site.space == "generic":
+            record["array_start"], self.generic = len(sites) + 3 * len(self.generic), [*self.generic, number]
         record["groups_count"], record["read_only"] = len(site.groups), "nc" in site.parts
         for k, group in enumerate(site.groups):
             record["groups"][k] = (group.leads, group.width, group.offset)
@@ -371,7 +386,7 @@ class Decoder:
         self.site_values.append((number, result, values))
         if isinstance(address.base, Reg):
             if isa.register_dtype(address.base.type) not in ("u4", "u8"):
-                raise NotDecoded(i.text)
+                raise isa.unsupported(i, f"{address.base.name} is .{address.base.type}: no address")
             record["wide"] = width_of(address.base.type) == 8
             return self.registers[address.base.name]
         record["wide"] = 1

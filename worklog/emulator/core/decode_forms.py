@@ -6,14 +6,72 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from worklog.emulator.core.ops import OPS, Form, bytes_of, composed
 from worklog.emulator.core.records import enum
-from worklog.emulator.isa import register_dtype, unsupported
-from worklog.emulator.ptx import Imm, Instruction, Operand, Reg, Special, Sym, Vec
+from worklog.emulator.isa import MODIFIERS, elements, register_dtype, unsupported
+from worklog.emulator.ptx import (
+    CONSTANT,
+    DTYPES,
+    TIMES,
+    Imm,
+    Instruction,
+    Mem,
+    Operand,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+    size_of,
+)
 
 ALU, SERIES = enum("kind")["ALU"], enum("kind")["SERIES"]
 PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}  # as in core.h
 MODES = ("rn", "rz", "rm", "rp")
+CLOCK = enum("kind")["CLOCK"]
+LANES = np.arange(32)
+# Special registers that are the same in all launches: one value, or one by lane.
+FIXED = {
+    "WARP_SZ": 32, "%is_explicit_cluster": 0, "%cluster_ctarank": 0, "%cluster_nctarank": 1, "%laneid": LANES,
+    **{f"%cluster_{name}.{axis}": "ncta" in name for name in ("ctaid", "nctaid") for axis in "xyz"},
+    "%lanemask_eq": 1 << LANES, "%lanemask_lt": (1 << LANES) - 1, "%lanemask_le": (2 << LANES) - 1,
+    "%lanemask_gt": -(2 << LANES), "%lanemask_ge": -(1 << LANES),
+}  # fmt: skip
+LAUNCHED = ("%ntid", "%nctaid", "%nwarpid")  # with those in CONSTANT: the same for all threads of a launch
+
+
+def special(decoder: Any, name: str) -> Any:
+    """The place of a special register of 32 bits. A cluster has one block."""
+    name = name.replace("%clusterid", "%ctaid").replace("%nclusterid", "%nctaid")
+    if name in FIXED:
+        value = np.broadcast_to(np.asarray(FIXED[name]).astype(np.uint32), (32,))
+        return decoder.constants.setdefault(name, decoder.lanes(value))
+    if name in CONSTANT or name.startswith(LAUNCHED):
+        return decoder.param(name, 0, "u4", 4)
+    return decoder.special(name)
+
+
+def parameter(decoder: Any, i: Instruction) -> dict[str, Any]:
+    """ld.param of a parameter by its name."""
+    target, address = i.operands
+    targets = target.items if isinstance(target, Vec) else (target,)
+    dtype, size = DTYPES[i.parts[-1]], size_of(i.parts[-1])
+    name = address.base.name if isinstance(address, Mem) and isinstance(address.base, Sym) else ""
+    whole = next((param.size for param in decoder.program.kernel.params if param.name == name), 0)
+    known = not {*i.parts[1:-1]} - MODIFIERS and len(targets) == elements(i) and isinstance(address, Mem)
+    if not known or not isinstance(address, Mem) or not 0 <= address.offset <= whole - len(targets) * size:
+        raise unsupported(i)
+    composer = _Composer(decoder, i)
+    for k, register in enumerate(targets):
+        if isinstance(register, Reg):
+            composer.require(register, i.parts[-1])
+            width = bytes_of(register.type)
+            place = decoder.param(name, address.offset + k * size, dtype, width)
+            composer.move((place, f"b{8 * width}"), f"b{8 * width}", decoder.registers[register.name])
+        elif register is not None:
+            raise unsupported(i, "the destination is not a register")
+    return composer.record()
 
 
 def form_of(i: Instruction) -> Form | None:
@@ -86,10 +144,13 @@ class _Composer:
         if isinstance(operand, Vec) and len(operand.items) == 2 and type_ in ("b32", "b64"):
             return self._step(f"pack.{type_}", [self._read(x, f"b{4 * width}") for x in operand.items])
         if isinstance(operand, Reg):
-            self._require(operand, type_)
+            self.require(operand, type_)
             place, have = self.decoder.registers[operand.name], bytes_of(operand.type)
+        elif isinstance(operand, Special) and operand.name in TIMES:
+            place, have = self.decoder.temporary(len(self.steps)), 8
+            self.steps.append({"kind": CLOCK, "op": TIMES[operand.name], "d": place})
         elif isinstance(operand, Special):
-            place, have = self.decoder.source(operand, "u32"), 4
+            place, have = special(self.decoder, operand.name), 4
         elif isinstance(operand, Imm) or (isinstance(operand, Sym) and operand.name in self.decoder.program.addresses):
             place = self.decoder.source(operand, type_)
         else:
@@ -98,7 +159,7 @@ class _Composer:
             return place, type_
         return self._step(f"cvt.u{8 * width}.u{8 * have}", [(place, f"u{8 * have}")])[0], type_
 
-    def _require(self, register: Reg, type_: str) -> None:
+    def require(self, register: Reg, type_: str) -> None:
         """A register must be as wide as the type, or hold it as its low part."""
         held, want = register_dtype(register.type), bytes_of(type_)
         have, floating = int(held[1:] or 0), held[0] == "f" or type_ in ("f32", "f64")
@@ -171,12 +232,16 @@ class _Composer:
         if types[-1] == "carry":
             if self.i.guard:
                 raise unsupported(self.i)
-            self._move(values[1], "pred", self.decoder.carry(self.i, True))
+            self.move(values[1], "pred", self.decoder.carry(self.i, True))
         for register, value in zip(targets, values, strict=False):
             if isinstance(register, Reg):
                 self._store(value, register)
             elif register is not None and register != Sym("_"):
                 raise unsupported(self.i, "the destination is not a register")
+        return self.record()
+
+    def record(self) -> dict[str, Any]:
+        """Of the steps."""
         if len(self.steps) == 1:
             return self.steps[0]
         return {"kind": SERIES, "op": len(self.steps), "target": self.decoder.series(self.steps)}
@@ -184,14 +249,14 @@ class _Composer:
     def _store(self, value: tuple[Any, str], register: Reg) -> None:
         """A narrower value is extended by its own sign."""
         type_ = value[1]
-        self._require(register, type_)
+        self.require(register, type_)
         width, have = bytes_of(type_), bytes_of(register.type)
         if width != have:
             sign = "s" if type_[0] == "s" else "u"
             value = self._step(f"cvt.{sign}{8 * have}.{sign}{8 * width}", [value])
-        self._move(value, "pred" if type_ == "pred" else f"b{8 * have}", self.decoder.registers[register.name])
+        self.move(value, "pred" if type_ == "pred" else f"b{8 * have}", self.decoder.registers[register.name])
 
-    def _move(self, value: tuple[Any, str], type_: str, place: Any) -> None:
+    def move(self, value: tuple[Any, str], type_: str, place: Any) -> None:
         """The last step writes its place, if it gave the value."""
         if self.steps and self.steps[-1]["d"] is value[0]:
             self.steps[-1]["d"] = place

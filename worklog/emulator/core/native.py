@@ -34,10 +34,10 @@ CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
 BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8"), ("writable", "i4"), ("", "i4")])
 EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
-    ("lanes", "u4"), ("", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
+    ("lanes", "u4"), ("space", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
 ])  # fmt: skip
 POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "taken", "events", "specials", "lists")
-WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps")
+WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps", "ticks")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
     "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "fences",
@@ -103,6 +103,7 @@ def run(
     image, sites, code_ = form.image.copy(), form.sites.copy(), form.code
     sizes = {f"%{name}.{axis}": size for name, three in (("ntid", batch.block), ("nctaid", batch.grid))
              for axis, size in zip("xyz", three, strict=True)}  # fmt: skip
+    sizes["%nwarpid"] = batch.block_lanes // LANES
     for at, name, place, dtype, width in form.params:
         given = int(sizes[name]).to_bytes(4, "little") if name in sizes else params[name][place:]
         value = given[: np.dtype(dtype).itemsize]
@@ -197,6 +198,7 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
         batch.tell("missing-wait", code_[other], lanes, what, None, count)
         return
     if site is not None:
+        site = site.at(("global", "shared", "local")[int(event["space"])])
         space, width = site.space, site.width
         if kind == "out-of-bounds" and space == "global":
             what = f"{site.verb} {width} bytes {memory.name(value)}"
