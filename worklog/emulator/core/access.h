@@ -212,6 +212,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
       uint64_t place = (address[lane] + (uint64_t)cell) >> shift;
       Cell *at = &b->cells[place];
       if (s->op != STORE && !b->written[place]) missing |= 1u << lane;
+      if (b->async) check_flight(l, b, pc, number, place, !load);
       if (load) {
         order_read(l, b, at, SHARED_RACE, pc, number, address[lane]);
         continue;
@@ -266,6 +267,12 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   poison(w, s, pc, missing);
 }
 
+/* When a warp reached a site first after the last barrier. */
+static inline void mark_first(const Block *b, Warp *w, int32_t site) {
+  int64_t *known = &w->first[site];
+  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
+}
+
 /* Access one memory. */
 static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
   if (l->watch && s->space != LOCAL) l->watch(pc, (int32_t)(w - b->warps), b->number, mask, address);
@@ -318,8 +325,7 @@ static int generic(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, cons
 
 static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   Site *s = &l->sites[i->site];
-  int64_t *known = &w->first[i->site];
-  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
+  mark_first(b, w, i->site);
   uint64_t address[LANES];
   if (s->wide) {
     const uint64_t *base = (const uint64_t *)(w->file + i->a);

@@ -176,10 +176,13 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         w->left = left;
         then = wgmma(l, b, w, pc, i, mask);
         break;
-      case PROXY_FENCE: fence_proxy(l, b, w, mask); break;
       case TRAP: then = trap(l, b, w, pc, i, mask); break;
       case PRINT: then = print(l, b, w, pc, i, mask); break;
       case SET_REGISTERS: then = set_registers(l, b, w, pc, i, mask); break;
+      case ASYNC:
+        w->left = left;
+        then = asynchronous(l, b, w, pc, i, mask);
+        break;
       case FENCE: then = fence(l, b, w, pc, i, mask); break;
       case REFUSED:
         l->stuck_pc = pc;

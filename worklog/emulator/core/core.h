@@ -14,7 +14,7 @@
 
 enum kind {
   ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE, REFUSED,
-  SERIES, WGMMA, PROXY_FENCE, CLOCK
+  SERIES, WGMMA, ASYNC, CLOCK
 };
 enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT, GENERIC };
@@ -25,6 +25,10 @@ enum warp {
   SYNCHRONISE, ANY, ALL, UNIFORM, BALLOT, ACTIVE, ELECT, SUM, LEAST_OF, MOST_OF, AND_OF, OR_OF, XOR_OF, LEAST_SIGNED,
   MOST_SIGNED, MATCH_ANY, MATCH_ALL, WIDE_MATCH_ANY, WIDE_MATCH_ALL
 };
+enum async {
+  COPY, COPY_COMMIT, COPY_WAIT, BULK_LOAD, BULK_STORE, BULK_COMMIT, BULK_WAIT, TRACK, INITIALISE, INVALIDATE, EXPECT,
+  ARRIVE_AT, WAIT_FOR, FENCE_PROXY, RANK, PENDING_COUNT
+};
 enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION };
 enum { ALIGNED = -1 };
 enum event_kind {
@@ -32,7 +36,12 @@ enum event_kind {
   DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE, PART_OF_WARP, CROOKED_MATRIX,
   BARRIER_WRONG, BARRIER_AGAIN, BARRIER_MORE, BARRIER_MIXED, TRAPPED, REGISTERS_WANTED,
   MATRIX_OUTSIDE, MATRIX_UNWRITTEN, PART_OF_GROUP, NO_GROUP_FENCE, DESCRIPTORS, BASE_OFFSET, MISSING_PROXY_FENCE,
-  STILL_READ
+  STILL_READ,
+  IN_FLIGHT, READ_EARLY, OVERWRITTEN_EARLY, REFILLED, STORE_UNWAITED, UNFENCED_INIT,
+  NOT_WAITED, ARRIVALS_BEYOND, ARRIVALS_BEYOND_BYTES, COMPLETED_ANYWAY, BYTES_UNEXPECTED, BYTES_TOO_MANY, BYTES_MISSING,
+  BYTES_SURPLUS, MBARRIER_MISALIGNED, MBARRIER_OUTSIDE, NO_MBARRIER, MBARRIER_UNSEEN, MBARRIER_AGAIN, MBARRIER_COUNT,
+  WRONG_STATE, WRONG_RANK, PHASE_LACKS, BULK_MISALIGNED, BOX_MISALIGNED, BULK_OUTSIDE_SHARED, BULK_OUTSIDE,
+  BULK_READ_ONLY, BOX_BEFORE, NO_TENSOR_MAP
 };
 enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED };
 
@@ -96,9 +105,14 @@ typedef struct {
 
 typedef struct {
   int32_t kind, pc, other_pc, thread, other_thread, warps_differ;
-  uint32_t lanes, space; /* space: of an access by a generic address */
-  int64_t block, other_block, value, count;
+  uint32_t lanes, space; /* space: of an access by a generic address; CONSTANT: of the global side of a cp.async */
+  int64_t block, other_block, value, count, numbers[8];
 } Event;
+
+typedef struct { /* of a tensor, the innermost dimension first. counts: elements of a box; strides: bytes */
+  int32_t dimensions, item, swizzle, nan;
+  int64_t shape[5], strides[5], counts[5], steps[5];
+} Layout;
 
 typedef struct Block Block;
 typedef struct Between Between;
@@ -133,6 +147,8 @@ typedef struct {
   int32_t together, resident_count, turn, ended, basic_blocks, halved, stuck_number;
   int32_t reserved; /* bytes at the end of shared memory that hold zeros when a block starts */
   int32_t waits; /* whether threads may wait for others in loops */
+  const Layout *layouts; /* of tensor maps, by their numbers */
+  int32_t layouts_count, orders_more; /* whether mbarriers, bulk copies or the like order accesses */
 } Launch;
 
 int launch_run(Launch *launch);

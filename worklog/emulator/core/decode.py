@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.emulator import isa
-from worklog.emulator.core import decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
+from worklog.emulator.core import decode_async, decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
 from worklog.emulator.core.records import enum
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
@@ -103,6 +103,8 @@ class Decoder:
         known = [*self.program.sites.values()]
         numbers = {site.pc: number for number, site in enumerate(known)}
         owners = (*known, *decode_tensor.memories(known, numbers))
+        self.sources = {site.pc: len(owners) + k for k, site in enumerate(site for site in known if site.source)}
+        owners += tuple(site.source for site in known if site.source)
         sites = np.zeros(len(owners), SITE)
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()
@@ -129,9 +131,10 @@ class Decoder:
             sites[site]["values"][: len(values)] = [
                 base + value.place if isinstance(value, Place) else value for value in values
             ]
-        sites = np.concatenate([sites, np.repeat(sites[self.generic], 3)])
+        decode_async.fill_sites(self, sites, numbers, self.sources)
+        first, sites = len(sites), np.concatenate([sites, np.repeat(sites[self.generic], 3)])
         for k, number in enumerate(number for number in self.generic for _ in range(3)):
-            sites[len(numbers) + k]["space"], sites[len(numbers) + k]["array_start"] = k % 3, 0
+            sites[first + k]["space"], sites[first + k]["array_start"] = k % 3, 0
             owners = (*owners, owners[number].at([*SPACES][k % 3]))
         lists = [base + value.place if isinstance(value, Place) else int(value) for value in self.lists]
         scratch = base + self.size
@@ -292,12 +295,12 @@ class Decoder:
             return {**out, "kind": EXIT}
         if name in decode_blocks.DECODE and "warp" not in i.parts:
             return {**out, **decode_blocks.DECODE[name](self, i)}
-        if name == "taken":
+        if name in ("taken", "prefetch", "prefetchu", "griddepcontrol", "nanosleep", "pmevent"):
             return {**out, "kind": ALU, "op": 0}
         if name == "ld" and "param" in i.parts and i.pc not in numbers:
             return {**out, **decode_forms.parameter(self, i)}
-        if name == "fence" and i.parts[1:3] == ("proxy", "async"):
-            return {**out, "kind": decode_tensor.KIND["PROXY_FENCE"]}
+        if decode_async.is_own(i):
+            return {**out, **decode_async.row(self, i, numbers.get(i.pc, NONE), self.sources.get(i.pc, NONE))}
         if name in decode_order.FENCES:
             return {**out, **decode_order.row(i)}
         if name in decode_tensor.NAMES:

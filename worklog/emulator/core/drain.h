@@ -3,13 +3,7 @@
 #ifndef WORKLOG_DRAIN_H
 #define WORKLOG_DRAIN_H
 
-#include "order.h"
-
-/* Of cell `place`, an event of a thread of the block. */
-static void tell_cell(Launch *l, Block *b, int32_t kind, int32_t pc, int32_t other, int thread, uint64_t place) {
-  Event *event = tell(l, kind, pc, other, 1);
-  if (event) event->block = b->number, event->thread = thread, event->value = (int64_t)place * l->grain;
-}
+#include "flight.h"
 
 /* fence.proxy.async. */
 static void fence_proxy(Launch *l, Block *b, const Warp *w, uint32_t lanes) {
@@ -27,6 +21,7 @@ static void drain(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, u
   if (!b->leaving && !(b->leaving = calloc(cells, sizeof *b->leaving))) return;
   for (uint64_t place = start / (uint64_t)l->grain; place * (uint64_t)l->grain < start + size; place++) {
     Cell *cell = &b->cells[place];
+    if (b->async) check_flight(l, b, pc, thread, place, 0);
     uint32_t writer = cell->write.thread - 1 - b->base, threads = (uint32_t)b->warps_count * LANES;
     if (unordered(l, b, &cell->write, b->base + (uint32_t)thread + 1, pc))
       tell_race(l, b, SHARED_RACE, pc, &cell->write, thread, start);

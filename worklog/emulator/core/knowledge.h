@@ -55,7 +55,7 @@ static void learn(Launch *l, Block *b, int thread, const uint32_t *row) {
 }
 
 /* Whether what an agent did at a time is ordered before what a thread does now. */
-__attribute__((unused)) static int knows(const Launch *l, const Block *b, int thread, int agent, uint32_t time) {
+static int knows(const Launch *l, const Block *b, int thread, int agent, uint32_t time) {
   const uint32_t *row = b->knowledge[thread].row;
   (void)l;
   if (agent == thread) return 1;
@@ -73,7 +73,7 @@ static void widen(Launch *l, const Block *b, uint32_t **row, int agents) {
   *row = wider;
 }
 
-__attribute__((unused)) static void make_room(Launch *l, Block *b, int agents) {
+static void make_room(Launch *l, Block *b, int agents) {
   if (agents <= b->agents) return;
   widen(l, b, &b->common, agents);
   for (int k = 0; k < threads_of(b); k++) {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import outputs, tell_blocks, tell_order, tell_tensor, tell_warps
+from worklog.emulator.core import decode_async, outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
 from worklog.emulator.core.records import enum, lanes_of
@@ -35,6 +35,7 @@ BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8
 EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
     ("lanes", "u4"), ("space", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
+    ("numbers", "i8", 8),
 ])  # fmt: skip
 POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "taken", "events", "specials", "lists")
 WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps", "ticks")
@@ -62,6 +63,9 @@ class Launch(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("half", "resident", "between")),
         *((name, ctypes.c_int64) for name in ("changes", "changes_before", "quiet", "vain", "seed")),
         *((name, ctypes.c_int32) for name in TURNS),
+        ("layouts", ctypes.c_void_p),
+        ("layouts_count", ctypes.c_int32),
+        ("orders_more", ctypes.c_int32),
     )
 
 
@@ -137,6 +141,9 @@ def run(
     launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
     launch.reserved = reserved
     launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
+    layouts = decode_async.layouts()
+    launch.layouts, launch.layouts_count = layouts.ctypes.data, len(layouts)
+    launch.orders_more = program.flow.orders_more_than_barriers
     core = library()
     try:
         while (status := core.launch_run(ctypes.byref(launch))) == SLICE_OVER:
@@ -149,14 +156,15 @@ def run(
         site.costs += record["costs"]
     told = events[: launch.events_count]
     tell_order.together(told)
-    for event in told:
+    # A copy that was not waited for is also a race, which says less.
+    for event in sorted(told, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
         _tell(program, memory, event)
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == UNSUPPORTED:
         raise UnsupportedInstruction(form.refused[launch.stuck_pc])
     if status in (BUDGET_OVER, DEADLOCK, ENDLESS):
-        tell_blocks.end(program, batch, launch, status, executed, half)
+        tell_blocks.end(program, batch, launch, status, executed, half, tell_async.lacking(told))
     counts = [[int(warps), int(threads)] for warps, threads in executed]
     return counts, outputs.coverage(program, executed, taken)
 
@@ -172,7 +180,7 @@ def _printed(
         return 0
 
 
-TELL = {**tell_blocks.TELL, **tell_order.TELL, **tell_tensor.TELL}  # what says an event, by its name in core.h
+TELL = {**tell_async.TELL, **tell_blocks.TELL, **tell_order.TELL, **tell_tensor.TELL}  # by events in core.h
 
 
 def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
@@ -185,6 +193,7 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
     kind = KINDS[event["kind"]]
     code_, pc, other = program.kernel.instructions, int(event["pc"]), int(event["other_pc"])
     site = program.sites.get(pc)
+    site = site.source if site and event["space"] == 3 else site
     count, value = int(event["count"]), int(event["value"])
     place = site or code_[pc]
     lanes = lanes_of(batch, event)

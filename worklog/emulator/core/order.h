@@ -40,6 +40,14 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
   int32_t thread = (int32_t)((before->thread - 1) % threads), other = lane, first = before->pc, second = pc;
   int32_t apart = block != b->number || thread / LANES != lane / LANES;
   int64_t rank = first, other_rank = second;
+  if (kind == SHARED_RACE && l->orders_more && l->code[pc].kind == ASYNC && l->sites[l->code[first].site].op == LOAD) {
+    int fresh = !b->written[value / (uint64_t)l->grain]; /* then the reader is early, not the copy */
+    Event *event = fresh ? tell(l, READ_EARLY, first, pc, 1) : tell(l, REFILLED, pc, first, 1);
+    if (!event) return;
+    event->block = block, event->thread = fresh ? thread : lane, event->value = (int64_t)value;
+    event->numbers[1] = thread;
+    return;
+  }
   if (block == other_block && first != second) {
     rank = b->warps[thread / LANES].first[l->code[first].site];
     other_rank = b->warps[lane / LANES].first[l->code[second].site];
@@ -87,6 +95,7 @@ static inline int unordered(const Launch *l, const Block *b, const Stamp *before
   if (!before->thread || before->thread == thread) return 0;
   uint32_t one = before->thread - 1 - b->base, two = thread - 1 - b->base;
   int same_block = one < (uint32_t)b->warps_count * LANES;
+  if (!same_block && l->sites[l->code[pc].site].space == SHARED) return 0; /* of a copy: see check_flight */
   if (same_block && before->time < b->time) return 0;
   if (same_block && one / LANES == two / LANES && before->time < b->warps[two / LANES].time) return 0;
   return unordered_yet(l, b, before, (int)two, &l->sites[l->code[pc].site]);

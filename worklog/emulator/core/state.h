@@ -52,6 +52,7 @@ typedef struct {
   int32_t group, multiplied, multiplies; /* the open group of wgmma; how many it executed, and the last one */
 } Warp;
 
+typedef struct Async Async; /* see flight.h */
 typedef struct Row Row;     /* see knowledge.h */
 typedef struct Clock Clock;
 
@@ -109,6 +110,7 @@ struct Block {
   uint32_t *proxied; /* by thread, or NULL: when it executed fence.proxy.async last */
   Product *products;
   int32_t products_count, products_room;
+  Async *async; /* copies and mbarriers, or NULL */
 };
 
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */

@@ -5,7 +5,7 @@
 #ifndef WORKLOG_TURNS_H
 #define WORKLOG_TURNS_H
 
-#include "blocks.h"
+#include "async.h"
 #include "warp.h"
 #include "wgmma.h"
 
@@ -46,6 +46,7 @@ static void free_block(Block *b) {
   free(b->local_written);
   free(b->cells);
   forget(b);
+  forget_async(b);
   free(b->knowledge);
   free(b->common);
   free(b->published);
@@ -95,6 +96,7 @@ static void start(Launch *l, Block *b, int64_t number) {
   b->base = (uint32_t)(number * b->warps_count * LANES);
   b->clock = b->time = 1;
   forget(b);
+  forget_async(b);
   b->exited = b->turn = 0;
   memset(b->shared, 0, (size_t)l->shared_size);
   memset(b->local, 0xFF, (size_t)l->local_size * LANES * (size_t)b->warps_count);
@@ -213,6 +215,7 @@ static int repeats(Launch *l, int keep) {
     if (!same && !keep) break;
     uint64_t now = hash(b->exited, b->shared, (size_t)l->shared_size);
     now = hash(now, b->local, (size_t)l->local_size * LANES * (size_t)b->warps_count);
+    for (int k = 0; b->async && k < b->async->mbarriers_count; k++) now = hash(now, &b->async->mbarriers[k].pending, 24);
     same &= now == b->seen;
     if (keep) b->seen = now;
   }
@@ -222,7 +225,7 @@ static int repeats(Launch *l, int keep) {
 /* What happens only where no thread does anything else; whether anything did. */
 static int stir(Launch *l) {
   int any = 0;
-  for (int n = 0; n < l->resident_count; n++) any |= force(l, l->resident[n]);
+  for (int n = 0; n < l->resident_count; n++) any |= force(l, l->resident[n]) | stir_copies(l, l->resident[n]);
   return any;
 }
 
@@ -234,7 +237,7 @@ static int stuck(Launch *l) {
       if (!b->warps[k].paths_count) continue;
       Path path = b->warps[k].paths[b->warps[k].paths_count - 1];
       l->stuck_block = b->number, l->stuck_pc = path.pc, l->stuck_thread = thread_of(b, &b->warps[k], path.mask);
-      return ENDLESS;
+      return explain(l, b);
     }
   }
   for (int n = 0; n < l->resident_count; n++) {
@@ -304,6 +307,7 @@ int launch_run(Launch *l) {
       l->ended = 1;
       check_registers(l, b);
       check_groups(l, b);
+      finish_copies(l, b);
       if (l->next < l->blocks_count) {
         start(l, b, l->numbers[l->next++]);
         continue;
