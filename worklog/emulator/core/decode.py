@@ -12,6 +12,7 @@ import numpy as np
 
 from worklog.emulator import isa
 from worklog.emulator.core import decode_async, decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
+from worklog.emulator.core.ops import OPS
 from worklog.emulator.core.records import enum
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
@@ -312,7 +313,13 @@ class Decoder:
             return {**out, **self._packed(i)}
         if isa.is_meeting(i) or name == "activemask":
             return {**out, **decode_warp.row(self, i)}
+        if name == "createpolicy" and isinstance(i.operands[0], Reg) and width_of(i.operands[0].type) == 8:
+            # A cache policy only reaches cache hints, which the emulator ignores.
+            zero, copy = self._constant(0, "u8"), OPS["mov.b64"].number
+            return {**out, "kind": ALU, "op": copy, "d": self.registers[i.operands[0].name], "a": zero}
         row = decode_forms.row(self, i)
+        if row is None and "none" in isa.row_of(i).effects:
+            return {**out, "kind": ALU, "op": 0}
         if row is None:
             raise NotDecoded(i.text)
         return {**out, **row}
