@@ -158,7 +158,7 @@ def run(
     tell_order.together(told)
     # A copy that was not waited for is also a race, which says less.
     for event in sorted(told, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
-        _tell(program, memory, event)
+        _tell(program, memory, event, {"shared": ("block", shared), "local": ("thread", local)})
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == UNSUPPORTED:
@@ -183,8 +183,8 @@ def _printed(
 TELL = {**tell_async.TELL, **tell_blocks.TELL, **tell_order.TELL, **tell_tensor.TELL}  # by events in core.h
 
 
-def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
-    """A finding of an event."""
+def _tell(program: Program, memory: GlobalMemory, event: Any, sizes: Mapping[str, tuple[str, int]]) -> None:
+    """A finding of an event. sizes: of other memories, with what has one."""
     batch, name = memory.batch, tuple(enum("event_kind"))[event["kind"]]
     batch.blocks = (int(event["block"]),)
     if name in TELL:
@@ -212,10 +212,13 @@ def _tell(program: Program, memory: GlobalMemory, event: Any) -> None:
         if kind == "out-of-bounds" and space == "global":
             what = f"{site.verb} {width} bytes {memory.name(value)}"
         elif kind == "out-of-bounds":
-            what = f"{site.verb} at byte {value} of the block's bytes of {space} memory"
+            owner, size = sizes.get(space, ("block", 0))
+            what = f"{site.verb} at byte {value} of the {owner}'s {size} bytes of {space} memory"
         elif kind == "outside-array" and site.array is not None:
             name = plain_name(site.array.name)
             what = f"{site.verb} at byte {value} of {name}, which has {site.array.size} bytes"
+        elif kind == "misaligned" and space == "global":
+            what = f"{site.verb} {width} bytes {memory.name(value)}: the address is not a multiple of {width}"
         elif kind == "misaligned":
             what = f"{site.verb} {width} bytes at {space} byte {value}, which is not a multiple of {width}"
         elif kind == "read-only":
