@@ -10,19 +10,19 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
 from tests.record.ncu import emulated, with_replays
-from worklog.emulator import Access, Counts, NotPredictable
-from worklog.emulator.counts import sectors, wavefronts
+from worklog.emulator import Access, Counts, NotPredictable, costs_of
 from worklog.emulator.predict import predict
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 
 LANES = np.arange(32)
-ALL = np.ones((1, 32), bool)
+ALL = np.ones(32, bool)
 
 
 def wave(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[int, int, int]:
-    return wavefronts(np.asarray(addresses, np.int64).reshape(-1, 32), active, width)
+    requests, _, waves, conflicts, *_ = costs_of(addresses, active, width, shared=True)
+    return requests, waves, conflicts
 
 
 # One warp's shared-memory access: (addresses, width) to (wavefronts, conflicts).
@@ -52,7 +52,7 @@ def test_wavefronts_of_one_warp(addresses: np.ndarray, width: int, expected: tup
 
 
 def test_idle_lanes_cost_nothing() -> None:
-    some = (LANES < 8).reshape(1, 32)
+    some = LANES < 8
     assert wave(LANES * 128, 4, some) == (1, 8, 7)
     assert wave(LANES * 16, 16, some) == (1, 1, 0)
     assert wave(LANES * 128, 4, ~ALL) == (0, 0, 0)
@@ -71,7 +71,8 @@ def test_idle_lanes_cost_nothing() -> None:
     ],
 )
 def test_sectors_and_lines_of_one_warp(addresses: np.ndarray, expected: int, lines: int) -> None:
-    assert sectors(addresses.astype(np.int64).reshape(1, 32), ALL) == (1, expected, lines)
+    requests, sectors, *_, touched = costs_of(addresses, ALL, 4, shared=False)
+    assert (requests, sectors, touched) == (1, expected, lines)
 
 
 def test_bytes_and_sums_are_those_of_theory() -> None:

@@ -16,10 +16,9 @@ from worklog.emulator import (
     WARP,
     EmulatedDevice,
     Site,
+    costs_of,
     launch,
     plain_name,
-    sectors,
-    wavefronts,
 )
 from worklog.kernel import Kernel
 from worklog.problem import Shape
@@ -96,10 +95,10 @@ def access_pattern(rung: Kernel) -> AccessPattern:
             if argument >= len(GLOBAL):  # a __device__ variable
                 return
             memory = GLOBAL[argument]
-            costs["sectors"] = sectors(byte[None, :WARP], warp[None])[1]
+            costs["sectors"] = costs_of(byte[:WARP], warp, width, shared=False)[1]
         else:
             memory = plain_name(site.array.name) if site.array else "shared"
-            _, costs["wavefronts"], costs["conflicts"] = wavefronts(byte[None, :WARP], warp[None], width)
+            _, _, costs["wavefronts"], costs["conflicts"], *_ = costs_of(byte[:WARP], warp, width, shared=True)
         text = source[site.line - 1].strip() if site.line else ""
         requests[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
 

@@ -1,5 +1,11 @@
-"""The sums of the second ladder's rungs in NumPy, with the emulator's tensor core: bit for bit what their kernels
-compute, for many lengths of K in seconds.
+"""The sums of the second ladder's rungs in NumPy: bit for bit what their kernels compute, for many lengths of K in
+seconds. A tensor core of Hopper's (worklog/emulator/core/multiply.h has its sources) adds K products and a sum so:
+
+1. emax is the largest of the sums of two factors' exponents, over products that are not zero and without normalising
+   these, and of the accumulator's exponent, and at least -133. The exponent of a subnormal is that of its format's
+   least normal number. A zero has none, however large the other factor.
+2. Products and accumulator are truncated to multiples of 2^(emax - 25), and added exactly.
+3. The sum is truncated to a float32. What becomes zero is +0.
 """
 
 from __future__ import annotations
@@ -10,13 +16,63 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import multiply_add, to_tf32, truncated
 from worklog.problem import Float32
 
 Array = NDArray[Any]
 STEP = {"tf32": 8, "f16": 16}  # k of one mma.sync
 # k after which a tensor core's sum is added to an FP32 sum, by name; None: never.
 WAYS = {"promoted every 128 k": 128, "promoted every 64 k": 64, "promoted every 256 k": 256, "never promoted": None}
+FRACTION = 25  # bits that a term keeps below the largest term's exponent
+LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
+LEAST_SUM = -133  # the least emax
+NO_EXPONENT = -5000  # of a product that is zero
+NAN = np.uint32(0x7FFFFFFF).view(np.float32)
+
+
+@np.errstate(all="ignore")
+def multiply_add(a: Array, b: Array, c: Array, type_: str, sum_type: str) -> Array:
+    """a @ b + c as the sum of step 2, in float64, which holds it exactly. Infinities and NaN as in IEEE arithmetic."""
+    ea, eb, steps = _exponents(a, LEAST[type_]), _exponents(b, LEAST[type_]), range(a.shape[-1])
+    emax = np.maximum(_exponents(c, LEAST[sum_type]), LEAST_SUM)
+    for k in steps:
+        np.maximum(emax, ea[..., :, k, None] + eb[..., None, k, :], out=emax)
+    scale = np.ldexp(1.0, FRACTION - emax)
+    total: Array = np.trunc(c * scale)
+    for k in steps:
+        term = a[..., :, k, None] * b[..., None, k, :]
+        term *= scale
+        total += np.trunc(term, out=term)
+    exact: Array = total / scale + 0.0
+    if np.isfinite(a).all() and np.isfinite(b).all() and np.isfinite(c).all():
+        return exact
+    plain = c + sum(a[..., :, k, None] * b[..., None, k, :] for k in steps)
+    return np.where(np.isfinite(plain), exact, plain)
+
+
+def _exponents(x: Array, least: int) -> Array:
+    """Of float64 numbers, at least `least`; NO_EXPONENT for zero."""
+    exponents = (x.view(np.int64) >> 52 & 0x7FF).astype(np.int32) - 1023
+    return np.where(x == 0, np.int32(NO_EXPONENT), np.maximum(exponents, np.int32(least)))
+
+
+def truncated(x: Array) -> Array:
+    """float64 to float32 toward zero, 2^128 and more to infinity, NaN to the GPU's, -0 to 0."""
+    with np.errstate(all="ignore"):
+        normal = (x.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
+        step = 2.0**-149
+        out = np.where(np.abs(x) < 2.0**-126, np.trunc(x / step) * step + 0.0, normal).astype(np.float32)
+        return np.where(np.isnan(x), NAN, out)
+
+
+def to_tf32(x: Array, mode: str) -> Array:
+    """cvt to .tf32: the bits of a float32 rounded to 10 bits of fraction. mode: rna (ties away from zero), rn or rz. Of
+    NaN, an H200's: 0x7fffe000, and for rna the operand without its low 13 bits.
+    """
+    bits = x.view(np.uint32)
+    added: dict[str, Any] = {"rna": np.uint32(0x1000), "rn": np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))}
+    out = (bits + added.get(mode, np.uint32(0))) & np.uint32(0xFFFFE000)
+    nan = bits & np.uint32(0xFFFFE000) if mode == "rna" else np.uint32(0x7FFFE000)
+    return np.where(np.isnan(x), nan, np.where(np.isinf(x), bits, out))
 
 
 def parts(x: Float32, type_: str) -> tuple[Float32, Float32]:

@@ -1,11 +1,12 @@
-"""A NumPy interpreter of compiled PTX: runs kernels without a GPU, finds their races, counts their memory traffic.
+"""An interpreter of compiled PTX: runs kernels without a GPU, finds their races, counts their memory traffic.
 
 It gives results, findings and counts, never a time. `launch` needs only PTX text; `EmulatedDevice` also compiles source
 with NVRTC, imported at the first compilation.
 """
 
 from worklog.emulator.copies import TensorMap, tensor_map
-from worklog.emulator.counts import WARP, Access, Counts, caveats, sectors, total, wavefronts
+from worklog.emulator.core.native import costs_of
+from worklog.emulator.counts import WARP, Access, Counts, caveats, total
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
 from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING, Pointer
@@ -14,12 +15,10 @@ from worklog.emulator.predict import SHORTEST, STRETCH, count_all, predict
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
 from worklog.emulator.reader import load
-from worklog.emulator.tensor import multiply_add, to_tf32, truncated
 
 __all__ = [
     "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SHORTEST", "SPACING", "STRETCH", "WARP", "Access",
     "BadLaunch", "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable",
     "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
-    "count_all", "launch", "load", "multiply_add", "naming", "plain_name", "predict", "sectors", "tensor_map",
-    "to_tf32", "total", "truncated", "wavefronts",
+    "costs_of", "count_all", "launch", "load", "naming", "plain_name", "predict", "tensor_map", "total",
 ]  # fmt: skip

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from worklog.emulator.findings import BadLaunch
 from worklog.emulator.globalmem import Pointer
-from worklog.emulator.program import Site, Visit
-from worklog.emulator.ptx import Array, Mask
-from worklog.emulator.running import Running
+from worklog.emulator.ptx import Array
 
 _MAGIC, _ENCODING = b"worklog ", struct.Struct("<8sQQ104x")
 SIZE = _ENCODING.size  # bytes of a CUtensorMap
@@ -134,124 +132,3 @@ def tensor_map(
         if not holds:
             raise BadLaunch(f"invalid tensor map: {rule}")
     return TensorMap(pointer, layout)
-
-
-def decoded(data: bytes) -> tuple[int, Layout] | None:
-    """The tensor's address and layout; None if the bytes are not the emulator's."""
-    magic, address, number = _ENCODING.unpack(data.ljust(SIZE))
-    return (address, LAYOUTS[number]) if magic == _MAGIC else None
-
-
-LAST = 1 << 60  # a group newer than all others
-
-
-@dataclass
-class Copy:
-    """One cp.async. lanes: those whose part is still in flight; group: the number of each lane's group."""
-
-    visit: Visit
-    data: tuple[Array, ...]
-    lanes: Array
-    group: Array
-
-
-class Copies:
-    """All copies of the running batch."""
-
-    def __init__(self, machine: Running) -> None:
-        self.machine = machine
-        self.flying: list[Copy] = []
-        self.group: Array = np.zeros(machine.batch.lanes, np.int64)
-
-    def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
-        """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
-        if mask is False or site.source is None:
-            return
-        machine, shared = self.machine, self.machine.shared
-        data = self._read(site.source, source, size, mask)
-        visit = shared.visit(site, target, mask)
-        if not shared.values:
-            return
-        lanes = machine.lanes_of(visit.mask)
-        shared.fly(visit, lanes)
-        whole = tuple(np.broadcast_to(part, (machine.batch.lanes,)) for part in data)
-        self.flying.append(Copy(visit, whole, lanes, self.group))
-
-    def _read(self, site: Site, source: Array, size: Array | None, mask: Mask) -> tuple[Array, ...]:
-        """The words that are copied: zeros from `size` bytes on, which are not read."""
-        memory, active = self.machine.memory, self.machine.lanes_of(mask)
-        whole = active if size is None else active & (size >= site.width)
-        if size is None or (whole == active).all():
-            return memory.load(site, source, mask)
-        loaded = memory.load(site, source, whole if whole.any() else False)
-        data = tuple(np.where(whole, word, np.uint32(0)) for word in loaded)
-        for k, word in enumerate(data):
-            if (part := active & ~whole & (size > 4 * k)).any():
-                one = replace(site, count=1, offset=site.offset + 4 * k)
-                word[part] = memory.load(one, source, part)[0][part]
-        return data
-
-    def commit(self, mask: Mask) -> None:
-        """cp.async.commit_group: close the lanes' current group."""
-        self.group = self.group + self.machine.lanes_of(mask)
-
-    def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:
-        """Complete the lanes' part of copies whose groups are older than `newest`; the copies, with these lanes."""
-        done = [(copy, copy.lanes & lanes & (copy.group < newest)) for copy in copies]
-        done = [(copy, landing) for copy, landing in done if landing.any()]
-        for copy, landing in done:
-            self._land(copy, landing)
-        self.flying = [copy for copy in self.flying if copy.lanes.any()]
-        if not self.flying:
-            self.machine.shared.land()
-        return done
-
-    def _land(self, copy: Copy, landing: Array) -> None:
-        shared = self.machine.shared
-        whole = copy.visit.mask is None and bool(landing.all())
-        shared.put(copy.visit, copy.data, None if whole else landing)
-        if shared.pending is not None and shared.order is not None:
-            shared.order.add(copy.visit, landing)
-            for cell, _ in copy.visit.cells(landing):
-                shared.pending[cell] = 0
-        copy.lanes = copy.lanes & ~landing
-
-
-class Box(NamedTuple):
-    """Copies of lanes of a block, by lane. starts: their first bytes in shared memory; memory: the bytes from an
-    address in global memory on; offset: of each element in them; inside: which elements exist there.
-    """
-
-    site: Site
-    lanes: Array
-    starts: Array
-    layout: Layout
-    memory: Array
-    offset: Array
-    inside: Array
-
-    @property
-    def places(self) -> Array:
-        """The places in `memory` of the bytes of each element that exists there."""
-        return self.offset[self.inside][:, None] + np.arange(self.layout.item)
-
-    def of(self, which: Array) -> Box:
-        """The copies of some of the lanes."""
-        lanes, starts, offset, inside = (each[which] for each in (self.lanes, self.starts, self.offset, self.inside))
-        return self._replace(lanes=lanes, starts=starts, offset=offset, inside=inside)
-
-    def read(self) -> Array:
-        """From global memory, in the order of shared memory, by lane."""
-        data = np.zeros((*self.offset.shape, self.layout.item), np.uint8)
-        if self.layout.fill:
-            data[..., -2:] = 0xFF, 0x7F
-            data[..., :-2] = 0xFF
-        data[self.inside] = self.memory[self.places]
-        out = np.zeros((len(data), self.layout.bytes), np.uint8)
-        out[:, self.layout.swizzled(int(self.starts[0]))] = data.reshape(len(data), -1)
-        return out
-
-    def write(self, data: Array) -> None:
-        """To global memory, from the bytes of shared memory, by lane."""
-        ordered = data[:, self.layout.swizzled(int(self.starts[0]))].reshape(*self.offset.shape, -1)
-        self.memory[self.places] = ordered[self.inside]

@@ -13,75 +13,14 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.flow import Block, Flow, basic_blocks
 from worklog.emulator.isa import accesses, class_of, elements, row_of, space, unsupported
 from worklog.emulator.program import Site
-from worklog.emulator.ptx import DTYPES, UNEXPECTED, Array, Imm, Instruction, Kernel, Mem, Variable, size_of
+from worklog.emulator.ptx import DTYPES, UNEXPECTED, Imm, Instruction, Kernel, Mem, Variable, size_of
 from worklog.emulator.tensor import fragment
 
 WARP = 32
-SECTOR = 32
-LINE = 128
-BANKS = 32
-
-
-def sectors(addresses: Array, active: Array) -> tuple[int, int, int]:
-    """(requests, sectors, L1 lines) of one instruction. addresses: int64 and active: bool, both (warps, 32). No lane's
-    bytes cross the end of a sector.
-    """
-    busy = active.any(axis=1)
-    addresses, active = addresses[busy], active[busy]
-    if not len(addresses):
-        return 0, 0, 0
-    first = np.take_along_axis(addresses, active.argmax(axis=1)[:, None], axis=1)
-    rows = np.sort(np.where(active, addresses, first), axis=1)
-    sector, line = (np.count_nonzero(np.diff(rows // size, axis=1)) + len(rows) for size in (SECTOR, LINE))
-    return len(rows), int(sector), int(line)
-
-
-def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, int]:
-    """(requests, wavefronts, bank conflicts) of one shared-memory instruction; arguments as for `sectors`.
-
-    A warp's 64-bit access takes two phases of 16 lanes, a 128-bit access four of 8, each of up to 128 bytes. The number
-    of phases is halved if lanes n and n ^ 1 have equal addresses in every such pair of the warp, or lanes n and n ^ 2.
-    A phase costs as many wavefronts as the busiest bank has distinct words; all but the first are conflicts.
-    """
-    busy = active.any(axis=1)
-    addresses, active = addresses[busy], active[busy]
-    requests = len(addresses)
-    if not requests:
-        return 0, 0, 0
-    phases = max(1, width // 4)
-    # In a pair, the addresses are equal or a lane is idle.
-    others = [np.arange(WARP) ^ distance for distance in (1, 2)]
-    pairs = [(addresses == addresses[:, other]) | ~active | ~active[:, other] for other in others]
-    paired = np.any([equal.all(axis=1) for equal in pairs], axis=0) & (phases > 1)
-    total = used = 0
-    for rows, count in ((~paired, phases), (paired, phases // 2)):
-        if rows.any():
-            passes, nonempty = _passes(addresses[rows], active[rows], count, width)
-            total, used = total + passes, used + nonempty
-    return requests, total, total - used
-
-
-def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[int, int]:
-    """Wavefronts and non-empty phases if each row takes `phases` phases."""
-    groups = addresses.reshape(-1, WARP // phases)
-    live = active.reshape(-1, WARP // phases)
-    words = max(1, width // 4)
-    word = (groups // 4)[:, :, None] + np.arange(words)
-    live = np.repeat(live, words, axis=1)
-    word = word.reshape(len(groups), -1)
-    row = np.broadcast_to(np.arange(len(groups))[:, None], word.shape)
-    # One number per (phase, word): lanes that share a word cost nothing.
-    span = int(word.max()) + 1
-    different = np.unique((row * span + word)[live])
-    bank = different // span * BANKS + different % span % BANKS
-    load = np.bincount(bank, minlength=len(groups) * BANKS).reshape(-1, BANKS).max(axis=1)
-    return int(load.sum()), int(np.count_nonzero(load))
 
 
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:

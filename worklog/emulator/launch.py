@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import gt, index
@@ -13,25 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.codegen import generate
 from worklog.emulator.copies import SIZE, TensorMap
 from worklog.emulator.core import native
-from worklog.emulator.core.decode import decoded
-from worklog.emulator.core.outputs import Coverage
 from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
-from worklog.emulator.findings import Aborted, BadLaunch, Batch, Finding, TooLarge
+from worklog.emulator.findings import BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.flow import Flow
-from worklog.emulator.global_checks import GlobalChecks, places
-from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer
-from worklog.emulator.machine import REGISTERS, Machine
+from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer, written
+from worklog.emulator.printed import Printed
 from worklog.emulator.program import Program, Site, Watch
 from worklog.emulator.ptx import Array, Kernel, Param, UnsupportedInstruction
-from worklog.emulator.waiting import SMS
 from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
 
 LANES = 8192
 BUDGET = 1_000_000
+REGISTERS = 65536  # of a multiprocessor
+SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
@@ -94,7 +90,6 @@ def launch(
     registers: int = 0,
     progress: Callable[[int, int], None] = lambda steps, budget: None,
     schedule: int = 0,
-    core: bool = True,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
@@ -170,44 +165,33 @@ def launch(
     _place_variables(program, memory, variables, params)
     sites: dict[int, Site] = program.sites
     if races and values:
-        memory.checks = _global_checks(program, numbers, memory, params)
+        memory.checked = _checked(kernel, memory, {**program.addresses, **_pointers(params)})
+    reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
+    printed = Printed(memory)
     with program.lock:
         for site in with_sources(sites.values()):
-            site.costs[:], site.last = 0, None
-        machine = Machine(program, memory, params, static, local, budget)
-        machine.shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-        core = core and decoded(program) is not None
+            site.costs[:] = 0
         side = together if waits or cooperative else 1
-        given = (program, memory, params, static, local, numbers, budget, machine.printed)
-        ran = native.run(*given, machine.shared.reserved, side, schedule) if core else None
-        coverage: Coverage = (), {}
-        if ran is not None:
-            machine.executed, coverage = ran
-        else:
-            with suppress(Aborted):
-                for start in range(0, len(numbers), together):
-                    machine.run(numbers[start : start + together])
-            machine.shared.settle()
+        executed, coverage = native.run(
+            program, memory, params, static, local, numbers, budget, printed, reserved, side, schedule
+        )
         for block, instruction, kind, message in program.flow.notes:
-            if threads := machine.executed[block][1]:
+            if threads := executed[block][1]:
                 line, text = instruction.line, batch.text(instruction.line)
                 batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
-        lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
-    return Result(kernel.name, label, len(numbers), batch.findings(), lines, machine.printed.lines(), *coverage)
+        lines = tally(kernel, program.flow.blocks, executed, sites.values()) if count else {}
+    return Result(kernel.name, label, len(numbers), batch.findings(), lines, printed.lines(), *coverage)
 
 
-def _global_checks(
-    program: Program, numbers: Sequence[int], memory: GlobalMemory, params: Mapping[str, bytes]
-) -> GlobalChecks:
-    """The checks of the buffers that the kernel may write."""
-    grain = min([4, *(site.size for site in program.sites.values() if site.space in ("global", "generic"))])
-    checks = GlobalChecks(memory.batch, numbers, program.flow.fences, grain)
-    address = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
-    written, flags = (names and {address[name] for name in names} for names in places(program.kernel))
-    for buffer in memory.buffers:
-        if buffer.writable and buffer.data is not None and (written is None or buffer.base in written):
-            checks.watch(buffer.name, buffer.base, buffer.size, flags is None or buffer.base in flags)
-    return checks
+def _pointers(params: Mapping[str, bytes]) -> dict[str, int]:
+    return {name: int.from_bytes(value, "little") for name, value in params.items()}
+
+
+def _checked(kernel: Kernel, memory: GlobalMemory, addresses: Mapping[str, int]) -> set[int]:
+    """The bases of the buffers that the kernel may write."""
+    names = written(kernel)
+    bases = {buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None}
+    return bases if names is None else bases & {addresses[name] for name in names}
 
 
 def require_matrices(shape: Shape, copies: int) -> None:
@@ -237,10 +221,10 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=64)
 def _program(kernel: Kernel, shared_bytes: int) -> Program:
-    """Generated code, kept between launches; the addresses in it depend only on these arguments."""
+    """What is known of the code, kept between launches; its addresses depend only on these arguments."""
     flow = Flow(kernel)
     addresses = _layout(kernel, shared_bytes)[0]
-    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses), generate)
+    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
 
 
 def load_variables(kernel: Kernel) -> dict[str, Array]:

@@ -8,12 +8,8 @@ import re
 import struct
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from worklog.emulator.forms import LOCAL_WINDOW
+from worklog.emulator.core.ops import LOCAL_WINDOW
 from worklog.emulator.globalmem import GlobalMemory
-from worklog.emulator.shared import LocalMemory
 
 PRINTED = 20  # lines of a launch that are kept
 _SPECIFIER = re.compile(
@@ -28,8 +24,8 @@ _CODES |= dict.fromkeys("sp", "Q")
 class Printed:
     """The lines that the threads of a launch print, thread by thread: a GPU may take another order."""
 
-    def __init__(self, memory: GlobalMemory, local: LocalMemory | None = None) -> None:
-        self.memory, self.local = memory, local
+    def __init__(self, memory: GlobalMemory) -> None:
+        self.memory = memory
         self.written: list[str] = []
         self.more = 0
 
@@ -37,16 +33,6 @@ class Printed:
         """At most PRINTED of them, and a line that says how many more calls printed."""
         more = f"… and {self.more} more calls of printf"
         return (*"".join(self.written).splitlines(), *([more] if self.more else ()))
-
-    def call(self, lanes: NDArray[np.bool_], formats: NDArray[Any], arguments: NDArray[Any]) -> NDArray[np.uint32]:
-        """vprintf of these lanes: the numbers of arguments."""
-        assert self.local is not None
-        out = np.zeros(lanes.shape, np.uint32)
-        for lane in np.flatnonzero(lanes).tolist() if self.memory.batch.values else ():
-            text, place = (int(np.broadcast_to(each, lanes.shape)[lane]) for each in (formats, arguments))
-            own = self.local.bytes[int(self.local.lane_base[lane]) :][: self.local.stride]
-            out[lane] = self.one(text, place, own.tobytes())
-        return out
 
     def one(self, text: int, arguments: int, local: bytes) -> int:
         """vprintf of one thread, by the addresses of the format and of the arguments: their number. local: its local
@@ -95,8 +81,8 @@ class Printed:
 
     def bytes_at(self, address: int, local: bytes) -> bytes:
         """The bytes from a generic address to the end of its memory; none outside of every memory."""
-        if address >> 60 == LOCAL_WINDOW >> 60:
-            return local[address - LOCAL_WINDOW :]
+        if address >> 60 == LOCAL_WINDOW:
+            return local[address & (1 << 60) - 1 :]
         buffer = self.memory.at(address)
         if buffer is None or buffer.data is None:
             return b""

@@ -205,3 +205,8 @@ void sizes(int32_t *out) {
   out[0] = sizeof(Instruction), out[1] = sizeof(Site), out[2] = sizeof(Buffer), out[3] = sizeof(Event);
   out[4] = sizeof(Launch), out[5] = sizeof(Cell);
 }
+
+void costs_of(const uint64_t *address, uint32_t mask, int32_t width, int32_t shared, int64_t *costs) {
+  if (shared) count_shared(address, mask, width, costs);
+  else count_global(address, mask, width, costs);
+}

@@ -154,5 +154,7 @@ typedef struct {
 int launch_run(Launch *launch);
 void launch_free(Launch *launch);
 void sizes(int32_t *out);
+/* Costs of one access of a warp, as a site's; lanes outside of the mask have a valid lane's address. */
+void costs_of(const uint64_t *address, uint32_t mask, int32_t width, int32_t shared, int64_t *costs);
 
 #endif

@@ -1,5 +1,5 @@
 """Decodes a kernel for the core: records of its instructions and access sites, and the register file that a warp starts
-with. What the core does not have raises NotDecoded.
+with. What the core does not have is refused where it would run.
 """
 
 from __future__ import annotations
@@ -54,10 +54,6 @@ SITE = np.dtype([
 ])  # fmt: skip
 
 
-class NotDecoded(Exception):
-    """The core does not have something in a kernel."""
-
-
 class Decoded(NamedTuple):
     """A program for the core. image: of a register file. params: offset there; name, byte and dtype of the parameter,
     and bytes of the register that it is extended to. lists: what instructions have beyond their records. scratch:
@@ -97,7 +93,7 @@ class Decoder:
         self.generic: list[int] = []  # sites that may access several memories
 
     def decoded(self) -> Decoded:
-        """The whole program. Raises NotDecoded."""
+        """The whole program."""
         flow = self.program.flow
         starts = {block.start: block.index for block in flow.blocks}
         self.polling = {flow.blocks[head].start for head in flow.polling}
@@ -109,7 +105,7 @@ class Decoder:
         sites = np.zeros(len(owners), SITE)
         # Constants come first, so the registers' offsets follow when all are known.
         self.registers = self._allocate()
-        rows = [self._supported(i, numbers, sites) for i in self.code]
+        rows = [self._row(i, numbers, sites) for i in self.code]
         rows.append({"kind": EXIT})  # for code that has no end
         base = self.end
         block_of = [block.index for block in self.program.flow.blocks for _ in range(block.start, block.stop)]
@@ -241,7 +237,7 @@ class Decoder:
         width, dtype = width_of(type_), DTYPES[type_].replace("i", "u")
         if isinstance(operand, Reg):
             if width_of(operand.type) != width:
-                raise NotDecoded(operand)
+                raise LookupError(operand)
             return self.registers[operand.name]
         if isinstance(operand, Imm):
             if dtype[0] == "f":
@@ -252,12 +248,12 @@ class Decoder:
             return decode_forms.special(self, operand.name)
         if isinstance(operand, Sym) and operand.name in self.program.addresses:
             return self._constant(self.program.addresses[operand.name], dtype)
-        raise NotDecoded(operand)
+        raise LookupError(operand)
 
     def special(self, name: str) -> int:
         """The place of a special register of the block or the thread."""
         if name not in SPECIALS:
-            raise NotDecoded(name)
+            raise LookupError(name)
         if name not in self.specials:
             self.specials[name] = self._room(SLOT)
         return self.specials[name]
@@ -269,20 +265,16 @@ class Decoder:
 
     # Instructions.
 
-    def _supported(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
+    def _row(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         """The row of an instruction, or one that says that it isn't supported."""
         try:
-            return self._row(i, numbers, sites)
+            try:
+                return self._instruction(i, numbers, sites)
+            except UNEXPECTED as error:
+                raise isa.unsupported(i) from error
         except UnsupportedInstruction as error:
             self.refused[i.pc] = str(error)
             return {"kind": REFUSED}
-
-    def _row(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
-        """An instruction's fields. Raises NotDecoded, for one with unusual operands, too."""
-        try:
-            return self._instruction(i, numbers, sites)
-        except UNEXPECTED as error:
-            raise NotDecoded(i.text) from error
 
     def _instruction(self, i: Instruction, numbers: Mapping[int, int], sites: Array) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -321,7 +313,7 @@ class Decoder:
         if row is None and "none" in isa.row_of(i).effects:
             return {**out, "kind": ALU, "op": 0}
         if row is None:
-            raise NotDecoded(i.text)
+            raise isa.unsupported(i)
         return {**out, **row}
 
     def _packed(self, i: Instruction) -> dict[str, Any]:
@@ -330,10 +322,10 @@ class Decoder:
         packs = isinstance(i.operands[1], Vec)
         wide, parts = i.operands if packs else i.operands[::-1]
         if not isinstance(wide, Reg) or not isinstance(parts, Vec) or len(parts.items) != 2:
-            raise NotDecoded(i.text)
+            raise isa.unsupported(i)
         halves = [NONE if x is None else self.source(x, half) for x in parts.items]
         if width_of(wide.type) != 2 * width_of(half) or (packs and NONE in halves):
-            raise NotDecoded(i.text)
+            raise isa.unsupported(i)
         own = self.registers[wide.name]
         pairs = {"d": own, "a": halves[0]} if packs else {"d": halves[0], "a": own}
         return {"kind": PACK if packs else UNPACK, "op": width_of(wide.type), **pairs, "c": halves[1]}
@@ -363,7 +355,7 @@ class Decoder:
         if len(items) != (2 if operation == ["cas"] else site.count):
             raise isa.unsupported(i)
         if atomic and site.count > 1 and i.parts[0] == "atom":
-            raise NotDecoded(i.text)
+            raise isa.unsupported(i)
         widths = {width_of(x.type) for x in items if isinstance(x, Reg)}
         narrow = any(width < site.size or (width > site.size and i.parts[-1][0] == "f") for width in widths)
         if len(widths) > 1 or narrow:
@@ -411,9 +403,6 @@ class Place(NamedTuple):
 
 
 @cache
-def decoded(program: Program) -> Decoded | None:
-    """The program for the core, or None."""
-    try:
-        return Decoder(program).decoded()
-    except (NotDecoded, UnsupportedInstruction, KeyError, ValueError):
-        return None
+def decoded(program: Program) -> Decoded:
+    """The program for the core."""
+    return Decoder(program).decoded()

@@ -17,7 +17,7 @@ from worklog.emulator.findings import TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
 from worklog.emulator.program import Program
-from worklog.emulator.ptx import UnsupportedInstruction, plain_name
+from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
 from worklog.errors import WorklogError, install_command
 from worklog.kernel.disk_cache import folder
 
@@ -84,6 +84,17 @@ def library() -> Any:
     return loaded
 
 
+def costs_of(addresses: Array, active: Array, width: int, *, shared: bool) -> tuple[int, ...]:
+    """Requests, sectors, wavefronts, bank conflicts, bytes and L1 lines of one access of a warp. addresses, active: by
+    lane. width: bytes per lane.
+    """
+    out, mask = np.zeros(6, np.int64), sum(1 << int(lane) for lane in np.flatnonzero(active))
+    if mask:
+        given = np.where(active, addresses, addresses[active.argmax()]).astype(np.uint64)
+        library().costs_of(ctypes.c_void_p(given.ctypes.data), mask, width, shared, ctypes.c_void_p(out.ctypes.data))
+    return tuple(out.tolist())
+
+
 def run(
     program: Program,
     memory: GlobalMemory,
@@ -103,7 +114,6 @@ def run(
     turns.
     """
     batch, form = memory.batch, decoded(program)
-    assert form is not None
     image, sites, code_ = form.image.copy(), form.sites.copy(), form.code
     sizes = {f"%{name}.{axis}": size for name, three in (("ntid", batch.block), ("nctaid", batch.grid))
              for axis, size in zip("xyz", three, strict=True)}  # fmt: skip
@@ -113,12 +123,12 @@ def run(
         value = given[: np.dtype(dtype).itemsize]
         sign = 0xFF if dtype[0] == "i" and value[-1] > 127 else 0
         image[at : at + LANES * width] = np.frombuffer(value.ljust(width, bytes([sign])) * LANES, np.uint8)
-    checks, grain = memory.checks, min([4, *(site.size for site in form.owners)])
+    grain = min([4, *(site.size for site in form.owners)])
     buffers, cells = np.zeros(len(memory.buffers), BUFFER), []
     for record, buffer in zip(buffers, memory.buffers, strict=True):
         record["base"], record["size"], record["writable"] = buffer.base, buffer.size, buffer.writable
         record["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
-        if checks is not None and buffer.base in checks.shadows:
+        if buffer.base in memory.checked:
             cells.append(np.zeros(-(-buffer.size // grain) + 1, CELL))
             record["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
