@@ -217,7 +217,8 @@ def _tell(program: Program, memory: GlobalMemory, event: Any, sizes: Mapping[str
         batch.tell("missing-wait", code_[other], lanes, what, None, count)
         return
     if site is not None:
-        site = site.at(("global", "shared", "local")[int(event["space"])])
+        if site.space == "generic":
+            site = site.at(("global", "shared", "local")[int(event["space"])])
         space, width = site.space, site.width
         if kind == "out-of-bounds" and space == "global":
             what = f"{site.verb} {width} bytes {memory.name(value)}"
