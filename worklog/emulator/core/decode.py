@@ -73,7 +73,7 @@ class Decoded(NamedTuple):
 
 def width_of(type_: str) -> int:
     """Bytes of a register of a PTX type, 0 for a predicate."""
-    return 0 if type_ == "pred" else np.dtype(DTYPES[type_]).itemsize
+    return 0 if type_ == "pred" else np.dtype(isa.register_dtype(type_)).itemsize
 
 
 class Decoder:
