@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worklog.emulator.forms import FORMS, Form
 
 from tests.emulator.helpers import HEAD, compiled, kernel, run
 from tests.record.corpus import forms_missing
@@ -31,8 +30,8 @@ def ptx(statement: str) -> str:
     return f"{HEAD}.visible .entry k(.param .u64 p) {{\n{body}}}\n"
 
 
-def run_statement(statement: str, core: bool = True) -> None:
-    launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100, core=core)
+def run_statement(statement: str) -> None:
+    launch(load(ptx(statement), "k"), (1,), 40, [np.zeros(8, np.float32)], budget=100)
 
 
 @settings(max_examples=150, derandomize=True)
@@ -119,14 +118,6 @@ def test_what_is_wrong_is_named_with_its_line_and_advice(statement: str, message
 def test_text_that_is_not_a_kernels_ptx(text: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         launch(load(text, "k"), (1,), 32, [])
-
-
-def test_an_exception_while_a_kernel_runs_names_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second instruction of three has an expression that fails when it runs."""
-    monkeypatch.setitem(FORMS, ("brev.b32", 2), Form(("b32",), "{0}[99]", ("b32",)))
-    statement = "add.s32 %r2, %r1, 1;\nbrev.b32 %r2, %r2;\nst.global.u32 [%rd1], %r2;"
-    with pytest.raises(UnsupportedInstruction, match=r"^line 7: brev.b32 \(brev.b32 %r2, %r2\): .*\(IndexE"):
-        run_statement(statement, core=False)
 
 
 POINTER_CALL = kernel("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "float* out")

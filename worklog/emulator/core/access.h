@@ -52,12 +52,10 @@ static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_
 }
 
 static void zero(const Site *s, Warp *w, uint32_t lanes) {
-  for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
-    if (lanes >> lane & 1 && s->result != NONE) memset(w->file + s->result + lane * s->width, 0, (size_t)s->width);
-  if (s->op == ATOMIC) return;
+  const int32_t *registers = s->op == ATOMIC ? s->results : s->values;
   for (int lane = 0; lane < LANES; lane++)
     for (int k = 0; k < s->count && lanes >> lane & 1; k++)
-      if (s->values[k] != NONE) memset(w->file + s->values[k] + lane * s->width, 0, (size_t)s->width);
+      if (registers[k] != NONE) memset(w->file + registers[k] + lane * s->width, 0, (size_t)s->width);
 }
 
 #define APPLY(type, add)                                                                     \
@@ -76,7 +74,7 @@ static void zero(const Site *s, Warp *w, uint32_t lanes) {
     default: new = x;                                                                        \
     }                                                                                        \
     memcpy(memory, &new, sizeof new);                                                        \
-    if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, sizeof old);  \
+    if (s->results[e] != NONE) memcpy(w->file + s->results[e] + lane * s->width, &old, sizeof old);  \
   } while (0)
 
 /* Element e of an atomic of one lane. */
@@ -87,7 +85,7 @@ static void apply_one(const Site *s, const Warp *w, uint8_t *memory, int lane, i
     memcpy(&x, w->file + s->values[e] + lane * s->width, (size_t)s->size);
     x = s->atomic == AND ? old & x : s->atomic == OR ? old | x : old ^ x;
     memcpy(memory, &x, (size_t)s->size);
-    if (s->result != NONE) memcpy(w->file + s->result + lane * s->width, &old, (size_t)s->size);
+    if (s->results[e] != NONE) memcpy(w->file + s->results[e] + lane * s->width, &old, (size_t)s->size);
   } else if (s->is_float && s->size == 4) {
     APPLY(float, old + x);
   } else if (s->is_float) {
@@ -242,8 +240,8 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
 static void poison(Warp *w, const Site *s, int32_t pc, uint32_t missing) {
   if (!missing) return;
   w->poisoned = 1;
-  for (int k = -1; k < (s->op == LOAD ? s->count : 0); k++) {
-    int32_t offset = k >= 0 ? s->values[k] : s->op == ATOMIC ? s->result : NONE;
+  for (int k = 0; s->op != STORE && k < s->count; k++) {
+    int32_t offset = s->op == ATOMIC ? s->results[k] : s->values[k];
     if (offset == NONE) continue;
     w->poison[offset / 4] |= missing;
     w->poison_site[offset / 4] = pc;

@@ -75,8 +75,9 @@ typedef struct {
   int32_t groups_count;
   int32_t read_only;              /* a load of memory that no thread may write during the launch */
   int32_t strong;                 /* an atomic or ordered access: no race with another one */
-  int32_t atomic, is_float;       /* the operation; values: of its operands; result: the old value's register */
-  int32_t result, order; /* order: how it takes part in a hand-over, see knowledge.h */
+  int32_t atomic, is_float;       /* the operation; values: of its operands; results: the old values' registers */
+  int32_t results[4];
+  int32_t order, unused; /* order: how it takes part in a hand-over, see knowledge.h */
   int64_t offset;
   int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown. Of a generic
                                     * access, array_start is the number of the first of its sites, one per memory */

@@ -48,7 +48,8 @@ COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("masks", "u4", 4), ("
 SITE = np.dtype([
     *((name, "i4") for name in ("op", "space", "size", "count")), ("values", "i4", 4),
     *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count")),
-    *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float", "result", "order")),
+    *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float")), ("results", "i4", 4),
+    ("order", "i4"), ("", "i4"),
     *((name, "i8") for name in ("offset", "array_start", "array_size")), ("groups", GROUP, 4),
     ("costs", "i8", 6), ("last", COST), ("buffer", "i8"),
 ])  # fmt: skip
@@ -123,8 +124,8 @@ class Decoder:
             for name, value in row.items():
                 records[pc][name] = base + value.place if isinstance(value, Place) else value
             records[pc]["block"] = starts.get(pc, NONE)
-        for site, result, values in self.site_values:
-            sites[site]["result"] = base + result.place if isinstance(result, Place) else result
+        for site, results, values in self.site_values:
+            sites[site]["results"] = [base + place.place if isinstance(place, Place) else place for place in results]
             sites[site]["values"][: len(values)] = [
                 base + value.place if isinstance(value, Place) else value for value in values
             ]
@@ -184,7 +185,7 @@ class Decoder:
                 place, self.size = self.size, self.size + max(SLOT, LANES * width)
             active.append((stop, width, place))
             places[name] = Place(place)
-        self.site_values: list[tuple[int, Any, list[Any]]] = []
+        self.site_values: list[tuple[int, list[Any], list[Any]]] = []
         self.carried = (-1, Place(self.size)) if any("cc" in i.parts for i in self.code) else None
         self.registers_size = self.size = self.size + SLOT * bool(self.carried)
         return places
@@ -333,7 +334,7 @@ class Decoder:
     def _access(self, i: Instruction, number: int, sites: Array) -> Any:
         """Fill a site; the place of the address."""
         site, values = self.program.sites[i.pc], list[Place | int]()
-        result: Place | int = NONE
+        results: list[Place | int] = [NONE] * 4
         operation = [word for word in i.parts[1:-1] if word in ATOMICS]
         atomic = site.op == "atom" and len(operation) == 1 and i.parts[-1] in isa.ATOMIC_TYPES
         words = {*i.parts[1:-1]} - isa.MODIFIERS - ({*operation, "acq_rel"} if atomic else set())
@@ -345,7 +346,8 @@ class Decoder:
         operands = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]]
         if i.parts[0] == "atom":
             target = operands.pop(0)
-            result = self.registers[target.name] if isinstance(target, Reg) else NONE
+            for k, item in enumerate(target.items if isinstance(target, Vec) else (target,)):
+                results[k] = self.registers[item.name] if isinstance(item, Reg) else NONE
         if site.op == "ld":
             operands.reverse()
         address, *given = operands
@@ -353,8 +355,6 @@ class Decoder:
         if not isinstance(address, Mem):
             raise isa.unsupported(i, "an address was expected")
         if len(items) != (2 if operation == ["cas"] else site.count):
-            raise isa.unsupported(i)
-        if atomic and site.count > 1 and i.parts[0] == "atom":
             raise isa.unsupported(i)
         widths = {width_of(x.type) for x in items if isinstance(x, Reg)}
         narrow = any(width < site.size or (width > site.size and i.parts[-1][0] == "f") for width in widths)
@@ -385,7 +385,7 @@ class Decoder:
         for k, group in enumerate(site.groups):
             record["groups"][k] = (group.leads, group.width, group.offset)
         record["values"] = NONE
-        self.site_values.append((number, result, values))
+        self.site_values.append((number, results, values))
         if isinstance(address.base, Reg):
             if isa.register_dtype(address.base.type) not in ("u4", "u8"):
                 raise isa.unsupported(i, f"{address.base.name} is .{address.base.type}: no address")

@@ -143,6 +143,8 @@ def _mbarrier(decoder: Any, i: Instruction) -> dict[str, Any]:
     operands, given = [*i.operands], dict[str, Any]()
     given["how"] = RELAXED * ("relaxed" in words) | NO_COMPLETE * ("noComplete" in words) | PARITY * ("parity" in words)
     given["how"] |= DROPS * (verb == "arrive_drop") | COMPLETES * (verb == "complete_tx")
+    if _VERBS[verb] == "ARRIVE_AT" and isinstance(operands[0], Mem) and "shared::cluster" not in words:
+        raise unsupported(i)  # PTX ISA: only an mbarrier of another block gives no state
     if _VERBS[verb] in ("ARRIVE_AT", "WAIT_FOR") and not isinstance(operands[0], Mem):
         target = operands.pop(0)
         given["result"] = decoder.registers[target.name] if isinstance(target, Reg) else NONE
@@ -198,5 +200,5 @@ def fill_sites(decoder: Any, sites: Array, numbers: Any, sources: Any) -> None:
             record = sites[side]
             record["op"], record["space"] = int(own.op == "cp"), int(own.space == "shared")
             record["size"], record["count"], record["width"] = own.size, own.count, own.size
-            record["values"], record["result"], record["wide"] = NONE, NONE, 1
+            record["values"], record["results"], record["wide"] = NONE, NONE, 1
             record["array_start"], record["array_size"] = own.start, own.array.size if own.array else NONE

@@ -141,7 +141,7 @@ def _matrices(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[s
         record = sites[number + k]
         record["op"], record["space"] = ("ld", "st").index(site.op), SPACES.index(space)
         record["size"], record["count"], record["width"] = site.size, site.count, 8 if type_ == "f64" else 4
-        record["offset"], record["values"], record["result"] = site.offset, NONE, NONE
+        record["offset"], record["values"], record["results"] = site.offset, NONE, NONE
         record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
     given = decoder.listed(_record(where, wide, generic, BITS.get(type_, 16), copies, places))
     kinds = (LOAD_FRAGMENT, STORE_FRAGMENT) if old else (LOAD_MATRICES, STORE_MATRICES)

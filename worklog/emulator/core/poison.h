@@ -62,7 +62,7 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
       if (s->op == LOAD) set_poison(w, s->values[k], mask, 0, NONE);
       else use(l, b, w, pc, s->values[k], mask);
     }
-    if (s->op == ATOMIC) set_poison(w, s->result, mask, 0, NONE);
+    for (int k = 0; s->op == ATOMIC && k < s->count; k++) set_poison(w, s->results[k], mask, 0, NONE);
   }
   set_poison(w, i->d, mask, bad, cause);
   if (i->kind == UNPACK) set_poison(w, i->c, mask, bad, cause);
