@@ -1,7 +1,4 @@
-"""Copies in flight between global and shared memory, and tensor maps, which say what a bulk copy moves.
-
-A cp.async reads its data when it is issued and writes them when its thread waits, the latest that a GPU may: a kernel
-that does not wait sees the old contents. Until then its target counts as being written.
+"""Tensor maps, which say what a bulk copy moves.
 
 A driver's encoding of tensor maps (CUtensorMap) is not public: here they have the emulator's own, and it understands
 only those that tensor_map() describes.
@@ -57,29 +54,6 @@ class Layout(NamedTuple):
     def counts(self) -> tuple[int, ...]:
         """Elements of a box per dimension. CUDA Driver API, cuTensorMapEncodeTiled: ceil(box / step)."""
         return tuple(-(-size // step) for size, step in zip(self.box, self.steps, strict=True))
-
-    @property
-    def bytes(self) -> int:
-        """Of a box in shared memory, elements outside of the tensor included."""
-        return int(np.prod(self.counts)) * self.item
-
-    def places(self, corner: Sequence[int]) -> tuple[Array, Array]:
-        """Of the box at a corner: each element's offset in bytes from the tensor's first one, and whether it is inside.
-        In the order of shared memory: dimension 0 fastest.
-        """
-        offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
-        pitches = (self.item, *self.strides)
-        for size, pitch, first, count, step in zip(self.shape, pitches, corner, self.counts, self.steps, strict=True):
-            index = first + step * np.arange(count)
-            offset = (offset + (index * pitch)[:, None]).ravel()
-            inside = (inside & ((index >= 0) & (index < size))[:, None]).ravel()
-        return offset, inside
-
-    def swizzled(self, start: int) -> Array:
-        """Where each byte of a box goes that is copied to byte `start` of shared memory, from there on."""
-        address = start + np.arange(self.bytes)
-        out: Array = (address ^ (address >> 3 & SWIZZLES[self.swizzle])) - start
-        return out
 
 
 LAYOUTS: list[Layout] = []  # of this process's tensor maps, whose bytes give the number of one of these

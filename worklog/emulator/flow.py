@@ -180,14 +180,6 @@ class Flow:
         return any(map(isa.is_asynchronous, self.kernel.instructions)) or bool(self._polling("global"))
 
     @cached_property
-    def shuffled(self) -> set[str]:
-        """Names of registers whose values may come from a shuffle, and so be undefined."""
-        found = origins(
-            self.kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, "uses" not in isa.row_of(i).effects)
-        )
-        return {name for name, shuffles in found.items() if shuffles}
-
-    @cached_property
     def guesses(self) -> set[int]:
         """The pcs of plain loads whose value a compare-and-swap compares: if another thread changes it in between, the
         compare-and-swap fails, and its loop takes the new value.
