@@ -117,7 +117,8 @@ class EmulatedBuffer:
 
 class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes the blocks in
-    another order (see worklog.emulator.launch), so that a result that depends on the order differs.
+    another order, and warps in another schedule (see worklog.emulator.launch), so that a result that depends on them
+    differs.
 
     arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
@@ -187,6 +188,7 @@ class EmulatedDevice:
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
             self._launches[kernel.kernel, grid] += 1
             options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
+            options["schedule"] = self._launches[kernel.kernel, grid]
             options |= {"registers": kernel.resources.registers, "progress": self.progress, "budget": self.budget}
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings

@@ -11,8 +11,8 @@ from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, plain_name
 
 BLOCKS = (
-    "with nothing that orders the blocks: use atomics, or a flag with __threadfence() before it is set and after it is "
-    "seen"
+    "with nothing that orders the blocks: an index, such as a row length, is wrong if one of them alone should reach "
+    "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
 )
 READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 SHARED = ("shared-race", "missing-syncwarp")

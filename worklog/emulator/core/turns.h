@@ -19,6 +19,8 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   int32_t warp = (int32_t)(w - b->warps), sizes[3] = {l->block[0], l->block[1], l->block[2]};
   int64_t x = b->number % l->grid[0], y = b->number / l->grid[0] % l->grid[1], z = b->number / l->grid[0] / l->grid[1];
   uint32_t place[3] = {(uint32_t)x, (uint32_t)y, (uint32_t)z};
+  /* PTX ISA, "%warpid": any slots of the multiprocessor. Without a seed of the schedule, the first ones. */
+  int32_t slot = warp + (int32_t)(l->seed % 4) * b->warps_count;
   for (int n = 0; n < l->special_count; n++) {
     int32_t number = l->specials[2 * n];
     uint32_t *out = (uint32_t *)(w->file + l->specials[2 * n + 1]);
@@ -26,7 +28,7 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
       int32_t thread = warp * LANES + k;
       int32_t tid[3] = {thread % sizes[0], thread / sizes[0] % sizes[1], thread / sizes[0] / sizes[1] % sizes[2]};
       if (number < 6) out[k] = number < 3 ? (uint32_t)tid[number] : place[number - 3];
-      else out[k] = (uint32_t)(number == 6 ? k : warp);
+      else out[k] = (uint32_t)(number == 6 ? k : slot);
     }
   }
 }
