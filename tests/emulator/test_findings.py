@@ -146,7 +146,7 @@ def test_repeated_launches_take_the_blocks_in_other_orders() -> None:
         for number in range(5):
             device.launch(kernel_, (8, 1), (32, 1, 1), [c])
             assert device.last is not None and device.last.ok
-            order = f" · blocks in order {number}" if number else ""
+            order = f" · blocks in order {number} · schedule {number}" if number else ""
             assert device.last.label == f"emulated · sm_90 PTX{order}"
             assert found.setdefault(number, device.download(c)[0]) == device.download(c)[0]
     assert found[0] == 7 and len(set(found.values())) > 1

@@ -186,10 +186,10 @@ class EmulatedDevice:
         ]
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
-            self._launches[kernel.kernel, grid] += 1
             options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
             options["schedule"] = self._launches[kernel.kernel, grid]
             options |= {"registers": kernel.resources.registers, "progress": self.progress, "budget": self.budget}
+            self._launches[kernel.kernel, grid] += 1
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
