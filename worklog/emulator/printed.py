@@ -8,9 +8,9 @@ import re
 import struct
 from typing import Any
 
-from worklog.emulator.core.ops import LOCAL_WINDOW
 from worklog.emulator.globalmem import GlobalMemory
 
+LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.core.ops
 PRINTED = 20  # lines of a launch that are kept
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",

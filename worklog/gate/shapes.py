@@ -10,11 +10,10 @@ stops being a permutation, an index overflows. And the benchmark shape is mostly
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, cycle, product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,11 @@ from worklog.gate import draws, exact
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.exact import ExactProblem, Indices, Projection, error_map, if_rounded
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.mistake import mistake_in
 from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import failed, passed
 from worklog.kernel import Program, Runnable
-from worklog.problem import Domain, Float32, Float64, Shape
+from worklog.problem import Domain, Float32, Shape
 from worklog.runs.verdict import ErrorMap, Stage
 
 EDGE_SHAPES = "exact on edge shapes"
@@ -171,10 +171,10 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     for problem in chain(ordinary, _special_data(memory, domain, claimed), rare):
         launches += 1
         tried.add(problem.shape)
-        mistake = _mistake(subject, memory, problem)
+        mistake = mistake_in(subject, memory, problem)
         if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
             larger = problem_of(problem.family, listed[-1], (problem.alpha, problem.beta)).around_1
-            shown = _mistake(subject, memory, larger)
+            shown = mistake_in(subject, memory, larger)
             if isinstance(shown, ErrorMap) and larger.shape != problem.shape:  # it shows more
                 return _failure(larger, shown, f" (and at {problem.shape})")
         if mistake is not None:
@@ -194,7 +194,7 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
     for words, name in product(shifts, "ABC"):
         problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
         try:
-            mistake = _mistake(subject, memory, problem, {name: words})
+            mistake = mistake_in(subject, memory, problem, {name: words})
         except LaunchFailed as error:
             if error.kinds != {"misaligned"}:
                 raise
@@ -219,7 +219,7 @@ def check_state(subject: Runnable, memory: Memory) -> Stage:
     several, tiny = (
         ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in (listed[-1], listed[0])
     )
-    if (mistake := _mistake(subject, memory, several)) is not None:
+    if (mistake := mistake_in(subject, memory, several)) is not None:
         return failed(STATE, f"in the first launch after loading, at {several.shape}: {mistake}")
     device, buffers, right = memory.device, Buffers(memory, tiny.a, tiny.b), (tiny.a @ tiny.b).ravel()
     memory.lend(subject, tiny.shape)
@@ -277,62 +277,6 @@ def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> 
     if problem.usual:
         mistake = if_rounded(mistake, problem.family)
     return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
-
-
-def _mistake(
-    subject: Runnable, memory: Memory, problem: ExactProblem, shifts: Mapping[str, int] = MappingProxyType({})
-) -> ErrorMap | str | None:
-    """What is wrong with the kernel's result, or None. shifts: as for Buffers."""
-    result = Buffers(memory, problem.a, problem.b, shifts).run(subject, problem.alpha, problem.beta, problem.before)
-    if result.trespass:
-        return result.trespass
-    right = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
-    expected = problem.result(right)
-    if (result.c == expected).all():
-        return None
-    factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
-    where = error_map(result.c, expected, result.sentinel, factors)
-    guess = _guess(subject, memory, problem, result, right)
-    return replace(where, guess=guess) if guess else where
-
-
-def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
-    """Which matrices a kernel that gives this C takes as transposed, or whether it computes B A; "" for none."""
-    a, b = problem.a.astype(np.float64), problem.b.astype(np.float64)
-    old = np.broadcast_to(np.asarray(problem.before if problem.before is not None else 0.0, np.float64), c.shape)
-
-    def other(matrix: Float64) -> Float64:
-        """The same memory, read by columns."""
-        return matrix.reshape(matrix.shape[::-1]).T
-
-    for of_a, of_b, of_c in product((False, True), repeat=3):
-        values = problem.alpha * ((other(a) if of_a else a) @ (other(b) if of_b else b))
-        values += problem.beta * (other(old.copy()) if of_c else old)
-        stored = values.T.reshape(c.shape) if of_c else values
-        if not np.array_equal(c, stored.astype(np.float32)):
-            continue
-        if of_a and of_b and of_c:
-            return "all matrices are column-major: to pass row-major ones, exchange A and B, and M and N, in --args"
-        names = " and ".join(name for name, transposed in (("A", of_a), ("B", of_b)) if transposed)
-        read = f"{names} {'are' if of_a and of_b else 'is'} read transposed" if names else ""
-        return " and ".join(filter(None, (read, "C is written transposed" if of_c else "")))
-    if a.shape == b.shape and np.array_equal(c, (problem.alpha * (b @ a) + problem.beta * old).astype(np.float32)):
-        return "it computes B A"
-    return ""
-
-
-def _guess(subject: Runnable, memory: Memory, problem: ExactProblem, result: Result, right: Float64) -> str:
-    """The usual mistake that gives exactly this result, or ""."""
-    if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
-        return f"This is the result if {mistake}."
-    if problem.before is None and (result.c == result.sentinel).all():
-        # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
-        again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
-        if np.array_equal(again.c, problem.result(right)):
-            return "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
-    if problem.stretched != (1.0, 1.0) and _mistake(subject, memory, problem.around_1) is None:
-        return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
-    return ""
 
 
 # ------------------------------------------------------------------------------------------------ the benchmark shape

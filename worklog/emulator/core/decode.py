@@ -13,7 +13,7 @@ import numpy as np
 from worklog.emulator import isa
 from worklog.emulator.core import decode_async, decode_blocks, decode_forms, decode_order, decode_tensor, decode_warp
 from worklog.emulator.core.ops import OPS
-from worklog.emulator.core.records import enum
+from worklog.emulator.core.records import INSTRUCTION, SITE, enum
 from worklog.emulator.flow import branch_target
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
@@ -41,18 +41,6 @@ ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 LOCAL = "the emulator doesn't support atomics on local memory"
 SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
-FIELDS = ("kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies", "meets")
-INSTRUCTION = np.dtype([(name, "i4") for name in FIELDS])
-GROUP = np.dtype([("leads", "i4"), ("width", "i4"), ("offset", "i8")])
-COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("masks", "u4", 4), ("costs", "i8", 6)])
-SITE = np.dtype([
-    *((name, "i4") for name in ("op", "space", "size", "count")), ("values", "i4", 4),
-    *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count")),
-    *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float")), ("results", "i4", 4),
-    ("order", "i4"), ("", "i4"),
-    *((name, "i8") for name in ("offset", "array_start", "array_size")), ("groups", GROUP, 4),
-    ("costs", "i8", 6), ("last", COST), ("buffer", "i8"),
-])  # fmt: skip
 
 
 class Decoded(NamedTuple):

@@ -11,8 +11,8 @@ import numpy as np
 
 from worklog.emulator.core import decode_async, outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
-from worklog.emulator.core.decode import INSTRUCTION, LANES, NONE, SITE, decoded
-from worklog.emulator.core.records import enum, lanes_of
+from worklog.emulator.core.decode import LANES, NONE, decoded
+from worklog.emulator.core.records import INSTRUCTION, SITE, enum, lanes_of
 from worklog.emulator.findings import TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
