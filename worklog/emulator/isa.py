@@ -1,4 +1,4 @@
-"""What the emulator knows of each PTX instruction besides what it computes, which worklog.emulator.forms has: one row
+"""What the emulator knows of each PTX instruction besides what it computes, which worklog.emulator.core has: one row
 per mnemonic, from which definitions and uses, access sites, classes, meeting points and refusals follow.
 """
 

@@ -1,1 +1,19 @@
-"""The emulator's core in C, and the Python that feeds it."""
+"""The core: an interpreter of decoded PTX in C, one warp at a time, and what fills its records and words its events.
+
+decode.py makes records of a program: a register is 32 lanes in the warp's file, a predicate a mask of 32 bits, and each
+operand an offset. ops.py is the table of instructions that compute a value of a lane, and writes the C code of these;
+build.py compiles one unit:
+
+- core.h has the records that Python shares; state.h those of blocks and warps.
+- core.c runs instructions; turns.h lets warps and blocks take turns; blocks.h has barriers, warp.h lanes that meet.
+- access.h resolves, checks, counts and moves; order.h finds races by the times of knowledge.h and clock.h; poison.h
+  follows values that nobody wrote.
+- async.h, boxes.h and flight.h have copies and mbarriers; tensor.h, wgmma.h and multiply.h tensor cores.
+
+Warps run one after the other until they wait. Which order they run in means nothing, so of two accesses without order
+the first is that which a thread reaches earlier after the last barrier. Each block has one clock, which ticks at what
+orders threads; where more than barriers does, each thread has a row of the times that it knows of the others.
+
+native.py runs a launch, and returns every few million instructions for progress and Ctrl-C. The core tells events, each
+kind and place once; modules tell_* word them.
+"""
