@@ -209,7 +209,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
     for (int cell = 0; cell < width; cell += l->grain) {
       uint64_t place = (address[lane] + (uint64_t)cell) >> shift;
       Cell *at = &b->cells[place];
-      if (s->op != STORE && !b->written[place]) missing |= 1u << lane;
+      if (s->op != STORE && !b->written[place] && !comes(b, place)) missing |= 1u << lane;
       if (b->async) check_flight(l, b, pc, number, place, !load);
       if (load) {
         order_read(l, b, at, SHARED_RACE, pc, number, address[lane]);
@@ -234,6 +234,20 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
     for (int other = 0; other < LANES; other++)
       if (missing >> other & 1 && mask >> lane & 1 && address[lane] == address[other]) missing |= 1u << lane;
   return missing;
+}
+
+/* Whether lanes read bytes that nothing has begun to write, although other warps may still issue a copy to them: then
+ * the mistake is that these lanes don't wait. */
+static int is_early(const Launch *l, const Block *b, Site *s, const uint64_t *address, uint32_t mask) {
+  if (!b->async || b->idle || s->op != LOAD || s->space != SHARED || !l->checking || l->watch) return 0;
+  uint32_t concerned = readers(s, address, mask);
+  for (int lane = 0; lane < LANES; lane++) {
+    int64_t x = (int64_t)address[lane], end = x + s->size * s->count;
+    if (!(concerned >> lane & 1) || x < 0 || end > l->shared_size) continue;
+    for (uint64_t place = (uint64_t)(x / l->grain); (int64_t)place * l->grain < end; place++)
+      if (!b->written[place] && !comes(b, place)) return 1;
+  }
+  return 0;
 }
 
 /* The result of these lanes comes from bytes that no thread has written: only a copy may read it. */
@@ -339,6 +353,7 @@ static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
   for (int k = 0, first = __builtin_ctz(mask); mask != FULL && k < LANES; k++)
     if (!(mask >> k & 1)) address[k] = address[first];
   if (s->space == GENERIC) return generic(l, b, w, s, pc, address, mask);
+  if (is_early(l, b, s, address, mask)) return AGAIN;
   resolved(l, b, w, s, pc, address, mask);
   return NEXT;
 }

@@ -113,7 +113,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   ADD(own->flights[warp].all, own->flights[warp].count, new);
 }
 
-/* Lanes' parts of a copy land. */
+/* Lanes' parts of a copy land. Accesses before it was issued have been checked then, and those since as being in flight. */
 static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landing) {
   for (int k = 0; k < LANES; k++) {
     if (!(landing >> k & 1)) continue;
@@ -122,7 +122,7 @@ static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landi
       uint64_t place = (f->place[k] + at) / (uint64_t)l->grain;
       b->async->busy[place].flying = 0;
       b->written[place] = 1;
-      write_cell(l, b, f->pc, warp * LANES + k, place, 0);
+      b->cells[place] = (Cell){.write = {b->base + (uint32_t)(warp * LANES + k) + 1, b->clock, f->pc}};
     }
   }
   f->lanes &= ~landing;

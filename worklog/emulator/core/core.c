@@ -190,6 +190,15 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         return left;
       default: __builtin_unreachable();
       }
+      if (then == AGAIN) { /* after the other warps */
+        if (i->block != NONE) {
+          l->executed[2 * i->block]--;
+          l->executed[2 * i->block + 1] -= __builtin_popcount(lanes);
+        }
+        push(w, pc, lanes);
+        w->spinning |= lanes;
+        break;
+      }
       pc++;
       if (then == PARKED) {
         push(w, pc, lanes & ~mask);

@@ -113,6 +113,12 @@ static void check_flight(Launch *l, Block *b, int32_t pc, int thread, uint64_t p
       tell_cell(l, b, writes ? OVERWRITTEN_EARLY : READ_EARLY, pc, last->pc, thread, place);
 }
 
+/* Whether a copy has been issued that has yet to write a cell, or had when it was last written. */
+static inline int comes(const Block *b, uint64_t place) {
+  if (!b->async) return 0;
+  return b->async->busy[place].flying || (int64_t)b->cells[place].write.thread - 1 - b->base >= threads_of(b);
+}
+
 /* A cell has been brought by a phase of an mbarrier. */
 static void bring(Block *b, int32_t pc, uint64_t place, int barrier, int64_t phase) {
   uint32_t agent = b->base + (uint32_t)(threads_of(b) + barrier) + 1;

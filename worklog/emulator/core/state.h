@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEXT, PARKED, STOP, MOST_WARPS = 32 }; /* what a handler returns: see run_warp */
+enum { NEXT, PARKED, AGAIN, STOP, MOST_WARPS = 32 }; /* what a handler returns: see run_warp */
 
 #define AT(type, offset) ((type *)(w->file + (offset)))
 
@@ -91,6 +91,7 @@ struct Block {
   int64_t number;
   uint64_t seen;
   int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
+  int32_t idle; /* in the last round all warps waited */
   uint32_t base;  /* the number of its first thread in the launch */
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */

@@ -99,7 +99,7 @@ static void start(Launch *l, Block *b, int64_t number) {
   b->clock = b->time = 1;
   forget(b);
   forget_async(b);
-  b->exited = b->turn = 0;
+  b->exited = b->turn = b->idle = 0;
   memset(b->shared, 0, (size_t)l->shared_size);
   memset(b->local, 0xFF, (size_t)l->local_size * LANES * (size_t)b->warps_count);
   memset(b->local_written, 0, (size_t)l->local_size * LANES * (size_t)b->warps_count);
@@ -176,6 +176,7 @@ static int block_turn(Launch *l, Block *b, int64_t *left) {
     if (l->seed) b->first = (int)(random_of(l) % (uint64_t)b->warps_count);
     active |= release(l, b);
     active |= !active && !can_run(b) && force(l, b);
+    b->idle = !active;
   }
   return DONE;
 }
