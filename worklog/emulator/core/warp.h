@@ -202,12 +202,12 @@ static int together(Launch *l, Block *b, Warp *w, const Path *places, int count)
 /* Hold lanes that reach an instruction at which lanes meet, if they can't execute it at once. */
 static int meet(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask, uint32_t lanes) {
   int whole = mask == FULL, n = 0;
-  uint32_t leaving = 0;
+  uint32_t leaving = lanes & ~mask; /* those whose guard lets them pass, or that are about to exit */
   for (int k = 0; k < LANES && whole && i->meets != ALIGNED; k++) whole = AT(uint32_t, i->site)[k] == FULL;
   if (whole) return NEXT;
   for (int k = 0; k < w->paths_count; k++) {
     const Instruction *there = &l->code[w->paths[k].pc];
-    if (there->kind == EXIT && there->guard == NONE && there->block != NONE) leaving |= w->paths[k].mask;
+    if (there->kind == EXIT && there->guard == NONE) leaving |= w->paths[k].mask;
   }
   w->lived |= w->live & ~leaving;
   while (n < w->held_count && w->held[n].pc < pc) n++;
