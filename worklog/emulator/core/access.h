@@ -239,7 +239,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
 /* Whether lanes read bytes that nothing has begun to write, although other warps may still issue a copy to them: then
  * the mistake is that these lanes don't wait. */
 static int is_early(const Launch *l, const Block *b, Site *s, const uint64_t *address, uint32_t mask) {
-  if (!b->async || b->idle || s->op != LOAD || s->space != SHARED || !l->checking || l->watch) return 0;
+  if (!b->async || b->idle > 1 || s->op != LOAD || s->space != SHARED || !l->checking || l->watch) return 0;
   uint32_t concerned = readers(s, address, mask);
   for (int lane = 0; lane < LANES; lane++) {
     int64_t x = (int64_t)address[lane], end = x + s->size * s->count;

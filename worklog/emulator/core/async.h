@@ -113,7 +113,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   ADD(own->flights[warp].all, own->flights[warp].count, new);
 }
 
-/* Lanes' parts of a copy land. Accesses before it was issued have been checked then, and those since as being in flight. */
+/* Lanes' parts of a copy land. Accesses before its issue were checked then, and those since as to bytes in flight. */
 static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landing) {
   for (int k = 0; k < LANES; k++) {
     if (!(landing >> k & 1)) continue;

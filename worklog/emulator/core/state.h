@@ -91,7 +91,7 @@ struct Block {
   int64_t number;
   uint64_t seen;
   int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
-  int32_t idle; /* in the last round all warps waited */
+  int32_t idle; /* rounds, up to 2, since any warp did more than wait: one may have waited just before it could go on */
   uint32_t base;  /* the number of its first thread in the launch */
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */

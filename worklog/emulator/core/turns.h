@@ -176,7 +176,7 @@ static int block_turn(Launch *l, Block *b, int64_t *left) {
     if (l->seed) b->first = (int)(random_of(l) % (uint64_t)b->warps_count);
     active |= release(l, b);
     active |= !active && !can_run(b) && force(l, b);
-    b->idle = !active;
+    b->idle = active ? 0 : b->idle ? 2 : 1;
   }
   return DONE;
 }
@@ -216,7 +216,7 @@ static int repeats(Launch *l, int keep) {
       if (keep) w->seen = now;
     }
     if (!same && !keep) break;
-    uint64_t now = hash(b->exited, b->shared, (size_t)l->shared_size);
+    uint64_t now = hash((uint64_t)b->exited << 2 | (uint64_t)b->idle, b->shared, (size_t)l->shared_size);
     now = hash(now, b->local, (size_t)l->local_size * LANES * (size_t)b->warps_count);
     for (int k = 0; b->async && k < b->async->mbarriers_count; k++) now = hash(now, &b->async->mbarriers[k].pending, 24);
     same &= now == b->seen;
