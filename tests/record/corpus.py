@@ -23,6 +23,7 @@ import pandas as pd
 from tests.record import recording
 from tests.record.public_kernels import PublicKernel, kernels
 from worklog.emulator import UnsupportedInstruction, load
+from worklog.emulator.core.decode import REFUSED, decoded
 from worklog.emulator.device import build
 from worklog.emulator.launch import _program
 from worklog.errors import BadSetting, CompileFailed, WorklogError
@@ -109,22 +110,22 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
 
 def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
     """The instruction forms of a kernel that the emulator lacks: the first one of each block."""
-    missing: dict[str, None] = {}
     try:
-        program = _program(load(ptx, symbol), 0)
+        form = decoded(_program(load(ptx, symbol), 0))
     except UnsupportedInstruction as error:
-        return (form_of(error),)
-    for block in range(len(program.flow.blocks)):
-        try:
-            program.function(block, True)
-        except UnsupportedInstruction as error:
-            missing[form_of(error)] = None
-    return tuple(missing)
+        return (form_of(str(error)),)
+    first: dict[int, str] = {}
+    block = -1
+    for pc, record in enumerate(form.code):
+        block = max(block, record["block"])
+        if record["kind"] == REFUSED:
+            first.setdefault(block, form_of(form.refused[pc]))
+    return tuple(dict.fromkeys(first.values()))
 
 
-def form_of(error: UnsupportedInstruction) -> str:
+def form_of(error: str) -> str:
     """The opcode of "line 3: fns.b32 (fns.b32 …): …", else the message."""
-    text = re.sub(r"^(?:line|instruction) \d+: ", "", str(error).split("\n")[0])
+    text = re.sub(r"^(?:line|instruction) \d+: ", "", error.split("\n")[0])
     opcode = re.match(r"([a-z]\w*(?:(?:\.|::)\w+)+|[a-z]+) \(", text)
     return opcode[1] if opcode else re.sub(r"[%\w$]*\d[\w$]*", "#", text)
 
