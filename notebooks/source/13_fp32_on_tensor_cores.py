@@ -29,8 +29,16 @@ import pandas as pd
 import worklog
 from worklog import lab, plots
 from worklog.analysis.counters import counters
-from worklog.analysis.tensor_products import error_growth, in_order, parts, rms_error, tensor_product
-from worklog.emulator import EmulatedDevice, multiply_add, truncated
+from worklog.analysis.tensor_products import (
+    error_growth,
+    in_order,
+    multiply_add,
+    parts,
+    rms_error,
+    tensor_product,
+    truncated,
+)
+from worklog.emulator import EmulatedDevice
 from worklog.errors import WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.gpu.peaks import TENSOR

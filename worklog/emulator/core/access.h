@@ -222,7 +222,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
         one_store = other < lane && mask >> other & 1 && place - (address[other] >> shift) < (uint64_t)(width >> shift);
       int same = s->op == STORE && one_store && unchanged(s, w, lane, b->shared + address[lane], cell, l->grain);
       check_leaving(l, b, pc, number, place);
-      order_write(l, b, at, SHARED_RACE, pc, number, address[lane], same);
+      order_write(l, b, at, SHARED_RACE, pc, number, address[lane] + (uint64_t)cell, same);
       at->agreed = 0;
       if (s->op == STORE) b->written[place] = 1;
     }

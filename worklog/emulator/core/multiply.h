@@ -1,4 +1,4 @@
-/* The arithmetic of tensor cores: D = A B + C of one warp, with the bits of a Hopper GPU. worklog.emulator.tensor says
+/* The arithmetic of tensor cores: D = A B + C of one warp, with the bits of a Hopper GPU. worklog.analysis.tensor_products says
  * how it rounds, and who found that. Included by tensor.h alone. */
 #ifndef WORKLOG_MULTIPLY_H
 #define WORKLOG_MULTIPLY_H

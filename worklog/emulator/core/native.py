@@ -164,8 +164,7 @@ def run(
         raise error
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
-    told = events[: launch.events_count]
-    tell_order.together(told)
+    told = tell_order.together(events[: launch.events_count])
     # A copy that was not waited for is also a race, which says less.
     for event in sorted(told, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
         _tell(program, memory, event, {"shared": ("block", shared), "local": ("thread", local)})

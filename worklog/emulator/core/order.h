@@ -59,17 +59,22 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     int32_t y = thread, z = first;
     thread = other, other = y, first = second, second = z;
   }
-  Event *event = tell(l, kind, second, first, 1);
-  if (event) {
+  int early = kind == SHARED_RACE && !b->written[value / (uint64_t)l->grain]; /* the read was before any write */
+  tell(l, kind, second, first, 1);
+  for (int32_t k = 0; k < l->events_count; k++) {
+    Event *event = &l->events[k];
+    if (event->kind != kind || event->pc != second || event->other_pc != first) continue;
+    event->numbers[0] |= early;
+    if (event->count > 1 && (kind != SHARED_RACE || !apart || event->warps_differ)) {
+      event->warps_differ |= apart;
+      return;
+    }
+    /* The first pair, or the first of two warps. */
     event->block = other_block, event->thread = other;
     event->other_block = block, event->other_thread = thread;
     event->warps_differ = apart;
     event->value = (int64_t)value;
-  } else if (apart) {
-    for (int32_t k = 0; k < l->events_count; k++) {
-      Event *known = &l->events[k];
-      if (known->kind == kind && known->pc == second && known->other_pc == first) known->warps_differ = 1;
-    }
+    return;
   }
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from worklog.emulator.core.records import enum
 from worklog.emulator.findings import ONE_STORE
 from worklog.emulator.globalmem import GlobalMemory
@@ -19,10 +21,16 @@ SHARED = ("shared-race", "missing-syncwarp")
 KINDS = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 
 
-def together(events: Array) -> None:
-    """Make shared races agree: a __syncthreads() that one pair needs orders the other pairs, too."""
-    races = events["kind"] == enum("event_kind")["SHARED_RACE"]
+def together(events: Array) -> Array:
+    """Make shared races agree: a __syncthreads() that one pair needs orders the other pairs, too. Without reads of what
+    was not written only since they race with the write.
+    """
+    kinds = enum("event_kind")
+    races = events["kind"] == kinds["SHARED_RACE"]
     events["warps_differ"][races] = events["warps_differ"][races].any()
+    early = events[races & (events["numbers"][:, 0] == 1)]
+    explained = np.isin(events["pc"], [*early["pc"], *early["other_pc"]])
+    return events[~(explained & (events["kind"] == kinds["UNINITIALISED"]))]
 
 
 def race(program: Program, memory: GlobalMemory, event: Any) -> None:

@@ -136,6 +136,7 @@ static uint64_t random_of(Launch *l) {
 /* A turn of a warp; whether the launch goes on. */
 static int turn_of(Launch *l, Block *b, Warp *w, int64_t *left) {
   int64_t soft = l->waits ? WARP_TURN : WARP_TURN * LONGER, most = l->budget - w->steps + 1;
+  if (soft > l->budget / 8) soft = l->budget / 8 + 1; /* what runs in its second half must show which loop is endless */
   if (l->seed) soft = 1 + (int64_t)(random_of(l) % (uint64_t)soft);
   most = most < 2 * soft ? most : 2 * soft;
   int64_t used = most - run_warp(l, b, w, soft, most);
