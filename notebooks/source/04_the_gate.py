@@ -476,7 +476,7 @@ answer = None  # the source of a kernel, such as RIGHT.replace(…)
 lab.check_answer("04", answer)
 
 # %% tags=["solution"]
-answer = RIGHT.replace("__syncthreads();  // read", "")  # or a wrong factor: "1.001f * alpha * acc :"
+answer = RIGHT.replace("alpha * acc :", "1.001f * alpha * acc :")  # or one term of many that is missing
 lab.check_answer("04", answer)
 
 # %% [markdown]
@@ -487,7 +487,7 @@ lab.check_answer("04", answer)
 # 2. Find a mistake in `RIGHT` that gives the right result for every square size that is a multiple of 16. Which stage
 #    finds it?
 # 3. A kernel detects integer inputs and computes exactly then, and in TF32 otherwise. Which stage fails it?
-# 4. Leave out one barrier of `RIGHT`. Why does the article's rule pass it in the graded exercise, and what may it do on
+# 4. Leave out one barrier of `RIGHT`. Why does the article's rule fail it in the graded exercise, and what may it do on
 #    a GPU?
 #
 # <details><summary>Answers</summary>
@@ -496,8 +496,9 @@ lab.check_answer("04", answer)
 # 2. Several are in the list above: the last K tile, M and N mixed up, and the missing bounds. Edge shapes show all of
 #    them, by a wrong element or by an access outside a matrix at the launch.
 # 3. `precision`, which uses the random data that is timed, and `every timed launch`, which checks each timed output.
-# 4. In the emulator's order of execution no result is wrong, so a comparison has nothing to find; the addresses show
-#    the race. On a GPU, results may be wrong: section 6 has one such kernel that the rule passes and one that it fails.
+# 4. The emulator runs one warp up to a barrier, then the next one. So a warp multiplies before the others have stored
+#    their parts of the tile, or after the next tile is there. On a GPU, warps run side by side, and few results or none
+#    are wrong: section 6 has one such kernel that the rule passes and one that it fails.
 #
 # </details>
 #

@@ -81,10 +81,12 @@ def test_without_an_answer_it_says_what_is_wanted() -> None:
         lab.check_answer("99", 1)
 
 
-@pytest.mark.parametrize("barrier", ["complete", "read"])
-def test_a_missing_barrier_passes_the_articles_rule_because_the_emulators_results_are_right(barrier: str) -> None:
+def test_a_race_passes_the_articles_rule_where_the_results_are_right() -> None:
     [source] = sources(["04"])
     right = source.read_text(encoding="utf-8").partition('RIGHT = """\\\n')[2].partition('"""')[0]
-    graded = lab.check_answer("04", right.replace(f"__syncthreads();  // {barrier}", ""))
+    raced = "__shared__ float last[2];\n  last[y % 2] = y;\n  float acc = 0.0f * last[x % 2];"
+    graded = lab.check_answer("04", right.replace("float acc = 0.0f;", raced))
     assert graded.right, graded
     assert re.search(r"= \d\.\de-07 .*shared-race.* addresses", graded.feedback, re.DOTALL), graded
+    graded = lab.check_answer("04", right.replace("__syncthreads();  // read", ""))
+    assert re.match(r"the article's rule fails it, too: max\|error\| ", graded.feedback), graded

@@ -1,5 +1,5 @@
-"""What the emulator knows of each PTX instruction besides what it computes, which worklog.emulator.core has: one row
-per mnemonic, from which definitions and uses, access sites, classes, meeting points and refusals follow.
+"""What the emulator knows of each PTX instruction besides what it computes, which worklog.emulator.core.ops has: one
+row per mnemonic, from which definitions and uses, access sites, classes, meeting points and refusals follow.
 """
 
 from __future__ import annotations
