@@ -8,7 +8,7 @@ build.py compiles one unit:
 - core.c runs instructions; turns.h lets warps and blocks take turns; blocks.h has barriers, warp.h lanes that meet.
 - access.h resolves, checks, counts and moves; order.h finds races by the times of knowledge.h and clock.h; poison.h
   follows values that nobody wrote.
-- async.h, boxes.h and flight.h have copies and mbarriers; tensor.h, wgmma.h and multiply.h tensor cores.
+- mbarrier.h, async.h, boxes.h and flight.h have copies and mbarriers; tensor.h, wgmma.h and multiply.h tensor cores.
 
 Warps run one after the other until they wait. Which order they run in means nothing, so of two accesses without order
 the first is that which a thread reaches earlier after the last barrier. Each block has one clock, which ticks at what

@@ -30,7 +30,8 @@ def together(events: Array) -> Array:
     events["warps_differ"][races] = events["warps_differ"][races].any()
     early = events[races & (events["numbers"][:, 0] == 1)]
     explained = np.isin(events["pc"], [*early["pc"], *early["other_pc"]])
-    return events[~(explained & (events["kind"] == kinds["UNINITIALISED"]))]
+    left: Array = events[~(explained & (events["kind"] == kinds["UNINITIALISED"]))]
+    return left
 
 
 def race(program: Program, memory: GlobalMemory, event: Any) -> None:
