@@ -29,15 +29,16 @@ MODEL: dict[str, dict[str, Any]] = {
 
 
 @lru_cache
-def loaded(record: str) -> Runnable:
+def loaded(record: str) -> tuple[EmulatedDevice, Runnable]:
     name, _, tile = record.strip(">").partition("<")
     few = split(*map(int, tile.split(",") if tile else [])).with_launch(grid="2")  # blocks
-    return (few if name == "split" else rung(name)).load(EmulatedDevice())
+    device = EmulatedDevice()  # which has the findings
+    return device, (few if name == "split" else rung(name)).load(device)
 
 
 def product(name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | None = None) -> Float32:
     """C of one launch without findings. c: what it holds before, times 0.5; None: NaN, with beta = 0."""
-    return helpers.product(EmulatedDevice(), loaded(name), a, b, alpha, 0.0 if c is None else 0.5, c)
+    return helpers.product(*loaded(name), a, b, alpha, 0.0 if c is None else 0.5, c)
 
 
 @pytest.mark.parametrize("name", MODEL)

@@ -37,6 +37,8 @@ def row(decoder: Any, i: Instruction, number: int, sites: Array) -> dict[str, An
     """
     try:
         if i.parts[0] == "wgmma":
+            if number != NONE:
+                sites[number]["space"] = SPACES.index("shared")
             return _warp_group(decoder, i, number)
         if "mma" in i.parts[:2]:
             return _multiply(decoder, i)
