@@ -213,9 +213,9 @@ x, out = np.random.default_rng(1).normal(size=1000).astype(np.float32), np.zeros
 print(said(run(SOFTMAX, [x, out, 1000], (1,), 256)))
 
 # %% [markdown]
-# The emulator runs a warp up to a barrier and then the next one, so here the race also makes the result wrong. On a GPU,
-# where warps run side by side, it may be right: then a comparison does not find this bug. The fix is one barrier, before
-# the array is written again:
+# The emulator runs a warp up to a barrier and then the next one, so here the race also makes the result wrong. On a
+# GPU, where warps run side by side, it may be right: then a comparison does not find this bug. The fix is one barrier,
+# before the array is written again:
 
 # %%
 wanted = np.exp(x - x.max()) / np.exp(x - x.max()).sum()
