@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 GENERATOR = HERE / "ops.py"  # writes the dispatch; it needs the standard library alone, too
 TABLES = (GENERATOR,)  # the files of Python that the dispatch is made of
-FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
+FLAGS = ("-O2", "-ftree-vectorize", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
 FAST = ("-mavx2", "-mfma")
 # By the words in a wheel's platform tag: Zig's target, and in it the version of glibc or macOS.
 TARGETS = {"manylinux": "linux-gnu.{}", "musllinux": "linux-musl", "macosx": "macos.{}"}
