@@ -86,7 +86,7 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         target = f"{kind}-{'macos.11.0' if system == 'darwin' else 'linux-musl' if _musl() else 'linux-gnu.2.28'}"
     name = file_name(flags, system, kind)
     folder.mkdir(parents=True, exist_ok=True)
-    # Beside its target, so that the finished file moves in one step, whoever else compiles it.
+    # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as made:
         (Path(made) / "ops.inc").write_text(runpy.run_path(str(GENERATOR))["code"](), encoding="utf-8")
         given: tuple[str, ...] = ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()

@@ -1,4 +1,4 @@
-"""Decodes tensor-core instructions for tensor.h: the form of a multiplication, and where a matrix lies."""
+"""Decodes tensor-core instructions for tensor.h: the form of a multiplication, and where a matrix is."""
 
 from __future__ import annotations
 

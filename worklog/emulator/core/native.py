@@ -164,16 +164,16 @@ def run(
         raise error
     for site, record in zip(form.owners, sites, strict=True):
         site.costs += record["costs"]
-    told = tell_order.together(events[: launch.events_count])
+    reported = tell_order.together(events[: launch.events_count])
     # A copy that was not waited for is also a race, which says less.
-    for event in sorted(told, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
+    for event in sorted(reported, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
         _tell(program, memory, event, {"shared": ("block", shared), "local": ("thread", local)})
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == UNSUPPORTED:
         raise UnsupportedInstruction(form.refused[launch.stuck_pc])
     if status in (BUDGET_OVER, DEADLOCK, ENDLESS):
-        tell_blocks.end(program, batch, launch, status, executed, half, tell_async.lacking(told))
+        tell_blocks.end(program, batch, launch, status, executed, half, tell_async.lacking(reported))
     counts = [[int(warps), int(threads)] for warps, threads in executed]
     return counts, outputs.coverage(program, executed, taken)
 
@@ -207,7 +207,7 @@ def _tell(program: Program, memory: GlobalMemory, event: Any, sizes: Mapping[str
     place = site or code_[pc]
     lanes = lanes_of(batch, event)
     if kind in tell_warps.KINDS:
-        kind, what = tell_warps.told(kind, code_[other])
+        kind, what = tell_warps.worded(kind, code_[other])
         batch.tell(kind, place, lanes, what, None, count)
         return
     what = kind

@@ -16,7 +16,7 @@ WORDS = {
 KINDS = tuple(WORDS)  # as in core.h
 
 
-def told(kind: str, other: Instruction) -> tuple[str, str]:
+def worded(kind: str, other: Instruction) -> tuple[str, str]:
     """The kind and text of a finding. other: the instruction that uses an undefined value."""
     kind, what = WORDS[kind]
     return kind, what.format(other.line)
