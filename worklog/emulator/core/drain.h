@@ -8,8 +8,7 @@
 /* fence.proxy.async. */
 static void fence_proxy(Launch *l, Block *b, const Warp *w, uint32_t lanes) {
   size_t threads = (size_t)b->warps_count * LANES;
-  if (!b->proxied && !(b->proxied = calloc(threads, sizeof *b->proxied))) return;
-  (void)l;
+  if (!b->proxied && !(b->proxied = room(l, sizeof *b->proxied * threads))) return;
   for (int k = 0; k < LANES; k++)
     if (lanes >> k & 1) b->proxied[(w - b->warps) * LANES + k] = b->clock;
   tick(b);
@@ -18,7 +17,7 @@ static void fence_proxy(Launch *l, Block *b, const Warp *w, uint32_t lanes) {
 /* A thread lets these bytes be read from now on. */
 static void drain(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, uint64_t size) {
   size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1;
-  if (!b->leaving && !(b->leaving = calloc(cells, sizeof *b->leaving))) return;
+  if (!b->leaving && !(b->leaving = room(l, sizeof *b->leaving * cells))) return;
   for (uint64_t place = start / (uint64_t)l->grain; place * (uint64_t)l->grain < start + size; place++) {
     Cell *cell = &b->cells[place];
     if (b->async) check_flight(l, b, pc, thread, place, 0);

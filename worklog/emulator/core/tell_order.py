@@ -39,9 +39,7 @@ def race(program: Program, memory: GlobalMemory, event: Any) -> None:
     batch, kind = memory.batch, KINDS[tuple(enum("event_kind"))[event["kind"]]]
     sites = program.sites[int(event["other_pc"])], program.sites[int(event["pc"])]
     threads = [(batch.place(int(event["other_block"])), int(event["other_thread"])), batch.locate(int(event["thread"]))]
-    what, callers = sites[0].place, tuple(filter(None, (sites[1].caller, sites[0].caller)))
-    if kind == "shared-race" and ("missing-wait", sites[1].line, sites[0].line, callers) in batch.found:
-        return
+    what = sites[0].place
     if kind != "shared-race":
         buffer = memory.at(int(event["value"]))
         what = f"the same bytes of {plain_name(buffer.name if buffer else '')}"
