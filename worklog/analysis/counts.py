@@ -1,32 +1,82 @@
-"""A kernel's access pattern: the owner of each element of C, and the addresses of a warp's loads and stores.
-
-It is taken from the compiled code as the emulator runs it, not from a second description of its indices.
+"""A kernel's accesses to memory, from the compiled code as the emulator runs it, not from a second description of its
+indices: each one of a block (executed), and a rung's access pattern.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import (
-    FIRST_ADDRESS,
-    SPACING,
-    WARP,
-    EmulatedDevice,
-    Site,
-    costs_of,
-    launch,
-    plain_name,
-)
+from worklog.emulator import FIRST_ADDRESS, SPACING, WARP, EmulatedDevice, Result, Site, launch, plain_name
 from worklog.kernel import Kernel
 from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]
 FLOAT = 4
 LEAST_K = 64  # floats, so that rows of A lie in different sectors
-GLOBAL = ("A", "B", "C", "workspace")  # in the order of the launch
+GLOBAL = ("A", "B", "C", "workspace")
+
+
+class Step(NamedTuple):
+    """An access of a warp. memory: one of GLOBAL, the shared array, or "memory" where the name isn't known. lanes: that
+    take part. byte: (32,), in the buffer or in shared memory, of each lane. width: bytes per lane, 0 where the assembler
+    makes it part of another one. costs: requests, sectors, wavefronts, conflicts, bytes, lines. words: (32, 4), the
+    aligned 16 bytes of shared memory around it, afterwards.
+    """
+
+    site: Site
+    warp: int
+    memory: str
+    lanes: Lanes
+    byte: Lanes
+    width: int
+    costs: Sequence[int]
+    words: NDArray[np.uint32]
+
+    @property
+    def in_shared(self) -> bool:
+        """Whether it accesses shared memory."""
+        return self.site.space == "shared"
+
+
+def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None) -> tuple[Result, str]:
+    """Run a block (of a rung, or a kernel with one launch) with a trace; and the label. a, b: float32, default zeros."""
+    device = EmulatedDevice()
+    compiled = device.compile(kernel.program).kernel
+    sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-kernel.workspace_bytes(shape) // FLOAT)
+    zeros = [np.zeros(size, np.float32) for size in sizes]
+    a, b, c, workspace = zeros[0] if a is None else a, zeros[1] if b is None else b, *zeros[2:]
+    arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
+    how: dict[str, Any] = {"shared_bytes": kernel.program.shared, "races": False, "trace": True}
+    result = launch(compiled, kernel.blocks(shape), kernel.threads, arguments, only_blocks=[block], **how)
+    return replace(result, trace=result.trace[result.trace["block"] == block]), device.label
+
+
+def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
+    """A record of the trace; None for a barrier, a bulk copy, and what a multiplication reads."""
+    site = result.sites.get(int(record["pc"]))
+    if site is None or site.op == "wgmma" or "bulk" in site.parts:
+        return None
+    in_global = record["space"] == 0
+    site = site.source if site.source and in_global else site.at("global" if in_global else "shared")
+    byte, width = record["address"].astype(np.int64), site.width
+    lanes = np.flatnonzero(record["mask"] >> np.arange(WARP, dtype=np.uint32) & 1)
+    if in_global:
+        own = [name for name in kernel.arguments if name in GLOBAL]
+        number, byte = divmod(byte - FIRST_ADDRESS, SPACING)
+        memory = own[number[lanes[0]]] if 0 <= number[lanes[0]] < len(own) else "memory"
+    else:
+        memory = plain_name(site.array.name) if site.array else "shared"
+        for group in site.groups:
+            wide = byte + (group.offset - site.offset)
+            if not (wide[lanes] % group.width).any():
+                width, byte = group.width * bool(group.leads), wide
+                break
+    return Step(site, int(record["warp"]), memory, lanes, byte, width, record["costs"].tolist(), record["words"])
 
 
 @dataclass(frozen=True)
@@ -72,41 +122,24 @@ class AccessPattern:
 
 def access_pattern(rung: Kernel) -> AccessPattern:
     """Run the first block of a problem of 2 x 2 blocks on zeros: about a second."""
-    device, source = EmulatedDevice(), rung.source.splitlines()
-    kernel = device.compile(rung.program).kernel
-    bm, bn = rung.template["BM"], rung.template["BN"]
+    source, bm, bn = rung.source.splitlines(), rung.template["BM"], rung.template["BN"]
     shape = rung.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
     owners = np.full(shape.m * shape.n, -1, np.int64)
     requests: dict[int, Request] = {}
-
-    def record(site: Site, address: Lanes, active: NDArray[np.bool_], width: int) -> None:
-        """One memory instruction of all lanes of the block (worklog.emulator.globalmem.Watch)."""
-        in_global = site.space == "global"
-        number, byte = divmod(address - FIRST_ADDRESS, SPACING) if in_global else (address, address)
-        floats = byte[:, None] // FLOAT + np.arange(width // FLOAT)
-        if in_global and site.writes and number[active][0] == GLOBAL.index("C"):
-            owners[floats[active]] = np.flatnonzero(active)[:, None]
-        warp = active[:WARP]
-        if site.pc in requests or not warp.any():
-            return
-        costs: dict[str, int] = {}
-        if in_global:
-            argument = int(number[:WARP][warp][0])
-            if argument >= len(GLOBAL):  # a __device__ variable
-                return
-            memory = GLOBAL[argument]
-            costs["sectors"] = costs_of(byte[:WARP], warp, width, shared=False)[1]
-        else:
-            memory = plain_name(site.array.name) if site.array else "shared"
-            _, _, costs["wavefronts"], costs["conflicts"], *_ = costs_of(byte[:WARP], warp, width, shared=True)
-        text = source[site.line - 1].strip() if site.line else ""
-        requests[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
-
-    sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-rung.workspace_bytes(shape) // FLOAT)
-    a, b, c, workspace = (np.zeros(size, np.float32) for size in sizes)
-    arguments = rung.bind(shape, 1.0, a, b, 0.0, c, workspace)
-    grid = rung.blocks(shape)
-    shared = rung.program.shared
-    launch(kernel, grid, rung.threads, arguments, shared_bytes=shared, races=False, only_blocks=[0], watch=record)
+    result, label = executed(rung, shape)
+    for record in result.trace:
+        step = step_of(rung, result, record)
+        if step is None or not step.width or step.memory == "memory":
+            continue
+        floats = step.byte[step.lanes, None] // FLOAT + np.arange(step.width // FLOAT)
+        if step.memory == "C" and step.site.writes:
+            owners[floats] = WARP * step.warp + step.lanes[:, None]
+        if step.warp or step.site.pc in requests:
+            continue
+        text = source[step.site.line - 1].strip() if step.site.line else ""
+        costs = step.costs[1:4]
+        requests[step.site.pc] = Request(
+            step.site.line, text, step.memory, step.site.writes, step.width, floats, *costs
+        )
     tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
-    return AccessPattern(rung, shape, tile, tuple(requests.values()), device.label)
+    return AccessPattern(rung, shape, tile, tuple(requests.values()), label)

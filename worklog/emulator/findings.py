@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.program import Site, Watch, called
+from worklog.emulator.program import Site, called
 from worklog.emulator.ptx import Array
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
@@ -48,7 +48,7 @@ WARNINGS = (
 @dataclass
 class Batch:
     """The blocks of a launch that run side by side, and what the launch did wrong. blocks: their numbers, changed for
-    each batch. source, counting, values, races, watch, progress: as for worklog.emulator.launch.
+    each batch. source, counting, values, races, traced, progress: as for worklog.emulator.launch.
 
     A lane's number gives its block and thread. Lanes fill whole warps, so a block may have idle ones.
     """
@@ -59,7 +59,7 @@ class Batch:
     counting: bool = True
     values: bool = True
     races: bool = True
-    watch: Watch | None = None
+    traced: bool = False
     progress: Callable[[int, int], None] = lambda steps, budget: None
     blocks: Sequence[int] = ()
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.

@@ -14,12 +14,13 @@ import numpy as np
 
 from worklog.emulator.copies import SIZE, TensorMap
 from worklog.emulator.core import native
+from worklog.emulator.core.records import STEP
 from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
 from worklog.emulator.findings import BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.flow import Flow
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer, written
 from worklog.emulator.printed import Printed
-from worklog.emulator.program import Program, Site, Watch
+from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, Kernel, Param, UnsupportedInstruction
 from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
@@ -47,7 +48,9 @@ class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
     executed: threads that reached each instruction of the PTX. branches: by the pc of a guarded branch, threads that
-    took it, and threads that didn't.
+    took it, and threads that didn't. trace: with `trace`, what each warp did, in the order of the emulator: a record
+    (worklog.emulator.core.records.STEP) per access to shared or global memory, bulk copy, barrier and wait. sites: of
+    accesses, by pc.
     """
 
     kernel: str
@@ -58,6 +61,8 @@ class Result:
     printed: tuple[str, ...] = ()
     executed: tuple[int, ...] = field(default=(), repr=False)
     branches: Mapping[int, tuple[int, int]] = field(default_factory=dict, repr=False, hash=False)
+    trace: Array = field(default_factory=lambda: np.zeros(0, STEP), repr=False, hash=False, compare=False)
+    sites: Mapping[int, Site] = field(default_factory=dict, repr=False, hash=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -84,7 +89,7 @@ def launch(
     source: str | None = None,
     budget: int = BUDGET,
     lanes: int | None = None,
-    watch: Watch | None = None,
+    trace: bool = False,
     variables: Mapping[str, Array] | None = None,
     order: int = 0,
     registers: int = 0,
@@ -98,8 +103,8 @@ def launch(
     count: count traffic. values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of
     the blocks to run. source: the .cu text, for messages. budget: instructions that a warp may take; an
     instruction counts once for all lanes that execute it together. lanes: threads that run side by side, at least one
-    block's (default: LANES, or as many as an H200 holds where a block may wait for another one). watch: called with
-    each access of a warp, but for those to local memory; needs count. variables: the loaded module's (load_variables),
+    block's (default: LANES, or as many as an H200 holds where a block may wait for another one). trace: keep what
+    each warp does, in the result. variables: the loaded module's (load_variables),
     which keep what this launch writes; None: of a module loaded for this launch.
     registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if they aren't
     known.
@@ -113,7 +118,7 @@ def launch(
     which warps and blocks take turns; 0: by their numbers.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
-    batch = Batch(*sizes, source or "", count, values, races, watch, progress)
+    batch = Batch(*sizes, source or "", count, values, races, trace, progress)
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -172,7 +177,7 @@ def launch(
         for site in with_sources(sites.values()):
             site.costs[:] = 0
         side = together if waits or cooperative else 1
-        executed, coverage = native.run(
+        executed, coverage, trace = native.run(
             program, memory, params, static, local, numbers, budget, printed, reserved, side, schedule
         )
         for block, instruction, kind, message in program.flow.notes:
@@ -180,7 +185,7 @@ def launch(
                 line, text = instruction.line, batch.text(instruction.line)
                 batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
         lines = tally(kernel, program.flow.blocks, executed, sites.values()) if count else {}
-    return Result(kernel.name, label, len(numbers), batch.findings(), lines, printed.lines(), *coverage)
+    return Result(kernel.name, label, len(numbers), batch.findings(), lines, printed.lines(), *coverage, trace, sites)
 
 
 def _pointers(params: Mapping[str, bytes]) -> dict[str, int]:

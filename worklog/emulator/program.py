@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,9 +76,6 @@ class Site:
     def place(self) -> str:
         """The bytes of an access to shared memory, for messages of races."""
         return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
-
-
-Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes per lane
 
 
 def called(place: Any) -> str:

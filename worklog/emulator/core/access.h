@@ -144,6 +144,7 @@ static void global(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   uint64_t width = (uint64_t)(s->size * s->count), low = address[0], high = address[0], any = 0;
   int load = s->op == LOAD;
   if (l->counting) count(s, address, mask);
+  note(l, b, w, s, pc, GLOBAL, mask, address);
   l->changes += s->op == STORE;
   for (int k = 0; k < LANES; k++) {
     low = address[k] < low ? address[k] : low;
@@ -239,7 +240,7 @@ static uint32_t order_shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, 
 /* Whether lanes read bytes that nothing has begun to write, although other warps may still issue a copy to them: then
  * the mistake is that these lanes don't wait. */
 static int is_early(const Launch *l, const Block *b, Site *s, const uint64_t *address, uint32_t mask) {
-  if (!b->async || b->idle > 1 || s->op != LOAD || s->space != SHARED || !l->checking || l->watch) return 0;
+  if (!b->async || b->idle > 1 || s->op != LOAD || s->space != SHARED || !l->checking) return 0;
   uint32_t concerned = readers(s, address, mask);
   for (int lane = 0; lane < LANES; lane++) {
     int64_t x = (int64_t)address[lane], end = x + s->size * s->count;
@@ -268,15 +269,15 @@ static void shared(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint
   if (s->op != STORE && good != mask) zero(s, w, mask & ~good);
   if (!good) return;
   if (l->counting) count(s, address, good);
-  if (!l->values) {
-    if (s->op != STORE) zero(s, w, good);
-    return;
+  if (!l->values && s->op != STORE) zero(s, w, good);
+  if (l->values) {
+    if (l->checking) missing = order_shared(l, b, w, s, pc, address, good);
+    for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
+      if (good >> lane & 1) apply(s, w, b->shared + address[lane], lane);
+    if (load || (s->op == STORE && !l->checking)) move(s, w, (uintptr_t)b->shared, address, good, load);
+    poison(w, s, pc, missing);
   }
-  if (l->checking) missing = order_shared(l, b, w, s, pc, address, good);
-  for (int lane = 0; s->op == ATOMIC && lane < LANES; lane++)
-    if (good >> lane & 1) apply(s, w, b->shared + address[lane], lane);
-  if (load || (s->op == STORE && !l->checking)) move(s, w, (uintptr_t)b->shared, address, good, load);
-  poison(w, s, pc, missing);
+  note(l, b, w, s, pc, SHARED, good, address);
 }
 
 /* When a warp reached a site first after the last barrier. */
@@ -287,7 +288,6 @@ static inline void mark_first(const Block *b, Warp *w, int32_t site) {
 
 /* Access one memory. */
 static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
-  if (l->watch && s->space != LOCAL) l->watch(pc, (int32_t)(w - b->warps), b->number, mask, address);
   if (s->space == SHARED) {
     shared(l, b, w, s, pc, address, mask);
   } else if (s->space == LOCAL) {

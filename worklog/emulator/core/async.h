@@ -24,7 +24,11 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   x->pc = pc, x->thread = thread, x->start = (int64_t)address_of(w, given->near, lane);
   x->group = async_of(l, b) ? b->async->bulk_group[thread] : 0;
   if (!check_box(l, b, x, tensor, tensor ? x->corner[0] * x->layout.item : along, i->op == BULK_STORE)) return 0;
-  if (l->counting) count_box(l, &l->sites[given->source], x);
+  Site *source = &l->sites[given->source];
+  if (l->counting) count_box(l, source, x);
+  uint64_t start = far + (uint64_t)strip_of(x, 0).offset, bytes = (uint64_t)(x->layout.counts[0] * x->layout.item);
+  note(l, b, w, source, pc, GLOBAL, 1u << lane, (uint64_t[LANES]){
+    (uint64_t)x->start, start, (uint64_t)strips_of(&x->layout), bytes, (uint64_t)x->layout.strides[1]});
   return 1;
 }
 
@@ -158,7 +162,10 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   if (!own) return STOP;
   switch (i->op) {
   case COPY: copy(l, b, w, pc, i, mask); break;
-  case COPY_WAIT: wait_copies(l, b, w, mask, number); break;
+  case COPY_WAIT:
+    wait_copies(l, b, w, mask, number);
+    note(l, b, w, NULL, pc, SHARED, mask, NULL);
+    break;
   case BULK_WAIT: wait_stores(l, b, warp, mask, number); break;
   case FENCE_PROXY:
     fence_mbarriers(l, b, w, mask, given_of(l, i)->how & OF_INIT);

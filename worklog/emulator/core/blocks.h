@@ -222,6 +222,7 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
     count_arrivals(l, b, arrival.number);
     forget_arrivals(b, arrival.number, arrival.count);
   }
+  note(l, b, w, NULL, pc, SHARED, mask, NULL);
   return PARKED;
 }
 

@@ -96,10 +96,13 @@ static void count_box(Launch *l, Site *s, const Box *x) {
     for (uint64_t sector = first / 32; strip.count && sector <= last / 32; sector++) sectors[at++] = sector;
     elements += strip.count;
   }
-  s->costs[0]++, s->costs[4] += elements * item;
-  if (at) s->costs[1] += distinct(sectors, (int)at);
+  int64_t *costs = s->last.costs;
+  memset(costs, 0, sizeof s->last.costs);
+  costs[0] = 1, costs[4] = elements * item;
+  if (at) costs[1] = distinct(sectors, (int)at);
   for (int64_t k = 0; k < at; k++) sectors[k] /= 4;
-  if (at) s->costs[5] += distinct(sectors, (int)at);
+  if (at) costs[5] = distinct(sectors, (int)at);
+  for (int k = 0; k < 6; k++) s->costs[k] += costs[k];
   free(sectors);
 }
 

@@ -212,7 +212,7 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
 
 void sizes(int32_t *out) {
   out[0] = sizeof(Instruction), out[1] = sizeof(Site), out[2] = sizeof(Buffer), out[3] = sizeof(Event);
-  out[4] = sizeof(Launch), out[5] = sizeof(Cell);
+  out[4] = sizeof(Launch), out[5] = sizeof(Cell), out[6] = sizeof(Step);
 }
 
 void costs_of(const uint64_t *address, uint32_t mask, int32_t width, int32_t shared, int64_t *costs) {

@@ -110,6 +110,14 @@ typedef struct {
   int64_t block, other_block, value, count, numbers[8];
 } Event;
 
+typedef struct { /* what a warp did: an access, lines of shared memory that a multiplication reads, a bulk copy, or a barrier */
+  int32_t pc, warp, space;
+  uint32_t mask;
+  int64_t block, costs[6];  /* costs: as a site's */
+  uint64_t address[LANES];  /* of a bulk copy: in shared memory, in global memory, strips, bytes of one, from one to the next */
+  uint32_t words[LANES][4]; /* of shared memory, afterwards: the aligned 16 bytes that a lane's access is in */
+} Step;
+
 typedef struct { /* of a tensor, the innermost dimension first. counts: elements of a box; strides: bytes */
   int32_t dimensions, item, swizzle, nan;
   int64_t shape[5], strides[5], counts[5], steps[5];
@@ -138,7 +146,7 @@ typedef struct {
   int32_t scratch, fences; /* 6 registers: what passes through registers of an instruction's own; whether there are fences */
   int64_t stuck_block;
   uint32_t (*print)(uint64_t format, uint64_t arguments, const uint8_t *local); /* vprintf: number of arguments */
-  void (*watch)(int32_t pc, int32_t warp, int64_t block, uint32_t mask, const uint64_t *address); /* or NULL */
+  void (*watch)(const Step *step); /* or NULL */
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */

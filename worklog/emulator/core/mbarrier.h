@@ -99,6 +99,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   read_words(l, b, w, pc, given, mask, &new);
   for (int k = 0; k < LANES; k++) new.place[k] = address_of(w, given->near, mask >> k & 1 ? k : __builtin_ctz(mask));
   new.lanes = inside(l, b, w, s, pc, new.place, mask);
+  note(l, b, w, NULL, pc, SHARED, new.lanes, new.place);
   if (!own || !new.lanes || !l->values) return;
   new.number = own->issued++;
   for (int k = 0; k < LANES; k++) new.group[k] = own->group[warp * LANES + k];
@@ -328,7 +329,7 @@ static void wait_for(Launch *l, Block *b, Warp *w, int number, int32_t pc, const
   *AT(uint32_t, i->d) = (*AT(uint32_t, i->d) & ~lanes) | done;
   w->refused = (w->refused & ~lanes) | (lanes & ~done);
   m->refused |= done != lanes;
-  if (done) m->waited = m->phase;
+  if (done) m->waited = m->phase, note(l, b, w, NULL, pc, SHARED, done, NULL);
   for (int k = 0; l->checking && m->done && !(given->how & RELAXED) && k < LANES; k++)
     if (done >> k & 1) learn(l, b, first + k, m->done);
 }

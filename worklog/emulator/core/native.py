@@ -12,7 +12,7 @@ import numpy as np
 from worklog.emulator.core import decode_async, outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import LANES, NONE, decoded
-from worklog.emulator.core.records import INSTRUCTION, SITE, enum, lanes_of
+from worklog.emulator.core.records import INSTRUCTION, SITE, STEP, enum, lanes_of
 from worklog.emulator.findings import TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
@@ -44,6 +44,8 @@ NARROW = (
     "stuck_pc", "stuck_thread", "status", "stuck_count", "scratch", "fences",
 )  # fmt: skip
 TURNS = ("together", "resident_count", "turn", "ended", "basic_blocks", "halved", "stuck_number", "reserved", "waits")
+WATCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
 PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
 
@@ -59,7 +61,7 @@ class Launch(ctypes.Structure):
         *((name, ctypes.c_int32) for name in NARROW),
         ("stuck_block", ctypes.c_int64),
         ("print", PRINT),
-        ("watch", outputs.WATCH),
+        ("watch", WATCH),
         *((name, ctypes.c_void_p) for name in ("half", "resident", "between")),
         *((name, ctypes.c_int64) for name in ("changes", "changes_before", "quiet", "vain", "seed")),
         *((name, ctypes.c_int32) for name in TURNS),
@@ -77,9 +79,10 @@ def library() -> Any:
     except (OSError, RuntimeError) as error:
         raise WorklogError(str(error)) from error
     loaded = ctypes.CDLL(str(target))
-    known = (ctypes.c_int32 * 6)()
+    known = (ctypes.c_int32 * 7)()
     loaded.sizes(known)
-    ours = [dtype.itemsize for dtype in (INSTRUCTION, SITE, BUFFER, EVENT)] + [ctypes.sizeof(Launch), CELL.itemsize]
+    ours = [dtype.itemsize for dtype in (INSTRUCTION, SITE, BUFFER, EVENT)]
+    ours += [ctypes.sizeof(Launch), CELL.itemsize, STEP.itemsize]
     assert [*known] == ours, ([*known], ours)
     return loaded
 
@@ -107,9 +110,9 @@ def run(
     reserved: int = 0,
     together: int = 1,
     seed: int = 0,
-) -> tuple[list[list[int]], outputs.Coverage]:
-    """Run blocks of a decoded program; how often each basic block ran, in warps and threads, and the coverage. Findings
-    go to the batch, costs to the program's sites. reserved: bytes at the end of shared memory that hold zeros when a
+) -> tuple[list[list[int]], outputs.Coverage, Array]:
+    """Run blocks of a decoded program; how often each basic block ran, in warps and threads, the coverage, and the
+    trace, if the batch is traced. Findings go to the batch, costs to the program's sites. reserved: bytes at the end of shared memory that hold zeros when a
     block starts. together: how many blocks may wait for each other. seed: of the order in which warps and blocks take
     turns.
     """
@@ -146,8 +149,11 @@ def run(
     half = np.zeros_like(executed)
     errors: list[BaseException] = []
     launch.print = PRINT(partial(_printed, printed, local, errors))
-    if batch.watch is not None and batch.counting:
-        launch.watch = outputs.WATCH(partial(outputs.watched, program, batch, errors))
+    steps: list[bytes] = []
+    if batch.traced:
+        launch.watch = WATCH(
+            lambda step: steps.append(ctypes.string_at(step, STEP.itemsize)) if len(steps) < MOST_STEPS else None
+        )
     launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
     launch.reserved = reserved
     launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
@@ -168,6 +174,8 @@ def run(
     # A copy that was not waited for is also a race, which says less.
     for event in sorted(reported, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
         _tell(program, memory, event, {"shared": ("block", shared), "local": ("thread", local)})
+    if len(steps) == MOST_STEPS:
+        raise TooLarge(f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem")
     if status == NO_MEMORY:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == UNSUPPORTED:
@@ -175,7 +183,7 @@ def run(
     if status in (BUDGET_OVER, DEADLOCK, ENDLESS):
         tell_blocks.end(program, batch, launch, status, executed, half, tell_async.lacking(reported))
     counts = [[int(warps), int(threads)] for warps, threads in executed]
-    return counts, outputs.coverage(program, executed, taken)
+    return counts, outputs.coverage(program, executed, taken), np.frombuffer(b"".join(steps), STEP)
 
 
 def _printed(

@@ -256,4 +256,16 @@ static void count(Site *s, const uint64_t *address, uint32_t mask) {
   for (int k = 0; k < 6; k++) s->costs[k] += last->costs[k];
 }
 
+/* Tell whoever watches of a step. s: the site whose last costs are its own, or NULL. */
+static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_t pc, int32_t space, uint32_t mask,
+                 const uint64_t *address) {
+  if (!l->watch) return;
+  Step step = {.pc = pc, .warp = (int32_t)(w - b->warps), .space = space, .mask = mask, .block = b->number};
+  if (s && l->counting) memcpy(step.costs, s->last.costs, sizeof step.costs);
+  if (address) memcpy(step.address, address, sizeof step.address);
+  for (int k = 0; space == SHARED && address && k < LANES; k++)
+    if (mask >> k & 1) memcpy(step.words[k], b->shared + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
+  l->watch(&step);
+}
+
 #endif

@@ -26,6 +26,11 @@ SITE = np.dtype([
     ("costs", "i8", 6), ("last", COST), ("buffer", "i8"),
 ])  # fmt: skip
 
+STEP = np.dtype([
+    *((name, "i4") for name in ("pc", "warp", "space")), ("mask", "u4"), ("block", "i8"), ("costs", "i8", 6),
+    ("address", "u8", 32), ("words", "u4", (32, 4)),
+])  # fmt: skip
+
 
 @cache
 def enum(name: str) -> dict[str, int]:

@@ -33,7 +33,7 @@ static uint64_t numbered(uint64_t descriptor, int turned, int first, int k) {
 /* Rows of A, or columns of B, as words along K. Whether they are being read from now on. */
 static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descriptor, int turned, int first, int rows,
                        uint32_t (*out)[WORDS]) {
-  uint64_t end = 0;
+  uint64_t end = 0, seen[LANES];
   int fresh = 0, thread = (int)(w - b->warps) * LANES;
   for (int k = 0; k < 2 * rows; k++) {
     uint64_t line = numbered(descriptor, turned, first, k) + LINE;
@@ -47,6 +47,8 @@ static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descri
   }
   for (int k = 0; k < 2 * rows; k++) {
     uint64_t line = numbered(descriptor, turned, first, k);
+    seen[k % LANES] = line;
+    if (k % LANES == LANES - 1) note(l, b, w, NULL, pc, SHARED, FULL, seen);
     if (turned)
       for (int e = 0; e < 8; e++) memcpy((uint16_t *)out[k / 16 * 8 + e] + k % 16, b->shared + line + 2 * e, 2);
     else memcpy(&out[k / 2][k % 2 * 4], b->shared + line, LINE);
