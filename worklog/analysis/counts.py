@@ -22,10 +22,10 @@ GLOBAL = ("A", "B", "C", "workspace")
 
 
 class Step(NamedTuple):
-    """An access of a warp. memory: one of GLOBAL, the shared array, or "memory" where the name isn't known. lanes: that
-    take part. byte: (32,), in the buffer or in shared memory, of each lane. width: bytes per lane, 0 where the assembler
-    makes it part of another one. costs: requests, sectors, wavefronts, conflicts, bytes, lines. words: (32, 4), the
-    aligned 16 bytes of shared memory around it, afterwards.
+    """An access of a warp. memory: one of GLOBAL, the shared array, or "memory" where the name isn't known. lanes: the
+    active ones. byte: (32,), the place of each lane in the buffer or in shared memory. width: bytes per lane; 0 where
+    the assembler makes it part of another one. costs: requests, sectors, wavefronts, conflicts, bytes, lines. words:
+    (32, 4), the aligned 16 bytes of shared memory around it, afterwards.
     """
 
     site: Site
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None) -> tuple[Result, str]:
-    """Run a block (of a rung, or a kernel with one launch) with a trace; and the label. a, b: float32, default zeros."""
+    """Run a block of a kernel's main launch with a trace; also gives the label. a, b: float32 (default: zeros)."""
     device = EmulatedDevice()
     compiled = device.compile(kernel.program).kernel
     sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-kernel.workspace_bytes(shape) // FLOAT)

@@ -177,7 +177,7 @@ def launch(
         for site in with_sources(sites.values()):
             site.costs[:] = 0
         side = together if waits or cooperative else 1
-        executed, coverage, trace = native.run(
+        executed, coverage, steps = native.run(
             program, memory, params, static, local, numbers, budget, printed, reserved, side, schedule
         )
         for block, instruction, kind, message in program.flow.notes:
@@ -185,7 +185,7 @@ def launch(
                 line, text = instruction.line, batch.text(instruction.line)
                 batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
         lines = tally(kernel, program.flow.blocks, executed, sites.values()) if count else {}
-    return Result(kernel.name, label, len(numbers), batch.findings(), lines, printed.lines(), *coverage, trace, sites)
+    return Result(kernel.name, label, len(numbers), batch.findings(), lines, printed.lines(), *coverage, steps, sites)
 
 
 def _pointers(params: Mapping[str, bytes]) -> dict[str, int]:

@@ -112,9 +112,9 @@ def run(
     seed: int = 0,
 ) -> tuple[list[list[int]], outputs.Coverage, Array]:
     """Run blocks of a decoded program; how often each basic block ran, in warps and threads, the coverage, and the
-    trace, if the batch is traced. Findings go to the batch, costs to the program's sites. reserved: bytes at the end of shared memory that hold zeros when a
-    block starts. together: how many blocks may wait for each other. seed: of the order in which warps and blocks take
-    turns.
+    trace, if the batch is traced. Findings go to the batch, costs to the program's sites. reserved: bytes at the end of
+    shared memory that hold zeros when a block starts. together: how many blocks may wait for each other. seed: of the
+    order in which warps and blocks take turns.
     """
     batch, form = memory.batch, decoded(program)
     image, sites, code_ = form.image.copy(), form.sites.copy(), form.code
