@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.conftest import WHY
 from tests.helpers import measured, small_run
 from worklog import plots
 from worklog.cli.figures import markers
+from worklog.gpu import device
 from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.problem.gemm import Shape
 from worklog.runner import check as checks
@@ -182,24 +182,22 @@ def test_a_new_kernel_passes_as_it_is() -> None:
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
 
 
-def test_a_check_is_in_a_child_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, check = list[str](), checks.check
+def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, check = list[tuple[str | None, bool | None]](), checks.check
 
-    def briefly(place: str) -> Callable[..., checks.Checked]:
-        def checking(*given: Any, on: str | None, **how: Any) -> checks.Checked:
-            taken.append(place)
-            return check(*given, on="emulated", **how)
+    def briefly(*given: Any, on: str | None, emulate: bool | None = None, **how: Any) -> checks.Checked:
+        taken.append((on, emulate))
+        return check(*given, on="emulated", **how)
 
-        return checking
-
-    monkeypatch.setattr(checks, "check", briefly("here"))
-    monkeypatch.setattr(checks, "check_in_child", briefly("in a child"))
-    for words in ([], ["--emulate"]):
-        assert worklog("check", "coalesced", "--size", "32", *words).exit_code == 0
+    for name in ("check", "check_in_child"):
+        monkeypatch.setattr(checks, name, briefly)
+    assert one_line(worklog("check", "coalesced", "--no-emulate")).endswith("; omit --no-emulate")
+    assert worklog("check", "coalesced", "--size", "32").exit_code == 0
     monkeypatch.setattr(checks, "gpu_reason", lambda: None)
-    for words in ([], ["--emulate"]):
+    monkeypatch.setattr(device, "require_gpu", lambda advice: None)
+    for words in ([], ["--emulate"], ["--no-emulate"]):
         worklog("check", "coalesced", "--size", "32", *words)
-    assert taken == ["here", "here", "in a child", "here"]
+    assert taken == [(None, None), (None, True), ("emulated", None), ("gpu", False)]
 
 
 def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:

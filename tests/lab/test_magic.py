@@ -31,6 +31,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
+from worklog.runner.compiled import compile_for
 from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -266,8 +267,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for module in (bench, check, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
     monkeypatch.setattr(bench, "measure", measure)
-    emulated = check.compile_for
-    monkeypatch.setattr(check, "compile_for", lambda program, live: (emulated(program, False)[0], "live · a GPU"))
+    on_a_gpu = lambda kernel, live: (compile_for(kernel, False)[0], "live · a GPU")  # noqa: E731
+    monkeypatch.setattr("worklog.lab.magic.compile_for", on_a_gpu)
     return asked
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from click.testing import Result
 
 from tests.helpers import PLAIN, RACY, TEXTURE, typed
 from tests.lab.waiting import gone
-from tests.runner.conftest import FOREIGN, mine
+from tests.runner.conftest import FOREIGN, JOB, mine
 from worklog.emulator import EmulatedDevice, EmulatedFault
 from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
@@ -45,6 +45,7 @@ def checked(source: str, claimed: str = "fp32") -> Checked:
 
 TILES = PLAIN.replace("if (row >= M || col >= N) return;", "")  # outside its domain, it would write past C
 ON_TILES = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
+TEXTURED = PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc")
 SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
 
 
@@ -110,7 +111,7 @@ def test_a_class_must_be_held() -> None:
         (PLAIN, ("--domain", "M % 0 == 0"), "cannot read the domain"),
         (PLAIN, ("--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
         (PLAIN, ("--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
-        (PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc"), (), "mine.cu:4: txq.width.b32 (txq.width.b32 w, "),
+        (TEXTURED, (), "mine.cu:4: txq.width.b32 (txq.width.b32 w, "),
     ],
 )
 def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
@@ -237,11 +238,38 @@ def test_a_kernel_that_ends_its_process_fails(pids: Callable[[], list[int]]) -> 
     assert all(map(gone, pids()))
 
 
+LONG = PLAIN.replace("k < K; ++k) acc +=", "k < K + 9999; ++k) acc += k >= K ? 0.0f :")
+OWN_WRITE = PLAIN.replace(
+    "\n}", "\n  C[row * N + col] = __ldg(&C[row * N + col]);\n}"
+)  # no GPU shows that it is undefined
+
+
+@pytest.mark.parametrize(
+    ("source", "child", "accepted", "said"),
+    [
+        (PLAIN, JOB, True, r"✓ precision: .*(\n.*)*\n✓ precision \(emulated\): (.*\n)*passed as fp32"),
+        (OWN_WRITE, JOB, False, r"✗ launch \(emulated\): mine\.cu:7: read-only-load: "),
+        (PLAIN.replace("alpha * acc :", "acc :"), JOB, False, r"✗ exact on edge shapes: (.*\n)*✗ .* \(emulated\): at"),
+        (TEXTURED, FOREIGN, True, r"✓ all: fine\n(.*\n)*· not run on the emulator \(mine\.cu:4: txq"),
+        (LONG, FOREIGN, True, r"· not run on the emulator \(after 20,000 instr"),
+    ],
+)  # fmt: skip
+def test_on_a_gpu_the_emulator_runs_small_shapes_beside_it(
+    source: str, child: Sequence[str], accepted: bool, said: str
+) -> None:
+    kernel = Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
+    found = check_in_child(kernel, SMALL, on="gpu", budget=20_000, command=child)
+    assert found.verdict.accepted == accepted and re.search(said, str(found)), str(found)
+    assert bool(found.findings) == (source == OWN_WRITE)
+    alone = check_in_child(kernel, SMALL, on="gpu", emulate=False, command=child)
+    assert "(emulated)" not in str(alone) and "not run on the emulator (--no-emulate)" in str(alone)
+
+
 def test_the_emulators_verdict_is_the_same_from_there_as_from_here() -> None:
     out_of_bounds = PLAIN.replace("A[row", "A[4000000 + row")
     kernel = Kernel.from_source(out_of_bounds, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
     shown: list[str] = []
-    steps = {"progress": lambda done, total, doing: shown.append(doing)}
+    steps: dict[str, Any] = {"progress": lambda done, total, doing: shown.append(doing)}
     there = check_in_child(kernel, SMALL, on="emulated", seed=7, timeout_s=0.0, **steps)
     assert "launch 1 at 1x7x2" in shown
     here = check(kernel, SMALL, on="emulated", seed=7)

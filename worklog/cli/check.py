@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,10 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 @options.DTYPE
 @options.launch
 @options.size("The benchmark shape (default: 1024, or a small one without a GPU).")
-@click.option("--emulate", is_flag=True, help="Run it on the emulator, which finds races too (default without a GPU).")
+@click.option(
+    "--emulate/--no-emulate", default=None,
+    help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
+)  # fmt: skip
 @click.option(
     "--limit", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True, metavar="SECONDS",
     help="Longest CPU time on the emulator; none by default where the size is small.",
@@ -99,7 +103,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
 @options.JSON
 def check(
-    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool, limit: float, budget: int,
+    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, limit: float, budget: int,
     seed: int | None, as_json: bool, **launch: Any,
 ) -> None:  # fmt: skip
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
@@ -112,7 +116,10 @@ def check(
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
-    how: dict[str, Any] = {"on": "emulated" if emulate else None, "limit_s": limit, "budget": budget, "seed": seed}
+    on = {True: "emulated", False: "gpu", None: None}[emulate]
+    how: dict[str, Any] = {"on": on, "limit_s": limit, "budget": budget, "seed": seed}
+    if emulate is False:
+        device.require_gpu("omit --no-emulate")
     subject: Kernel
     if problem is None:
         options.require_no_case(dtype)
@@ -123,10 +130,10 @@ def check(
             raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
     else:
         subject = options.solution_of(what, problem, dtype, launch, {"--size": shape})
-    # The emulator survives every kernel; on a GPU, and for a host function, a child process runs it.
-    in_child = subject.host is not None or checks.wants_gpu(how["on"])
+    checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
+    if subject.host is not None or checks.wants_gpu(on):
+        checking = partial(checks.check_in_child, emulate=emulate is not False)
     with output.progress_bar() as progress:
-        checking = checks.check_in_child if in_child else checks.check
         checked = checking(subject, shape, progress=progress, **how)
     prediction = predicted(subject, shape) if checked.verdict.accepted and problem is None else None
     document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}

@@ -35,6 +35,7 @@ from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import LIMIT_S
+from worklog.runner.compiled import compile_for
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, Stage, Verdict, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings
@@ -156,7 +157,7 @@ def try_kernel(
     if on == "gpu":
         require_gpu()
     live = bench.live_wanted() if on is None else on == "gpu"
-    compiled, label = check.compile_for(kernel, live)  # first, so that a syntax error is reported at once
+    compiled, label = compile_for(kernel, live)  # first, so that a syntax error is reported at once
     if not (live and time):
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
@@ -208,7 +209,7 @@ def _in_recording(
     assert compiled is not None  # a cell holds a kernel, not a host function
     reason = f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
-        reason = f"failed at {verdict.stages[-1].name} ({checked.label})"
+        reason = f"failed at {str(verdict.reason).partition(':')[0]} ({checked.label})"
     rows, elsewhere = list[Measurement](), replace(run.context, label=checked.label)
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]

@@ -11,32 +11,33 @@ import math
 import pickle
 import re
 import secrets
+import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog.emulator import ARCH, EmulatedDevice, build
+from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice
 from worklog.emulator.launch import BUDGET, require_matrices
-from worklog.errors import BadSetting, Interrupted
+from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
-from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
-from worklog.problem import SGEMM, Problem, Shape
+from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
 from worklog.runner.child import Answer, Say, advice, run_child
+from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding
 
-# Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
-BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
@@ -141,6 +142,7 @@ def check(
     seed: int | None = None,
     limit_s: float = LIMIT_S,
     budget: int = BUDGET,
+    beside: bool = False,
     progress: Progress = silent,
     begun: Callable[[Checked], None] = lambda known: None,
 ) -> Checked:
@@ -150,9 +152,10 @@ def check(
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
     drawn now; the verdict on a kernel states it). limit_s: CPU time that the emulator may take. budget: as for
-    worklog.emulator.launch. progress: called before each launch, with a total of 0, since their number isn't known
-    before the last one; for a solution before each case. begun: called before the first launch with a result without
-    stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
+    worklog.emulator.launch. beside: a GPU checks it too, so what takes the emulator too long is no failure. progress:
+    called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
+    before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
+    BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
@@ -160,7 +163,7 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    elif isinstance(what, Solution) or limit_s < LIMIT_S or (shape and shape.flops > QUICK.flops):
+    elif beside or isinstance(what, Solution) or limit_s < LIMIT_S or (shape and shape.flops > QUICK.flops):
         progress = _until(limit_s, progress)
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
@@ -185,7 +188,7 @@ def check(
         begun(known)
         device = device_of(live, budget)
         subject = what.load(device)
-        _report_launches(subject, device, progress)
+        _report_launches(subject, device, progress, beside)
         verdict = SgemmChecker(device, shape, seed).check(subject)
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
@@ -253,8 +256,10 @@ def _until(limit_s: float, progress: Progress) -> Progress:
     return step
 
 
-def _report_launches(subject: Runnable, device: Device, progress: Progress) -> None:
-    """Call progress before each launch of the subject, and again and again during one on the emulator."""
+def _report_launches(subject: Runnable, device: Device, progress: Progress, beside: bool) -> None:
+    """Call progress before each launch of the subject, and again and again during one on the emulator. beside: an
+    endless launch there is a BadSetting.
+    """
     enqueue, launches = subject.enqueue, 0
 
     def report(shape: Shape, *arguments: Any) -> None:
@@ -266,7 +271,12 @@ def _report_launches(subject: Runnable, device: Device, progress: Progress) -> N
             device.progress = lambda steps, budget: progress(
                 number, 0, f"{doing}: {steps:,} instructions executed, of at most {budget:,}"
             )
-        enqueue(shape, *arguments)
+        try:
+            enqueue(shape, *arguments)
+        except BudgetExceeded as error:
+            if beside and str(error).startswith("after"):  # no deadlock: the GPU decides
+                raise BadSetting(str(error)) from error
+            raise
 
     subject.enqueue = report  # type: ignore[method-assign]
 
@@ -276,18 +286,21 @@ def check_in_child(
     shape: Shape | None = None,
     *,
     on: str | None = None,
+    emulate: bool = True,
     seed: int | None = None,
     timeout_s: float = TIMEOUT_S,
     progress: Progress = silent,
     command: Sequence[str] | None = None,
-    **how: Any,
+    limit_s: float = LIMIT_S,
+    budget: int = BUDGET,
 ) -> Checked:
-    """check() in a child process: a kernel that hangs, crashes or exits fails, and nothing else is harmed.
+    """check() in a child process: a kernel that hangs, crashes or exits fails, and nothing else is harmed. While the
+    child works on a GPU, this process runs the kernel on the emulator at small shapes, for its races and for code that
+    never runs: one verdict has the stages of both. emulate: False leaves that out.
 
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator ends an endless
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
-    worklog.runner.measure.carry_out. how: limit_s and budget, as for check(). Raises what check() raises, and
-    Interrupted.
+    worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
     """
     results: list[Checked] = []  # without stages before the first launch, then the whole one
 
@@ -295,22 +308,59 @@ def check_in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
+    def emulating(done: int, total: int, doing: str) -> None:
+        if child.done():
+            child.result()  # raises what has ended it
+            progress(done, total, f"{doing}, emulated")
+
+    live = what.host is not None or wants_gpu(on)
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, "seed": seed, **how}}
-    limited = what.host is not None or wants_gpu(on)
-    try:
-        end = run_child(order, take, progress, timeout_s=timeout_s if limited else math.inf, command=command)
-    except KeyboardInterrupt as interrupt:
-        raise Interrupted(f"interrupted: {what.name} was not checked, and its process has ended") from interrupt
+    how: dict[str, Any] = {"seed": seed, "limit_s": limit_s, "budget": budget}
+    order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, **how}}
+    emulated, why_not, stop = None, "" if emulate else "--no-emulate", threading.Event()
+    why_not = "a host function" if what.host is not None else why_not
+    with ThreadPoolExecutor(1) as pool:
+        limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
+        child = pool.submit(run_child, order, take, progress, **limits)
+        try:
+            if live and not why_not:
+                try:
+                    emulated = check(what, on="emulated", beside=True, progress=emulating, **how)
+                except WorklogError as error:
+                    why_not = str(error).partition("\n")[0]
+            end = child.result()
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(f"interrupted: {what.name} was not checked, and its process has ended") from interrupt
+        finally:
+            stop.set()
     if not results:
         raise end.error()
     checked = results[-1]
     if end.kind != "checked":
-        return replace(checked, verdict=Verdict((end.stage(what),), None, seed=seed))
-    *before, stage = checked.verdict.stages
-    if checked.label.startswith("live") and stage.name == "launch" and not stage.passed:  # a GPU doesn't say more
-        stage = replace(stage, detail=f"{stage.detail}; {advice(what)}")
-    return replace(checked, verdict=replace(checked.verdict, stages=(*before, stage)))
+        stage = end.stage(what)
+        if what.host is None:  # the emulator has run it
+            stage = replace(stage, detail=stage.detail.removesuffix(f"; {advice(what)}"))
+        checked = replace(checked, verdict=Verdict((stage,), None, seed=seed))
+    if not live:
+        return checked
+    if emulated is None:
+        note = f"not run on the emulator ({why_not}): it looks for races and for code that never runs"
+        return replace(checked, notes=(*checked.notes, note))
+    return beside_the_gpu(checked, emulated)
+
+
+def beside_the_gpu(live: Checked, emulated: Checked) -> Checked:
+    """One result of both: the GPU's, and the stages and findings of the emulator."""
+    stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.verdict.stages]
+    return replace(
+        emulated,
+        shape=live.shape,
+        compiled=live.compiled,
+        label=f"{live.label} · beside {emulated.label}",
+        verdict=live.verdict.and_then(*stages),
+        notes=tuple(dict.fromkeys(live.notes + emulated.notes)),
+        warnings=tuple(dict.fromkeys(live.warnings + emulated.warnings)),
+    )
 
 
 def answer(order: Mapping[str, Any], say: Say) -> None:
@@ -334,20 +384,6 @@ def wants_gpu(on: str | None) -> bool:
     return on == "gpu" if on is not None else gpu_reason() is None
 
 
-def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
-    """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
-    CompileFailed, and BadSetting for parameters that don't take its arguments.
-    """
-    built: list[tuple[Compiled, str]] = []
-    for part in kernel.passes:
-        if live:
-            built.append((compile_cuda(part.program, gpu().arch), f"live · {gpu().name}"))
-        else:
-            built.append(build(part.program))
-        _require_signature(part, built[-1][0])
-    return built[kernel.main]
-
-
 def device_of(live: bool, budget: int = BUDGET) -> Device:
     """The GPU, or the emulator, with its budget."""
     if not live:
@@ -355,25 +391,3 @@ def device_of(live: bool, budget: int = BUDGET) -> Device:
     from worklog.gpu.cuda import CudaDevice
 
     return CudaDevice()
-
-
-def _require_signature(kernel: Kernel, compiled: Compiled) -> None:
-    """Raise BadSetting for a kernel that takes other parameters than the gate passes, or dynamic shared memory, since
-    the gate passes none.
-    """
-    program, ptx = compiled.program, compiled.ptx
-    entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
-    declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
-    bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
-    dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
-    if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", ptx[entry.end() if entry else 0 :]):
-        raise BadSetting(
-            f"{program.name}: {program.entry} takes dynamic shared memory (extern __shared__): give its bytes per "
-            "block with --shared BYTES"
-        )
-    if bits != tuple(BITS.get(name, "64") for name in kernel.arguments):
-        raise BadSetting(
-            f"{program.name}: {program.entry} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which "
-            f"don't take ({', '.join(kernel.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
-            "integers, alpha, beta and the matrices' elements are float"
-        )
