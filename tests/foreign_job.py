@@ -53,15 +53,6 @@ def leave(code: int = 0, words: str = "") -> None:
     os._exit(code)
 
 
-def garbage() -> None:
-    """On every pipe there is."""
-    for fd in range(1, 64):
-        try:
-            os.write(fd, b"\xff\x00{]\n" + b"[" * 5000 + b"\n7\n")
-        except OSError:
-            continue
-
-
 ACTS: dict[str, Callable[[], object] | BaseException] = {
     "hangs": hang,
     "hangs with the lock": lambda: hang(with_the_lock),
@@ -71,7 +62,6 @@ ACTS: dict[str, Callable[[], object] | BaseException] = {
     "leaves": leave,
     "leaves talking": lambda: leave(3, "so long"),
     "leaves a thread that leaves": lambda: threading.Timer(0.1, leave).start(),
-    "garbage": garbage,
     "fills the memory": MemoryError(),
     "fills the GPU": OutOfMemory("allocating 64 MiB: out of memory; take a smaller size"),
     "illegal address": LaunchFailed("running a kernel: cudaErrorIllegalAddress"),
@@ -93,7 +83,7 @@ def act(name: str) -> None:
 
 
 def measure(order: dict[str, Any], say: Say) -> None:
-    """As worklog.runner.prepare.answer, but for the measuring. The calibration is another one in each process."""
+    """As worklog.runner.worker.answer, but for the measuring. The calibration is another one in each process."""
     names = [job.kernel for job in order["jobs"]]
     if names[0] == "never ready":
         os._exit(4)
@@ -113,15 +103,15 @@ def measure(order: dict[str, Any], say: Say) -> None:
 def check(order: dict[str, Any], say: Say) -> None:
     """As worklog.runner.check.answer, but for the checking."""
     from worklog.gate import passed
-    from worklog.runner.check import Checked, packed  # here, since it takes a second
+    from worklog.runner.check import Checked  # here, since it takes a second
     from worklog.runs import Verdict
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(order["what"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)
-    say("begun", checked=packed(begun))
+    say("begun", checked=begun)
     say("progress", done=0, doing="launch 1 at 64")
     act(order["what"].name)
-    say("checked", checked=packed(replace(begun, verdict=Verdict((passed("all", "fine"),), "fp32"))))
+    say("checked", checked=replace(begun, verdict=Verdict((passed("all", "fine"),), "fp32")))
 
 
 if __name__ == "__main__":

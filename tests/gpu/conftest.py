@@ -76,7 +76,7 @@ def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
     """Makes one measurement, in this process. The session has never seen a user's kernel: its name is new."""
     import cupy
 
-    from worklog.runner.prepare import measure_job
+    from worklog.runner.worker import measure_job
 
     def measure(kernel: str | Kernel, shape: Shape, harness: Harness = QUICK) -> Measurement:
         name = kernel if isinstance(kernel, str) else f"{kernel.name}_{len(own)}"

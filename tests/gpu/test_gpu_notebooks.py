@@ -21,8 +21,8 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import launches, measure
 from worklog.runner.job import Job
-from worklog.runner.prepare import measure_job
 from worklog.runner.session import Session
+from worklog.runner.worker import measure_job
 from worklog.runs import new_path
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run

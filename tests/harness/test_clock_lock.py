@@ -4,15 +4,14 @@ run and in worklog.time, the label says at what.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -30,7 +29,7 @@ from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
-from worklog.runner import prepare, timing
+from worklog.runner import timing, worker
 from worklog.runner.job import BASELINE
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
@@ -217,7 +216,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"worklog.{name}.require_gpu", lambda *_: None, raising=False)
     for name in ("runner.session", "gpu.device"):
         monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
-    monkeypatch.setattr("worklog.runner.measure.run_child", in_this_process)
+    monkeypatch.setattr("worklog.runner.measure.Child", InThisProcess)
     monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
 
 
@@ -235,17 +234,17 @@ class LockableSession(VirtualSession):
         return {}
 
 
-def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: Any, **__: Any) -> SimpleNamespace:
-    """As worklog.runner.child.run_child, without the process."""
-    kinds: list[str] = []
+class InThisProcess(nullcontext[Any]):
+    """As worklog.runner.child.Child, without the process."""
 
-    def say(kind: str, **words: Any) -> None:
-        kinds.append(kind)
-        if kind != "progress":
-            take(json.loads(json.dumps({"is": kind, **words})))
+    kind = "done"
 
-    prepare.answer(order, say, LockableSession)  # type: ignore[arg-type]
-    return SimpleNamespace(kind=kinds[-1])
+    def __init__(self, order: dict[str, Any], *_: Any) -> None:
+        super().__init__(self)
+        self.order = order
+
+    def run(self, take: Callable[[Any], None], *_: Any) -> None:
+        worker.answer(self.order, lambda kind, **words: take({"is": kind, **words}), LockableSession)
 
 
 def of_run(clocks: str) -> tuple[str, str]:

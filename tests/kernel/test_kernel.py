@@ -29,7 +29,7 @@ from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 from worklog.runner.job import Job
 from worklog.runner.measure import measure
-from worklog.runner.prepare import measure_job
+from worklog.runner.worker import measure_job
 
 TEMPLATE = """\
 template <typename Sum, int TILE>

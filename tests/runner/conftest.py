@@ -14,7 +14,7 @@ from tests.virtual.session import QUICK, VirtualSession
 from worklog.kernel import Kernel, Program
 from worklog.kernel.signature import Launch
 from worklog.runner.declare import declared
-from worklog.runner.prepare import measure_job
+from worklog.runner.worker import measure_job
 from worklog.runs.measurement import Measurement
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")

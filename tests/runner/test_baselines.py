@@ -23,8 +23,8 @@ from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE, Job, jobs_of
 from worklog.runner.launches import Loop
 from worklog.runner.measure import require_measurable
-from worklog.runner.prepare import measure_job
 from worklog.runner.timing import Call, time_on
+from worklog.runner.worker import measure_job
 from worklog.runs import Estimate, Measurement, Run
 
 SHAPE = Shape(96, 64, 80)
@@ -85,7 +85,7 @@ def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_o
 
 def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     session, left = VirtualSession(Machine()), list[Loop]()
-    monkeypatch.setattr(Loop, "leave_pool", lambda loop: left.append(loop))
+    monkeypatch.setattr(Loop, "close", lambda loop: left.append(loop))
     for size in (64, 64, 96):
         measure(session, BASELINE, Shape.of(size))
     assert len(left) == 3 and session.device.emptied == 2

@@ -18,60 +18,56 @@ from worklog.kernel import Kernel
 from worklog.runner import session
 from worklog.runner.check import check_in_child
 from worklog.runner.child import Child, environment
+from worklog.runner.job import silent
 
 HEAD = """
-import json, os, pickle, signal, subprocess, sys, time
+import os, pickle, signal, subprocess, sys, time
+from multiprocessing.connection import Connection
 order = pickle.load(sys.stdin.buffer)
-def say(**words): os.write(order["answers"], json.dumps(words).encode() + b"\\n")
+pipe = Connection(order["answers"], readable=False)
+def say(**words): pipe.send({"is": "said", **words})
 """
 
 
 def child(source: str, timeout_s: float = WAIT_S, **order: Any) -> Child:
-    return Child((sys.executable, "-u", "-c", HEAD + source), order, timeout_s)
+    return Child(order, timeout_s, (sys.executable, "-u", "-c", HEAD + source))
 
 
-def heard(one: Child) -> list[dict[str, Any]]:
+def heard(of: Child) -> list[dict[str, Any]]:
     """All answers of a process until its end."""
-    with one:
-        return [answer for answer in one.answers() if answer is not None]
+    said: list[dict[str, Any]] = []
+    with of:
+        of.run(said.append, silent)
+    return said
 
 
-def test_it_gets_its_order_answers_in_json_objects_and_ends() -> None:
+def test_it_gets_its_order_answers_and_ends(capfd: pytest.CaptureFixture[str]) -> None:
     words = "x" * 1_000_000
-    noise = r"os.write(order['answers'], b'7\nnull\n[]\n\xff\n' + b'[' * 9999 + b'\n')"
     printed = "for i in range(20000): print('x' * 100)\nprint('last words', file=sys.stderr); sys.exit(3)"
-    one = child(f"print('{{}}', flush=True)\n{noise}\nsay(got=order['what'])\n{printed}", what=words)
-    assert heard(one) == [{"got": words}]
-    assert one.printed.endswith("last words") and len(one.printed) < 10_000 and not one.hung
-    assert str(one) == "its process exited without an answer (exit code 3), and last printed 'last words'"
+    of = child(f"print('{{}}', flush=True)\nsay(got=order['what'])\n{printed}", what=words)
+    assert heard(of) == [{"is": "said", "got": words}] and not of.hung
+    assert of.printed.endswith("last words") and len(of.printed) < 10_000
+    assert str(of) == "its process exited without an answer (exit code 3), and last printed 'last words'"
+    assert "last words" in capfd.readouterr().err
+    noise = child("say(good=1)\nos.write(order['answers'], b'\\xff\\x00{]' * 9)\nsay(lost=1)")
+    assert heard(noise) == [{"is": "said", "good": 1}]
 
 
-def test_one_that_prints_without_an_answer_is_ended() -> None:
-    heard(one := child("say(started=True)\nwhile True: print('x')", timeout_s=0.5))
-    assert one.hung and str(one).startswith("hung: no progress for")
-    assert gone(one.pid)
-
-
-def test_what_was_answered_before_an_end_is_not_lost() -> None:
-    at_once = "os.write(order['answers'], ''.join(f'{{\"number\": {i}}}\\n' for i in range(5)).encode())"
-    with child(f"{at_once}; time.sleep(300)") as one:
-        answers = one.answers()
-        first = filter(None, answers)  # a slow process gives None first
-        assert [next(first)["number"] for _ in range(2)] == [0, 1]
-        with pytest.raises(KeyboardInterrupt):
-            answers.throw(KeyboardInterrupt)
-        one.end()
-        assert [answer["number"] for answer in one.answers()] == [1, 2, 3, 4]
-    assert gone(one.pid)
+def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on() -> None:
+    of, said, shown = child("say(started=True)\nwhile True: print('x')", timeout_s=1.5), list[Any](), list[Any]()
+    with of:
+        of.run(said.append, lambda *step: shown.append(step), 3, 7)
+    assert len(said) == 1 and of.hung and str(of).startswith("hung: no progress for") and gone(of.pid)
+    assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 
 
 PARENT = """
 import os, sys
 from worklog.runner.child import Child
-child = Child((sys.executable, "-c", {source!r}), {{}}, 300.0)
-next(child.answers())
-print(child.pid, flush=True)
-{then}
+child = Child({{}}, 300.0, (sys.executable, "-c", {source!r}))
+print(child.pid, file=sys.stderr, flush=True)
+def then(answer): {then}
+child.run(then, lambda *_: None)
 """
 JOB = """
 import ctypes, os, sys
@@ -91,30 +87,28 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
         begun.append(start(*command, **how))
         return begun[0]
 
-    def interrupted() -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    monkeypatch.setattr("selectors.DefaultSelector", interrupted)
+    monkeypatch.setattr("pickle.dump", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Child((sys.executable, "-c", JOB), {}, WAIT_S)
+        Child({}, WAIT_S, (sys.executable, "-c", JOB))
     monkeypatch.undo()
-    begun[0].communicate(timeout=WAIT_S)  # until it has ended
+    assert gone(begun[0].pid)
 
 
 @pytest.mark.parametrize(
     ("source", "then"),
-    [
-        (JOB, "sys.exit()"),
-        (JOB, "os._exit(9)"),
-        (LATE, "os._exit(9)"),
-    ],
+    [(JOB, "sys.exit()"), (JOB, "os._exit(9)"), (LATE, "os._exit(9)")],
     ids=["exits", "leaves", "leaves early"],
 )
 def test_it_ends_when_its_parent(source: str, then: str) -> None:
     parent = PARENT.format(source=source, then=then)
+    if source == LATE:
+        parent = parent.replace("child.run(", then + "; child.run(")
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60)
-    pid = int(done.stdout)
+    pid = int(done.stderr)
     until(lambda: gone(pid))
 
 

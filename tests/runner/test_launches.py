@@ -15,7 +15,7 @@ from worklog.emulator import EmulatedDevice
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
-from worklog.runner.launches import Loop, Pool, elements
+from worklog.runner.launches import Loop, Pool, Trespass, elements
 
 SHAPE, SETS = Shape(32, 64, 32), 6
 KINDS: dict[str, dict[str, Any]] = {
@@ -61,9 +61,9 @@ class Looped:
         checker = SgemmChecker(device, SHAPE, 0)
         pool = Pool(device, 8 * elements(SHAPE, SETS), seed=1) if pooled else None
         noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
-        how = {"names": ("ours", "theirs"), "in_step": True, "pool": pool, **KINDS[kind], **how}
-        self.loop = Loop(checker, [NumpySubject(device, function) for function in noted], **how)
-        checker.buffers.poison()
+        how = {"in_step": True, "pool": pool, **KINDS[kind], **how}
+        subjects = [NumpySubject(device, function) for function in noted]
+        self.loop = Loop(checker, subjects, ("ours", "theirs"), **how)
 
     def _noting(self, function: Any, seen: list[Place]) -> Any:
         def noted(p: Problem) -> None:
@@ -115,13 +115,17 @@ def test_a_wrong_output_fails_and_a_wrong_baseline_is_named(kind: str, pooled: b
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a_move(kind: str) -> None:
-    for ours in (correct, spills, wrong_where_it_swaps()):
+    def passes(ours: Any) -> bool:
         looped = Looped(kind, ours, pooled=True, in_step=False)
         for launch in looped.loop.launches:
             for _ in range(3):
                 looped.loop.move()
                 launch()
-        assert looped.loop.stage().passed == (ours is correct)
+        return looped.loop.stage().passed
+
+    assert passes(correct) and not passes(wrong_where_it_swaps())
+    with pytest.raises(Trespass, match="it wrote outside C"):
+        passes(spills)
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -168,7 +172,8 @@ def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind: st
     assert stage.passed, stage.detail
     spilled = Looped(kind, spills, pooled=True)
     spilled.turn(2)
-    assert "outside C" in spilled.loop.stage().detail
+    with pytest.raises(Trespass, match="outside C"):
+        spilled.loop.stage()
 
 
 def test_a_gpu_without_room_has_no_pool() -> None:
@@ -208,9 +213,7 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     device: Any = CodeInPlaces()
     checker = SgemmChecker(device, SHAPE, 0)
     both = [rung("naive").load(device) for _ in ("subject", "baseline")]
-    loop = Loop(
-        checker, both, names=("a", "b"), in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1)
-    )
+    loop = Loop(checker, both, ("a", "b"), in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
     for _ in range(3):
         loop.move()
         for launch in loop.launches:
@@ -219,7 +222,7 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
         assert device.ran[-2:] == [len(device.loaded) - 2, len(device.loaded) - 1]
         assert codes == 1 or all(device.ran.count(code) == 2 for code in device.ran[-2:]), "a first launch may load"
     assert len(device.loaded) == 2 * codes and all(kernel() for kernel in device.loaded)
-    loop.leave_pool()
+    loop.close()
     gc.collect()
     assert sum(kernel() is not None for kernel in device.loaded) <= 4, "the first, which describes it, and the last"
 
@@ -262,8 +265,7 @@ def test_a_kernel_that_counts_its_launches_keeps_its_code_and_is_caught_in_the_t
         if moved:
             subject.variables = lambda shape: []  # type: ignore[method-assign]
         checker, pool = SgemmChecker(device, shape, 0), Pool(device, 8 * elements(shape), seed=1)
-        loop = Loop(checker, [subject], names=("a",), in_step=True, warm=True, probed=True, pool=pool)
-        checker.buffers.poison()
+        loop = Loop(checker, [subject], ("a",), in_step=True, warm=True, probed=True, pool=pool)
         for turn in range(16):
             if turn % 4 == 0:
                 loop.move()

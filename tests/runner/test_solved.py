@@ -17,7 +17,7 @@ from worklog.errors import BadSetting
 from worklog.kernel.solution import Solution
 from worklog.runner.job import Job
 from worklog.runner.measure import measure_solutions
-from worklog.runner.prepare import LAST, measure_job
+from worklog.runner.worker import LAST, measure_job
 from worklog.runs import Measurement, Work, duration
 from worklog.runs.record import line, read_line
 

@@ -16,7 +16,11 @@ import numpy as np
 from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine, Work
 from worklog.errors import LaunchFailed
+from worklog.runs import Gpu
 
+MHZ = 20.0
+L2_BYTES = 2**22
+GPU = Gpu("a virtual GPU", (9, 0), 1, L2_BYTES, 2**30, MHZ, 1e3, 64, "none")
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 BURN_FLOPS_PER_US = 60e6
 FETCHED = 8
@@ -51,6 +55,7 @@ class VirtualGpu:
     event_slope: float = 1.0  # microseconds that events count for a true one
     flush_evicts: bool = True
     seed: int = 0
+    gpu: Gpu = GPU
 
     def __post_init__(self) -> None:
         self.device = VirtualDevice(self.machine)

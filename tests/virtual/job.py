@@ -11,19 +11,19 @@ from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
 from worklog.emulator import EmulatedDevice
-from worklog.runner import check, child, prepare
+from worklog.runner import check, child, worker
 
 
 def check_without_races(order: Mapping[str, Any], say: child.Say) -> None:
     """CUDA sources run on an emulator that sees no races, as no GPU does."""
     check.device_of = lambda live, budget: EmulatedDevice(races=False)  # type: ignore[assignment]
     checked = check.check(order["what"], **order["how"] | {"on": "emulated"})
-    say("checked", checked=check.packed(replace(checked, label="live · a virtual GPU")))
+    say("checked", checked=replace(checked, label="live · a virtual GPU"))
 
 
 if __name__ == "__main__":
     xp.machine = Machine()
     on_virtual = partial(
-        prepare.answer, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
+        worker.answer, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
     )
     child.main({"measure": on_virtual, "check": check_without_races})

@@ -8,21 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tests.virtual.device import VirtualBaseline
-from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
+from tests.virtual.gpu import GPU, L2_BYTES, MHZ, REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from worklog.harness import Harness, Reading, Timed, time_in_turn
 from worklog.kernel import Kernel
 from worklog.problem import Shape
-from worklog.runner import prepare
 from worklog.runner.job import BASELINE, Job
-from worklog.runner.prepare import measure_job
 from worklog.runner.session import Session
-from worklog.runs import Calibration, Estimate, Gpu, Measurement, estimate_of, event_overhead_us, summarize
+from worklog.runner.worker import loop_of, measure_job
+from worklog.runs import Calibration, Estimate, Measurement, event_overhead_us, summarize
 
-MHZ = 20.0
 LANES = 128
-L2_BYTES = 2**22
-GPU = Gpu("a virtual GPU", (9, 0), 1, L2_BYTES, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
 QUICK = Harness().but(least_samples=6, most_samples=64, precision=0.05)
 OVERHEAD = {"offset_us": VirtualGpu.offset_us, "offset_spread_us": 0.0, "tick_us": 0.0, "slope": 1.0, "launch_us": 4.0}
@@ -33,20 +29,24 @@ CALIBRATION = Calibration(offset_by_length_us={"10": VirtualGpu.offset_us}, **OV
 
 
 class VirtualSession(Session):
-    """Everything but the GPU is the real session's."""
+    """Everything but the GPU is the real session's. timeline: of the GPU (default: one on this machine)."""
 
-    def __init__(self, machine: Machine, *user_kernels: Kernel) -> None:
-        machine.l2_bytes = L2_BYTES
-        timeline = VirtualGpu(machine, clock=lambda now: MHZ)
+    def __init__(
+        self,
+        machine: Machine,
+        *user_kernels: Kernel,
+        timeline: VirtualGpu | None = None,
+        calibration: Calibration = CALIBRATION,
+    ) -> None:
+        if timeline is None:
+            machine.l2_bytes = L2_BYTES
+            timeline = VirtualGpu(machine, clock=lambda now: MHZ)
         baselines = {math: VirtualBaseline(timeline.device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
         own = {kernel.name: kernel for kernel in user_kernels}
-        self.use(timeline, GPU, CALIBRATION, baselines, own)  # type: ignore[arg-type]
+        super().__init__(own, calibration, timeline, baselines)  # type: ignore[arg-type]
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Nothing is compiled."""
-
-    def require_memory(self, shape: Shape) -> None:
-        """There is enough."""
 
     def require_idle(self) -> None:
         """Nothing is left: a virtual machine's streams are waited for."""
@@ -62,20 +62,14 @@ def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK)
     return measure_job(session, Job(name, shape), harness)
 
 
-def read_alone(session: Session, job: Job, harness: Harness, names: Sequence[str] = (BASELINE,)) -> Reading:
-    """A job's loop by the harness, without the gate; afterwards its stages, which raise nothing."""
-    ready = prepare.loop_of(session, job, harness, [*names])
-    try:
-        return time_in_turn(session.timeline, ready.launches, ready.harness, size=ready.size, move=ready.move)
-    finally:
-        ready.close()
-
-
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
-    reading = read_alone(session, Job(name, shape), harness)
-    read = estimate_of(reading.samples.counted(), harness.statistic).value
-    return read - event_overhead_us(harness.as_dict(), CALIBRATION.offset_us)
+    loop = loop_of(session, Job(name, shape), harness, [BASELINE])
+    try:
+        reading = time_in_turn(session.timeline, loop.launches, harness, move=loop.move if loop.pool else None)
+    finally:
+        loop.close()
+    return reading.us(harness.statistic) - event_overhead_us(harness.as_dict(), CALIBRATION.offset_us)
 
 
 BASELINE_US = 80.0
@@ -83,10 +77,8 @@ BASELINE_US = 80.0
 
 def session_on(gpu: VirtualGpu, calibration: Calibration) -> VirtualSession:
     """A session for worklog.runner.timing.time_on."""
-    session, l2_bytes = VirtualSession(Machine()), gpu.l2_bytes
-    card = replace(GPU, l2_bytes=l2_bytes, sm_clock_mhz=REFERENCE_MHZ)
-    session.use(gpu, card, calibration, session.baselines)  # type: ignore[arg-type]
-    return session
+    gpu.gpu = replace(GPU, l2_bytes=gpu.l2_bytes, sm_clock_mhz=REFERENCE_MHZ)
+    return VirtualSession(gpu.machine, timeline=gpu, calibration=calibration)
 
 
 @dataclass(frozen=True)

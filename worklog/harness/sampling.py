@@ -39,7 +39,7 @@ from worklog.harness.rules import (
     salykova_replays,
     stopping_rule,
 )
-from worklog.runs import PILOT, Sample, Samples, duration, median
+from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median
 from worklog.settings import IDLE_S, WINDOW_US, Harness, split_rule
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ class Reading:
     converged: bool = False
     warmup_launches: int = 0
     degradations: list[str] = field(default_factory=list)
+
+    def us(self, statistic: str, side: int = 0) -> float:
+        """Microseconds of a kernel's launches that count, as read."""
+        return estimate_of(self.samples.counted(side), statistic).value
 
 
 def time_in_turn(

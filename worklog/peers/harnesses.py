@@ -28,8 +28,8 @@ from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Skipped
 from worklog.runner.launches import ALIGNED, Pool
-from worklog.runner.prepare import called
 from worklog.runner.timing import Call
+from worklog.runner.worker import called
 from worklog.runs import median
 from worklog.runs.comparison import CUBLAS, KNOWN, Row
 

@@ -8,12 +8,10 @@ compiled with NVRTC in either case, so its resources and a wrong signature are k
 from __future__ import annotations
 
 import math
-import pickle
 import re
 import secrets
 import threading
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +28,7 @@ from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
-from worklog.runner.child import Answer, Say, advice, run_child
+from worklog.runner.child import Answer, Child, Say, advice
 from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
@@ -305,8 +303,8 @@ def check_in_child(
     results: list[Checked] = []  # without stages before the first launch, then the whole one
 
     def take(answer: Answer) -> None:
-        if "checked" in answer:  # the child is trusted: unpickling runs what it sends
-            results.append(pickle.loads(b64decode(answer["checked"])))
+        if "checked" in answer:
+            results.append(answer["checked"])
 
     def emulating(done: int, total: int, doing: str) -> None:
         if child.done():
@@ -319,9 +317,14 @@ def check_in_child(
     order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, **how}}
     emulated, why_not, stop = None, "" if emulate else "--no-emulate", threading.Event()
     why_not = "a host function" if what.host is not None else why_not
+
+    def in_child() -> Child:
+        with Child(order, timeout_s if live else math.inf, command) as process:
+            process.run(take, progress, stop=stop)
+        return process
+
     with ThreadPoolExecutor(1) as pool:
-        limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
-        child = pool.submit(run_child, order, take, progress, **limits)
+        child = pool.submit(in_child)
         try:
             if live and not why_not:
                 try:
@@ -369,14 +372,9 @@ def answer(order: Mapping[str, Any], say: Say) -> None:
         order["what"],
         **order["how"],
         progress=lambda done, _, doing: say("progress", done=done, doing=doing),
-        begun=lambda begun: say("begun", checked=packed(begun)),
+        begun=lambda begun: say("begun", checked=begun),
     )
-    say("checked", checked=packed(checked))
-
-
-def packed(checked: Checked) -> str:
-    """A result as a string."""
-    return b64encode(pickle.dumps(checked)).decode()
+    say("checked", checked=checked)
 
 
 def wants_gpu(on: str | None) -> bool:

@@ -1,8 +1,8 @@
 """A child process, which a kernel may crash or hang: it is ended together with every process that it started.
 
-`python -m worklog.runner.child` unpickles its order from its standard input, and answers in lines of JSON on a pipe of
-its own, since a kernel or a library may print anything on standard output. Every answer says what it `is`: "progress",
-"error", "raised", or what the act names (ACTS).
+`python -m worklog.runner.child` unpickles its order from its standard input, and answers on a pipe of its own, since a
+kernel or a library may print anything on standard output. Every answer says what it `is`: "progress", "error",
+"raised", or what the act names (ACTS).
 
 No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard run the caller's
 __main__ again, and none of them ends what the process has started. Here a session of its own holds all of it together.
@@ -13,20 +13,18 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import importlib
-import json
 import os
 import pickle
 import select
-import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
@@ -39,51 +37,44 @@ if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.runner.child")
-ACTS = {"measure": "worklog.runner.prepare", "check": "worklog.runner.check"}  # what can be ordered: answer() of these
+ACTS = {"measure": "worklog.runner.worker", "check": "worklog.runner.check"}  # what can be ordered: answer() of these
 START_TIMEOUT_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
 TICK_S = 0.5
 STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck
-LEFTOVERS_S = 1.0  # for pipes that a process outside the session still holds open
 PRINTED = 4000  # bytes of its output that are kept
 Answer = dict[str, Any]
 Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 
 class Child:
-    """A process that carries out an order, and a context that ends it. order: gets the numbers of the pipe for answers,
-    and of one that is closed when this process ends. timeout_s: seconds without an answer after which the child counts
-    as hung and is ended. Raises OSError if it can't be started.
+    """A process that carries out an order, and a context that ends it. timeout_s: seconds between two answers after
+    which it counts as hung and is ended, once it has given one. command: what to start (default: COMMAND). Raises
+    OSError if it can't be started.
 
-    hung: whether it was. last: the last answer, {} before the first.
+    hung: whether it was. last: the last answer, {} before the first. printed: the last of its output.
     """
 
-    def __init__(self, command: Sequence[str], order: Mapping[str, Any], timeout_s: float) -> None:
-        self.timeout_s, self.hung = timeout_s, False
-        self.last: Answer = {}
-        self._answered, self._printed = bytearray(), b""
-        heard, answers = os.pipe()
-        lifeline, held = os.pipe()
-        self._heard, self._held = os.fdopen(heard, "rb", 0), os.fdopen(held, "wb", 0)
-        try:
-            with tempfile.TemporaryFile() as stdin, os.fdopen(answers, "wb", 0), os.fdopen(lifeline, "rb", 0):
-                pickle.dump({**order, "answers": answers, "lifeline": lifeline}, stdin)
-                stdin.seek(0)
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(answers, lifeline),
-                    start_new_session=True,
-                    env=environment(),
-                )
-            self._open = selectors.DefaultSelector()
-            self._open.register(self._heard, selectors.EVENT_READ)
-            self._open.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
-        except BaseException:  # an interrupt too: a child that has begun ends with its lifeline
-            self._heard.close()
-            self._held.close()
-            raise
+    def __init__(self, order: Mapping[str, Any], timeout_s: float, command: Sequence[str] | None = None) -> None:
+        self.timeout_s, self.hung, self.last, self.printed = timeout_s, False, Answer(), ""
+        self._heard, answers = Pipe(duplex=False)
+        with answers:
+            self._process = subprocess.Popen(
+                command or COMMAND,
+                stdin=subprocess.PIPE,  # it ends when this is closed, also by the end of this process
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[answers.fileno()],
+                start_new_session=True,
+                env=environment(),
+            )
+            assert self._process.stdin is not None
+            try:
+                with suppress(BrokenPipeError):  # it has ended
+                    pickle.dump({**order, "answers": answers.fileno()}, self._process.stdin)
+                    self._process.stdin.flush()
+            except BaseException:  # an interrupt too
+                self.__exit__()
+                raise
 
     @property
     def pid(self) -> int:
@@ -95,35 +86,68 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.end()
-        for held in (self._open, self._heard, self._held, self._process.stdout):
-            held.close()  # type: ignore[union-attr]
+        for pipe in (self._heard, self._process.stdout, self._process.stdin):
+            with suppress(BrokenPipeError):
+                pipe.close()  # type: ignore[union-attr]
 
-    def answers(self) -> Iterator[Answer | None]:
-        """Each answer until the process has gone, and None twice a second. Called again after an exception, it goes on
-        with the answer that was being handled. Raises WorklogError if it stays.
+    def run(
+        self,
+        take: Callable[[Answer], None],
+        progress: Progress,
+        first: int = 0,
+        total: int = 0,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Wait until the process has gone. Here Ctrl-C is handled for everything that runs in a child.
+
+        take: gets each answer but "progress", after an interrupt the one that was being taken again. progress: is
+        called with `first` plus the steps done, and `total`, for each "progress" and twice a second in between. stop:
+        ends the process when another thread sets it. Raises KeyboardInterrupt then or after Ctrl-C, once it has gone
+        and take() has got what it had answered; what take() and progress() raise; WorklogError for one that stays.
         """
-        heard = ticked = time.monotonic()
-        while self._process.poll() is None:
-            if self._open.get_map():
-                self._read(TICK_S)
-            else:  # it has closed both pipes, and ends
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(TICK_S)
-            for answer in self._whole_answers():
-                yield answer
-                heard = time.monotonic()
-            now = time.monotonic()
-            if now - heard > self.timeout_s:
-                self.hung = True
+        done, doing, limit_s, printed = 0, "starting", max(self.timeout_s, START_TIMEOUT_S), b""
+        heard, shown, interrupt = time.monotonic(), 0.0, False
+        answers, pipes, running = list[Answer](), [self._heard, self._process.stdout], True
+        while running or answers or wait(pipes, 0):  # type: ignore[arg-type]
+            try:
+                if running and self._process.poll() is not None:
+                    running = False
+                    self.end()  # what it has started
+                for pipe in wait(pipes, TICK_S if running and not answers else 0):  # type: ignore[arg-type]
+                    if pipe is not self._heard:
+                        chunk = os.read(pipe.fileno(), 65536)  # type: ignore[union-attr]
+                        printed = (printed + chunk)[-PRINTED:]
+                        pipes = pipes if chunk else [self._heard]
+                        continue
+                    try:
+                        answers.append(self._heard.recv())
+                    except Exception:  # its end, or noise that a kernel's process wrote there
+                        pipes.remove(self._heard)
+                for answer in answers[:]:
+                    self.last = answer
+                    if answer["is"] == "progress":
+                        done, doing, shown = answer["done"], answer["doing"], 0.0
+                    else:
+                        take(answer)
+                        limit_s = self.timeout_s
+                    answers.remove(answer)
+                    heard = time.monotonic()
+                if running and stop is not None and stop.is_set():
+                    raise KeyboardInterrupt
+                if (now := time.monotonic()) - shown >= TICK_S:
+                    shown = now
+                    progress(first + done, total, doing)
+                if running and now - heard > limit_s:
+                    self.hung = True
+                    self.end()
+            except KeyboardInterrupt:
+                interrupt = True
                 self.end()
-            if now - ticked >= TICK_S:
-                ticked = now
-                yield None
-        self.end()  # what it has started
-        deadline = time.monotonic() + LEFTOVERS_S
-        while self._open.get_map() and time.monotonic() < deadline:
-            self._read(LEFTOVERS_S)
-        yield from self._whole_answers()
+        if interrupt:
+            raise KeyboardInterrupt
+        self.printed = printed.decode(errors="replace").strip()
+        if self.printed:
+            print(self.printed, file=sys.stderr)
 
     def end(self) -> None:
         """Make sure that the process and what it started are gone. Raises WorklogError if it stays."""
@@ -136,32 +160,6 @@ class Child:
                 f"process {self.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
                 "look with nvidia-smi, and restart the machine if it stays"
             ) from error
-
-    def _read(self, seconds: float) -> None:
-        """Read what comes within some seconds."""
-        for key, _ in self._open.select(seconds):
-            chunk = os.read(key.fd, 65536)
-            if not chunk:
-                self._open.unregister(key.fileobj)
-            elif key.fileobj is self._heard:
-                self._answered += chunk
-            else:
-                self._printed = (self._printed + chunk)[-PRINTED:]
-
-    def _whole_answers(self) -> Iterator[Answer]:
-        while (end := self._answered.find(b"\n")) >= 0:
-            answer = None
-            with suppress(ValueError, RecursionError):  # noise that a kernel's process wrote there
-                answer = json.loads(self._answered[:end])
-            if isinstance(answer, dict):
-                self.last = answer
-                yield answer
-            del self._answered[: end + 1]
-
-    @property
-    def printed(self) -> str:
-        """The last of its output."""
-        return self._printed.decode(errors="replace").strip()
 
     def __str__(self) -> str:
         """How it ended."""
@@ -181,8 +179,7 @@ class Child:
     def error(self) -> WorklogError:
         """For a process that ended before it launched a kernel."""
         if self.kind == "error":
-            kind: Any = getattr(importlib.import_module(self.last["module"]), self.last["type"])
-            error: WorklogError = kind.__new__(kind, self.last["message"])  # past the arguments of its own __init__
+            error: WorklogError = self.last["type"].__new__(self.last["type"], self.last["message"])
             return error
         if self.kind == "raised":
             what = f"{self.last['what']}: a mistake in worklog or in a library that it uses"
@@ -218,52 +215,6 @@ def advice(kernel: Kernel | None) -> str:
     return "run it with `worklog check --emulate`: it names the line" if is_source else "call it alone in Python"
 
 
-def run_child(
-    order: Mapping[str, Any],
-    take: Callable[[Answer], None],
-    progress: Progress,
-    *,
-    timeout_s: float,
-    first: int = 0,
-    total: int = 0,
-    stop: threading.Event | None = None,
-    command: Sequence[str] | None = None,
-) -> Child:
-    """Run one child to its end. This is where Ctrl-C is handled for everything that runs in a child.
-
-    take: gets each answer but "progress". progress: is called with `first` plus the steps done, and `total`, for each
-    "progress" and twice a second in between; whatever it raises ends the child. timeout_s: seconds between two answers
-    after which the child is ended, once it has given one. stop: ends the child when another thread sets it. command:
-    what to start (default: COMMAND).
-
-    Raises KeyboardInterrupt after Ctrl-C, or where `stop` was set, once the child has gone and take() has got what it
-    had answered.
-    """
-    done, doing = 0, "starting"
-    progress(first, total, doing)
-    with Child(command or COMMAND, order, max(timeout_s, START_TIMEOUT_S)) as child:
-        try:
-            for answer in child.answers():
-                if answer is not None and answer.get("is") != "progress":
-                    child.timeout_s = timeout_s
-                    take(answer)
-                    continue
-                if stop is not None and stop.is_set():
-                    raise KeyboardInterrupt
-                if answer is not None:
-                    done, doing = answer["done"], answer["doing"]
-                progress(first + done, total, doing)
-        except KeyboardInterrupt:
-            child.end()
-            for answer in child.answers():
-                if answer is not None and answer.get("is") != "progress":
-                    take(answer)
-            raise
-    if child.printed:
-        print(child.printed, file=sys.stderr)
-    return child
-
-
 # ----------------------------------------------------------------------------------------------- in the child
 
 
@@ -278,7 +229,7 @@ def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = N
     except (Exception, SystemExit) as error:  # a host function may raise anything
         known = error if isinstance(error, WorklogError) else memory_is_full(error)
         if known is not None:
-            say("error", module=type(known).__module__, type=type(known).__qualname__, message=str(known))
+            say("error", type=type(known), message=str(known))
         else:
             what = traceback.format_exception_only(error)[-1].strip()
             say("raised", what=what, traceback="".join(traceback.format_exception(error)))
@@ -291,21 +242,17 @@ def started() -> tuple[dict[str, Any], Say]:
     with a signal that no code can catch. Elsewhere they end by themselves: there is no GPU to hold.
     """
     order: dict[str, Any] = pickle.load(sys.stdin.buffer)
-    answers, lifeline = order["answers"], order["lifeline"]
-    for pipe in (answers, lifeline):
-        os.set_inheritable(pipe, False)
+    os.set_inheritable(order["answers"], False)
+    answers, lifeline = Connection(order["answers"], readable=False), os.dup(0)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # a kernel's process that reads its input doesn't wait for it
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
             os.killpg(0, signal.SIGKILL)
-
-    def say(kind: str, **words: Any) -> None:
-        with os.fdopen(answers, "wb", closefd=False) as pipe:
-            pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
-
-    return order, say
+    return order, lambda kind, **words: answers.send({"is": kind, **words})
 
 
 if __name__ == "__main__":

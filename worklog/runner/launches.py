@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker, failed
+from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
 from worklog.harness import Launch, Timed
 from worklog.kernel import Buffer, Runnable
-from worklog.problem import Shape
+from worklog.problem import Shape, random_inputs
 from worklog.runs.verdict import Stage
 
 if TYPE_CHECKING:
@@ -71,16 +72,21 @@ def elements(shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = ()) -> i
     return sets * in_a_set + sum(size + 2 * GUARD + ALIGNED for size in needed if size)
 
 
+class Trespass(Exception):
+    """A launch wrote around a C or a workspace; the message says around which."""
+
+
 class InTurn:
     """Launches of one kernel, each on the next A, B and C. last: the number of the buffers that it took. probe: checks
     each launch, on new inputs. elsewhere: buffers for a launch that brings the kernel's code back into the SMs'
     instruction caches, from which the gate's kernels evict it, before the timed inputs are written.
     """
 
+    probe: LaunchProbe
+    elsewhere: Buffers | None = None
+
     def __init__(self, kernel: Runnable, shape: Shape, alpha: float) -> None:
         self.kernel, self.shape, self.alpha = kernel, shape, alpha
-        self.probe: LaunchProbe | None = None
-        self.elsewhere: Buffers | None = None
         self.use([])
 
     def use(self, buffers: list[Buffers]) -> None:
@@ -97,15 +103,8 @@ class InTurn:
         self.last = (self.last + 1) % len(self.launches)
         self.launches[self.last]()
 
-    @property
-    def written(self) -> Any:
-        """The C that was written last."""
-        return self.buffers[self.last][2]
-
     def before(self) -> None:
         """New inputs for a launch that is checked."""
-        if self.probe is None:
-            return
         if self.elsewhere is not None:
             self.on(*self.elsewhere)()
         self.probe.prepare(*self.buffers[(self.last + 1) % len(self.buffers)])
@@ -114,13 +113,11 @@ class InTurn:
 
     def behind(self) -> None:
         """Read its output."""
-        if self.probe is not None:
-            self.probe.observe(self.written)
+        self.probe.observe(self.buffers[self.last][2])
 
     def after(self) -> None:
         """Check what was read."""
-        if self.probe is not None:
-            self.probe.check(*self.buffers[self.last][:2])
+        self.probe.check(*self.buffers[self.last][:2])
 
 
 class Loop:
@@ -129,31 +126,38 @@ class Loop:
     around them.
 
     in_step: whether they take turns launch by launch. Then they swap their C in each turn, or share out a round of the
-    sets. sets: to go round, as many as evict each other from L2. probed: whether each launch gets new inputs and its
-    output is checked, a baseline's too, so that all find the GPU in the same state. Otherwise the kernel's last output
-    is checked. warm: whether each launch should find its code in the instruction caches. pool: where the buffers move;
-    without one, the checker's buffers are used. Code that keeps variables isn't loaded again, which would reset them:
-    a kernel that goes wrong after some launches must get there.
+    sets. sets: to go round, as many as evict each other from L2. checked: whether outputs are. probed: whether each
+    launch gets new inputs and its output is checked, a baseline's too, so that all find the GPU in the same state.
+    Otherwise the kernel's last output is. inputs: as Harness has them. warm: whether each launch should find its code
+    in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used. Code that
+    keeps variables isn't loaded again, which would reset them: a kernel that goes wrong after some launches must get
+    there.
     """
 
     def __init__(
         self,
         checker: SgemmChecker,
         kernels: Sequence[Runnable],
-        *,
         names: Sequence[str],
+        *,
         in_step: bool,
         sets: int = 1,
+        checked: bool = True,
         probed: bool = False,
+        inputs: str = "random",
         warm: bool = False,
         pool: Pool | None = None,
     ) -> None:
         self.checker, self.kernels, self.in_step, self.sets, self.pool = checker, kernels, in_step, sets, pool
-        shape, distinct = checker.shape, dict.fromkeys(kernels)
+        self.checked, self.probed, self.changes_inputs = checked, probed, probed or inputs != "random"
+        shape, distinct, buffers = checker.shape, dict.fromkeys(kernels), checker.buffers
+        if inputs != "random":
+            easy = random_inputs(shape, np.random.default_rng(0), inputs)
+            for buffer, host in zip(buffers.abc[:2], easy, strict=True):
+                checker.device.overwrite(buffer, host)
+        buffers.poison()
         self.bare = [InTurn(kernel, shape, -1.0 if number else 1.0) for number, kernel in enumerate(kernels)]
-        self.probed, self.outside = probed, ""
-        self.guarded: list[Guarded] = []
-        self.workspaces: list[Guarded] = []
+        self.guarded: dict[str, list[Guarded]] = {}  # by what is said of a launch that writes around them
         self.owners = [kernel for kernel in distinct if kernel.workspace_elements(shape)]
         short = warm and shape.flops <= SHORT_FLOPS
         movable = [kernel for kernel in distinct if kernel.is_movable] if short and pool else []
@@ -162,18 +166,18 @@ class Loop:
             self._use(self._placed(pool))
         else:
             for owner in reversed(self.owners):
-                checker.buffers.memory.lend(owner, shape)
+                buffers.memory.lend(owner, shape)
             self._use(_of_checker(checker, sets, len(kernels)))
         at_once = any(kernel.is_host for kernel in kernels)
         self.launches = []
         for name, launch in zip(names, self.bare, strict=True):
+            around: dict[str, Any] = {"at_once": at_once, "sets": sets}
+            around["set_bytes"] = shape.compulsory_bytes if sets > 1 else 0
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
                 launch.elsewhere = _of_checker(checker, 2, 2)[1][:3] if short else None
-            count = partial(launch.kernel.kernels, shape)  # it may compile
-            around: dict[str, Any] = {"before": launch.before, "behind": launch.behind, "after": launch.after}
-            set_bytes = shape.compulsory_bytes if sets > 1 else 0
-            self.launches.append(Timed(launch, name, count, **around, at_once=at_once, sets=sets, set_bytes=set_bytes))
+                around |= {"before": launch.before, "behind": launch.behind, "after": launch.after}
+            self.launches.append(Timed(launch, name, partial(launch.kernel.kernels, shape), **around))
 
     def move(self) -> None:
         """Move the buffers to a new placement in the pool, and the code of short kernels to another place."""
@@ -182,7 +186,7 @@ class Loop:
             kernel.relocate()
         first = self.bare[0]
         if not self.probed and first.last >= 0:  # kept, since the baseline alone may be launched from here on
-            self.pool.device.copy(self.checker.buffers.abc[2], first.written)
+            self.pool.device.copy(self.checker.buffers.abc[2], first.buffers[first.last][2])
         self._use(self._placed(self.pool))
 
     def _use(self, sets: Sets) -> None:
@@ -212,55 +216,55 @@ class Loop:
         """Sets at new places in the pool, each C and each workspace between guard bands. With the checker's inputs, if
         launches don't get new ones; the first was copied longest ago, so L2 no longer holds it where there are enough.
         """
-        self.outside = self._trespassed()
+        self.require_intact()
         device, shape, inputs = pool.device, self.checker.shape, self.checker.buffers.abc[:2]
-        outputs = [shape.m * shape.n + 2 * GUARD] * len(self.bare)
-        sizes = [*(matrix.size for matrix in inputs), *outputs]
+        sizes = [*(matrix.size for matrix in inputs), *[shape.m * shape.n + 2 * GUARD] * len(self.bare)]
         needed = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
-        placed = iter(pool.place([*sizes * self.sets, *needed]))
-        by_set = [[next(placed) for _ in sizes] for _ in range(self.sets)]
-        self.guarded = [Guarded(device, output, UNWRITTEN) for one_set in by_set for output in one_set[2:]]
-        self.workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in placed]
-        for owner, workspace in zip(self.owners, self.workspaces, strict=True):
+        placed = pool.place([*sizes * self.sets, *needed])
+        by_set = [placed[start : start + len(sizes)] for start in range(0, len(sizes) * self.sets, len(sizes))]
+        outputs = [[Guarded(device, output, UNWRITTEN) for output in one_set[2:]] for one_set in by_set]
+        workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in placed[len(sizes) * self.sets :]]
+        self.guarded = {OUTSIDE: [*chain(*outputs)], OUTSIDE_WORKSPACE: workspaces}
+        for owner, workspace in zip(self.owners, workspaces, strict=True):
             owner.use_workspace(workspace.inner)
-        filled = [guarded.whole for guarded in (*self.guarded, *self.workspaces)]
+        filled = [guarded.whole for guarded in (*self.guarded[OUTSIDE], *workspaces)]
         for whole in filled if self.sets == 1 else (pool.whole,):
             device.fill(whole, UNWRITTEN)
         for one_set in () if self.probed else by_set:
             for to, source in zip(one_set, inputs, strict=False):
                 device.copy(to, source)
-        inner = iter(self.guarded)
-        return [(a, b, *(next(inner).inner for _ in outputs)) for a, b, *_ in by_set]
+        return [(a, b, *(c.inner for c in cs)) for (a, b, *_), cs in zip(by_set, outputs, strict=True)]
 
-    def _trespassed(self) -> str:
-        """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in any placement, else ""."""
-        for where, guarded in ((OUTSIDE, self.guarded), (OUTSIDE_WORKSPACE, self.workspaces)):
+    def require_intact(self) -> None:
+        """Raise Trespass if a launch wrote around a C or a workspace in this placement."""
+        for where, guarded in self.guarded.items() if self.checked else ():
             if not all(buffer.intact() for buffer in guarded):
-                return self.outside or where
-        return self.outside
+                raise Trespass(where)
 
-    def leave_pool(self) -> None:
-        """Let go of the pool: a kernel whose workspace is in it would keep all of its memory."""
+    def stage(self) -> Stage:
+        """The gate's stage on what was timed. Raises Trespass."""
+        if not self.probed:
+            first = self.bare[0]
+            moved_since = self.pool is not None and first.last < 0
+            written = self.checker.buffers.abc[2] if moved_since else first.buffers[first.last][2]
+            stage = self.checker.check_timed_output(written)
+        else:
+            stage, *of_baselines = (self.checker.check_timed_launches(launch.probe) for launch in self.bare)
+            for baseline, checked in zip(self.kernels[1:], of_baselines, strict=True):
+                if not checked.passed:
+                    stage = replace(checked, detail=f"of the baseline {baseline.name}: {checked.detail}")
+        if stage.passed:
+            self.require_intact()
+        return stage
+
+    def close(self) -> None:
+        """Let go of the pool, all of whose memory a kernel with a workspace in it would keep; restore the inputs."""
         for owner in self.owners if self.pool else ():
             owner.use_workspace(None)
         for kernel in self.relocated:
             kernel.settle()
-
-    def stage(self) -> Stage:
-        """The gate's stage on what was timed."""
-        if not self.probed:
-            moved_since = self.pool is not None and self.bare[0].last < 0
-            stage = self.checker.check_timed_output(
-                self.checker.buffers.abc[2] if moved_since else self.bare[0].written
-            )
-        else:
-            probes = [launch.probe for launch in self.bare if launch.probe is not None]
-            stage, *of_baselines = map(self.checker.check_timed_launches, probes)
-            for baseline, checked in zip(self.kernels[1:], of_baselines, strict=True):
-                if not checked.passed:
-                    stage = replace(checked, detail=f"of the baseline {baseline.name}: {checked.detail}")
-        outside = self._trespassed() if stage.passed else ""
-        return failed(EVERY_LAUNCH, outside) if outside else stage
+        if self.changes_inputs:
+            self.checker.buffers.restore()
 
 
 def _of_checker(checker: SgemmChecker, sets: int, outputs: int) -> Sets:

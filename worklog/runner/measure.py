@@ -16,7 +16,7 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.kernel.solution import Solution, find_problem
-from worklog.runner.child import Answer, run_child
+from worklog.runner.child import Answer, Child
 from worklog.runner.job import (
     ABLATION_SIZES,
     BASELINE,
@@ -236,8 +236,7 @@ def carry_out(
         elif answer["is"] == "ready" and run and run.measurements:
             run.add_note(f"from {jobs[first]} on: in a fresh process, calibrated again")
         elif answer["is"] == "measured" and run and first + answer["number"] > len(run.measurements):  # else twice
-            m = read_line(answer["line"])
-            about = dict(answer["description"])
+            m, about = read_line(answer["line"]), dict(answer["description"])
             choices = about.pop("choices", {})  # at each shape that was launched, the gate's too
             known = run.kernels.get(m.kernel, about)
             if m.place in choices:
@@ -252,8 +251,8 @@ def carry_out(
             while first < len(jobs):
                 some = next([*together] for _, together in groupby(jobs[first:], home))
                 order = {"do": "measure", "jobs": some, "harness": harness, "user_kernels": own}
-                how: dict[str, Any] = {"timeout_s": timeout_s, "stop": stop, "command": command}
-                end = run_child(order, take, progress, first=first, total=len(jobs), **how)
+                with Child(order, timeout_s, command) as end:
+                    end.run(take, progress, first, len(jobs), stop)
                 done = len(run.measurements) if run else 0
                 if run is None or (done < first + len(some) and end.kind in ("", "done")):
                     raise end.error()

@@ -1,4 +1,4 @@
-"""Gate, then time: the one way of every job. A `Session` holds what is made once on a GPU and used for a whole run."""
+"""A GPU made ready: what is made once on it and used for a whole run; and what a timed loop comes to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import fcntl
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -19,23 +19,13 @@ from worklog.gate import SEED_BITS, SgemmChecker
 from worklog.gpu.clock_lock import clocks_as_requested
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
-from worklog.harness import Harness, Reading, Timed, nothing, off_the_lock, time_in_turn
+from worklog.harness import Harness, Reading, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
 from worklog.runner.launches import Pool
-from worklog.runs import (
-    Measurement,
-    Roof,
-    Stage,
-    Verdict,
-    Work,
-    estimate_of,
-    event_overhead_us,
-    source_label,
-    summarize,
-)
+from worklog.runs import Measurement, Roof, Verdict, Work, event_overhead_us, source_label, summarize
 from worklog.settings import BF16_DATASHEET_TFLOPS
 
 if TYPE_CHECKING:
@@ -46,35 +36,32 @@ LEFT_S = 10.0  # for work that a kernel left on the GPU
 
 
 class Session:
-    """A GPU made ready: the device, the calibrated harness, loaded kernels, and the checker of the present shape.
+    """The device, the calibrated harness, loaded kernels, and the checker of the present shape.
 
-    user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now). Raises
+    user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now).
+    timeline, baselines: of the GPU, and its libraries by their math (default: the current CUDA GPU, and cuBLAS). Raises
     NoGpu.
     """
 
     def __init__(
-        self, user_kernels: Mapping[str, Kernel] | None = None, calibration: Calibration | None = None
-    ) -> None:
-        require_gpu()  # first: without a driver, CuPy's libraries do not even import
-        from worklog.gpu.cuda import Cublas, CudaDevice
-        from worklog.harness.calibration import calibrate
-        from worklog.harness.cuda_timeline import CudaTimeline
-
-        device = CudaDevice()
-        timeline = CudaTimeline(device)
-        baselines = {math: Cublas(device, math) for math in ("fp32", "tf32")}
-        self.use(timeline, gpu(), calibration or calibrate(timeline), baselines, user_kernels)
-
-    def use(
         self,
-        timeline: CudaTimeline,
-        card: Any,
-        calibration: Calibration,
-        baselines: Mapping[str, Any],
         user_kernels: Mapping[str, Kernel] | None = None,
+        calibration: Calibration | None = None,
+        timeline: CudaTimeline | None = None,
+        baselines: Mapping[str, Any] | None = None,
     ) -> None:
-        """Measure on this GPU."""
-        self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, card, calibration
+        if timeline is None or baselines is None:
+            require_gpu()  # first: without a driver, CuPy's libraries do not even import
+            from worklog.gpu.cuda import Cublas, CudaDevice
+            from worklog.harness.cuda_timeline import CudaTimeline
+
+            device = CudaDevice()
+            timeline, baselines = CudaTimeline(device), {math: Cublas(device, math) for math in ("fp32", "tf32")}
+        if calibration is None:
+            from worklog.harness.calibration import calibrate
+
+            calibration = calibrate(timeline)
+        self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, timeline.gpu, calibration
         self.baselines = baselines
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {BASELINE: baselines["fp32"]}
@@ -158,75 +145,48 @@ class Session:
         if not self.device.idle(LEFT_S):
             raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
 
-
-@dataclass(kw_only=True)
-class Prepared:
-    """A job made ready on a GPU: what its loop launches, and what is known of it.
-
-    launches: of the kernel, then of each baseline; none where the gate fails the kernel. harness: with which they are
-    timed. stated: the result's degradations so far. verdict: on the kernel, None without a gate. move: moves the
-    buffers. size: N of the square problem of the same work. after: gets the reading and the kernel's microseconds as
-    read, and gives the stages on what was timed. close: gives back what was taken for the loop.
-    """
-
-    harness: Harness
-    launches: Sequence[Timed] = ()
-    stated: list[str] = field(default_factory=list)
-    work: Work = field(default_factory=Work)
-    datapath: str | None = None
-    verdict: Verdict | None = None
-    move: Callable[[], None] | None = None
-    size: float | None = None
-    witnesses: dict[str, float | str] = field(default_factory=dict)
-    after: Callable[[Reading, float], list[Stage]] = lambda reading, us: []
-    close: Callable[[], None] = nothing
-
-
-def time_prepared(session: Session, job: Job, ready: Prepared) -> Measurement:
-    """Time a job that is ready, and check what was timed."""
-    verdict, harness, calibration, card = ready.verdict, ready.harness, session.calibration, session.gpu
-    if verdict and not verdict.accepted:
-        return job.failed(verdict)
-    settings = harness.as_dict()
-    overhead_us = event_overhead_us(settings, calibration.offset_us)
-    try:
-        how: dict[str, Any] = {"size": ready.size, "offset_us": overhead_us, "move": ready.move}
-        reading = time_in_turn(session.timeline, ready.launches, harness, **how)
-        us = estimate_of(reading.samples.counted(), harness.statistic).value
-        stages = ready.after(reading, us)
-    finally:
-        ready.close()
-    verdict = verdict and verdict.and_then(*stages)
-    if verdict and not verdict.accepted:
-        return job.failed(verdict)
-    if us <= overhead_us:
-        return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
-    changed, stated = job.pitfalls, ready.stated
-    sm_mhz = reading.samples.sm_mhz or card.sm_clock_mhz
-    if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
-        changed, stated = changed | {"clocks": "watched"}, [*stated, off]
-    peak = Peaks(card, sm_mhz)
-    summary = summarize(reading.samples, settings, calibration.offset_us)
-    roof = None
-    if job.shape:
-        roof = Roof(peak["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS)
-    elif ready.datapath and ready.work.flops:
-        roof = Roof(peak[ready.datapath], ready.datapath)
-    impossible = Peaks(card, card.sm_clock_mhz).impossible(summary.time.value, ready.work)
-    return Measurement(
-        job.kernel,
-        None if job.shape is None else astuple(job.shape),
-        axes=dict(job.axes),
-        changed=changed,
-        verdict=verdict,
-        time=summary.time,
-        against=dict.fromkeys(job.baselines) | summary.ratios,
-        work=ready.work,
-        roof=roof,
-        samples=replace(summary.samples, throttle_mask=reading.throttle_mask),
-        degradations=(*stated, *reading.degradations, *impossible),
-        witnesses=ready.witnesses,
-    )
+    def conclude(
+        self,
+        job: Job,
+        harness: Harness,
+        reading: Reading,
+        verdict: Verdict | None,
+        stated: Sequence[str],
+        work: Work,
+        datapath: str = "",
+        witnesses: Mapping[str, float | str] | None = None,
+    ) -> Measurement:
+        """What a reading of a job comes to. verdict: on what was timed, too; None without a gate. stated: the result's
+        degradations before the loop. datapath: of the roof of what isn't a matrix product.
+        """
+        if verdict and not verdict.accepted:
+            return job.failed(verdict)
+        settings, changed, stated = harness.as_dict(), job.pitfalls, [*stated, *reading.degradations]
+        if reading.us(harness.statistic) <= event_overhead_us(settings, self.calibration.offset_us):
+            return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
+        summary = summarize(reading.samples, settings, self.calibration.offset_us)
+        if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
+            changed, stated = changed | {"clocks": "watched"}, [*stated, off]
+        peak, roof = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz), None
+        if job.shape:
+            roof = Roof(peak["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS)
+        elif datapath and work.flops:
+            roof = Roof(peak[datapath], datapath)
+        impossible = Peaks(self.gpu, self.gpu.sm_clock_mhz).impossible(summary.time.value, work)
+        return Measurement(
+            job.kernel,
+            None if job.shape is None else astuple(job.shape),
+            axes=dict(job.axes),
+            changed=changed,
+            verdict=verdict,
+            time=summary.time,
+            against=dict.fromkeys(job.baselines) | summary.ratios,
+            work=work,
+            roof=roof,
+            samples=replace(summary.samples, throttle_mask=reading.throttle_mask),
+            degradations=(*stated, *impossible),
+            witnesses=dict(witnesses or {}),
+        )
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:

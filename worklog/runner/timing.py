@@ -34,11 +34,12 @@ from worklog.harness import (
     bubble_us,
     cross_check,
     rotating,
+    time_in_turn,
 )
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.job import Job
-from worklog.runner.session import Prepared, Session, time_prepared
-from worklog.runs import Context, Measurement, Stage, Work, estimate_of, event_overhead_us
+from worklog.runner.session import Session
+from worklog.runs import Context, Measurement, Stage, Verdict, Work, event_overhead_us
 from worklog.settings import TOLERANCE_US
 
 IDLE_LAUNCHES = 9
@@ -197,64 +198,54 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     """What worklog.time does, on a calibrated session whose caller holds the clocks as harness.clocks says. notes: for
     the result. Raises as worklog.time.
     """
-    prepared = prepare_call(session, call, harness, [call.name or name_of(call.fn), *map(name_of, call.baselines)])
-    prepared.stated[:0] = notes
-    kernel, *against = (launch.name for launch in prepared.launches)
-    m = time_prepared(session, Job(kernel, None, against=tuple(against)), prepared)
+    names = [call.name or name_of(call.fn), *map(name_of, call.baselines)]
+    m = time_call(session, Job(names[0], None), call, harness, names, [*notes, UNCHECKED])
     clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(m, context=Context("live", clocks, created, session.gpu, session.calibration))
 
 
-def prepare_call(
-    session: Session, call: Call, harness: Harness, names: Sequence[str], gate: str = UNCHECKED
-) -> Prepared:
-    """Make a call and its baselines ready on a session whose caller holds the clocks. names: theirs. gate: what the
-    result states about the check. Raises as worklog.time.
+def time_call(
+    session: Session,
+    job: Job,
+    call: Call,
+    harness: Harness,
+    names: Sequence[str],
+    stated: Sequence[str],
+    verdict: Verdict | None = None,
+    judge: Callable[[float], list[Stage]] = lambda us: [],
+) -> Measurement:
+    """Time a call and its baselines on a session whose caller holds the clocks. names: theirs. stated: the result's
+    degradations so far. verdict: of the gate before. judge: gets the call's microseconds as read, and gives the stages
+    on what was timed. Raises as worklog.time.
     """
     call.require_timeable(harness)
-    peaks = Peaks(session.gpu, session.gpu.sm_clock_mhz)
+    peaks, offset_us = Peaks(session.gpu, session.gpu.sm_clock_mhz), session.calibration.offset_us
     if call.datapath:
         peaks.of(call.datapath)  # raises where it isn't known
-    biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
-    stated, used = [gate, *biased], harness
+    said, used = [*stated], harness.but(queue=False) if call.sync else harness
+    said += [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     if call.timer:
-        stated.append(PARTLY)
+        said.append(PARTLY)
     if call.sync:
-        used = harness.but(queue=False)
-        stated.append(WAITS.format(bubble_us(session.timeline, harness)))
-    stated += [ONE_PLACEMENT.format("since the buffers belong to the call"), *session.calibration.remarks]
-    datapath = call.datapath or datapath_of(call.given, peaks)
-    if not call.flops:
-        datapath = None
-    elif datapath and not call.datapath:
-        stated.append(BY_DTYPE.format(datapath))
-    distinct: list[str] = []
-    for name in names:
-        count = 1 + sum(known.partition(" (")[0] == name for known in distinct)
-        distinct.append(name if count == 1 else f"{name} ({count})")
+        said.append(WAITS.format(bubble_us(session.timeline, harness)))
+    said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *session.calibration.remarks]
+    datapath = (call.datapath or datapath_of(call.given, peaks) or "") if call.flops else ""
+    if datapath and not call.datapath:
+        said.append(BY_DTYPE.format(datapath))
     # The function and the baselines share out a round of the sets of inputs, if they alternate.
     sets: list[ArgumentSet] = [(call.given, {})]
     if harness.l2 == "rotate":
         sets = rotation(call.given, session.timeline.l2_bytes)
     functions, ahead = [call.fn, *call.baselines], 0 if harness.timer == "graph" else len(sets)
-    launches = []
-    for number, (fn, name) in enumerate(zip(functions, distinct, strict=True)):
-        first = number * ahead // len(functions)
+    launches = list[Timed]()
+    for number, (fn, name) in enumerate(zip(functions, names, strict=True)):
+        first, same = number * ahead // len(functions), 1 + sum(known == name for known in names[:number])
         launch = _launch(session, call, fn, sets[first:] + sets[:first])
-        launches.append(replace(launch, name=name, kernels=lambda: 1))  # at least
-    witnesses: dict[str, float | str] = {}
-
-    def after(reading: Reading, us: float) -> list[Stage]:
-        beyond = us - (session.calibration.offset_us if harness.timer == "events" else 0.0)
-        if beyond < TOLERANCE_US:
-            stated.append(NEARLY_NOTHING.format(beyond))
-        witnesses.update(_witnesses(session, call, reading, used, stated))
-        return []
-
+        launches.append(replace(launch, name=name if same == 1 else f"{name} ({same})", kernels=lambda: 1))  # at least
     with ExitStack() as stack:
         hangs_s = harness.budget_s + HANGS_S
-        watchdog = Timer(hangs_s, print, (HANGS.format(launches[0].name, hangs_s),), {"file": sys.stderr})
+        watchdog = Timer(hangs_s, print, (HANGS.format(names[0], hangs_s),), {"file": sys.stderr})
         watchdog.daemon = True
         watchdog.start()
         stack.callback(watchdog.join)
@@ -266,17 +257,15 @@ def prepare_call(
                 launch()
         if call.sync:
             stack.enter_context(session.device.loan("cupy").current())
-        close = stack.pop_all().close
-    return Prepared(
-        launches=launches,
-        harness=used,
-        stated=stated,
-        work=call.work,
-        datapath=datapath,
-        witnesses=witnesses,
-        after=after,
-        close=close,
-    )
+        overhead_us = event_overhead_us(used.as_dict(), offset_us)
+        reading = time_in_turn(session.timeline, launches, used, offset_us=overhead_us)
+        us = reading.us(used.statistic)
+        witnesses = _witnesses(session, call, reading, used, said)
+        beyond_us = us - (offset_us if harness.timer == "events" else 0.0)
+        if beyond_us < TOLERANCE_US:
+            said.append(NEARLY_NOTHING.format(beyond_us))
+        verdict = verdict and verdict.and_then(*judge(us))
+    return session.conclude(job, used, reading, verdict, said, call.work, datapath, witnesses)
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
@@ -307,8 +296,7 @@ def _witnesses(
     witnesses: dict[str, float | str] = {}
     overhead = event_overhead_us(used.as_dict(), session.calibration.offset_us)
     for number, (fn, side) in enumerate(zip([call.fn, *call.baselines], reading.samples.sides, strict=True)):
-        of = f"the baseline {side.name}" if number else side.name
-        read_us = estimate_of(reading.samples.counted(number), used.statistic).value
+        of, read_us = f"the baseline {side.name}" if number else side.name, reading.us(used.statistic, number)
         if read_us <= overhead:
             raise LaunchFailed(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
@@ -317,15 +305,15 @@ def _witnesses(
         left = idle_after(session, alone, used.queues, read_us)
         if not left.passed:
             raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
-        if call.cross_check == "none":
-            continue
-        if call.timer:
+        if call.timer and call.cross_check != "none":
             witnesses[WALL_CLOCK] = PART_ONLY
-            continue
-        constants = session.calibration.offset_us, session.calibration.launch_us
-        wall_us, disagreements = cross_check(session.timeline, alone, *constants, used.queue, call.cross_check_limit)
-        stated += [f"{of}: {said}" if number else said for said in disagreements]
-        witnesses.setdefault(WALL_CLOCK, wall_us)
+        elif call.cross_check != "none":
+            constants = session.calibration.offset_us, session.calibration.launch_us
+            wall_us, disagreements = cross_check(
+                session.timeline, alone, *constants, used.queue, call.cross_check_limit
+            )
+            stated += [f"{of}: {said}" if number else said for said in disagreements]
+            witnesses.setdefault(WALL_CLOCK, wall_us)
     return witnesses
 
 
