@@ -15,7 +15,7 @@ from tests.browser.conftest import OTHERS, RESTART, Lab, Opened, axe_findings, b
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
-from worklog.plots.figure import DARK, LIGHT
+from worklog.plots.style import DARK, LIGHT
 
 LOAD = """
 from pathlib import Path

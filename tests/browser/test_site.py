@@ -18,7 +18,7 @@ from worklog.lab.panel_answer import Answer, Answers, numbers
 from worklog.lab.panel_page import places
 from worklog.lab.readings import Settings, grid_runs
 from worklog.lab.site import site
-from worklog.plots.figure import DARK, LIGHT
+from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Value

@@ -22,11 +22,11 @@ from tests.plots.conftest import ARTICLE_FOUR, ablate, full_run, ladder_run, mea
 from worklog.errors import NothingToDraw
 from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import EVERY_LAUNCH
-from worklog.plots import DIAGRAMS, diagrams, figure, headline
+from worklog.plots import DIAGRAMS, diagrams, headline, style
 from worklog.plots.diagrams import Diagram, facts
 from worklog.plots.diagrams.template import SIZES
-from worklog.plots.figure import ALERT, LIGHT
 from worklog.plots.selection import rate
+from worklog.plots.style import ALERT, LIGHT
 from worklog.problem.gemm import Shape
 from worklog.runs import Measurement, Run, Samples, Verdict, recordings
 
@@ -72,8 +72,8 @@ def lines(
     y += px(e.attrib["y"], 100) + float(e.get("dy", 0))  # only the picture of samples has percentages: 100 px high
     for part in [*e] or [e]:
         y += float(part.get("dy", "0em").removesuffix("em")) * SIZES[kind]
-        words, (points, bold) = part.text or "", figure.TEXT[kind]
-        long = 100 * figure.text_width(words, points, bold)
+        words, (points, bold) = part.text or "", style.TEXT[kind]
+        long = 100 * style.text_width(words, points, bold)
         left = x + px(e.attrib["x"]) + float(e.get("dx", 0)) - ANCHORS[anchor or "start"] * long
         yield Line(words, left, y - 0.76 * SIZES[kind], left + long, y + 0.2 * SIZES[kind])
 

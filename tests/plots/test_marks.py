@@ -19,13 +19,13 @@ from tests.plots.test_charts import boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import NothingToDraw, WorklogError
+from worklog.errors import WorklogError
 from worklog.plots import Chart, bars, ladder, lines, roofline, samples
 from worklog.plots.charts.ablation import REMAINDER, falls
 from worklog.plots.charts.harness import closing
 from worklog.plots.charts.memory import levels_of
-from worklog.plots.figure import ACCENT, INK, OTHER
 from worklog.plots.selection import sample_times
+from worklog.plots.style import ACCENT, INK, OTHER
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recordings
 from worklog.runs.ablation import effects
@@ -77,16 +77,12 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> Non
     assert ys(chart) == [approx([1.0, 1.0]), approx([2.0, 2.0]), approx([0.5, 0.5])]
     assert [line.get_color() for line in chart.axes[0].lines] == [ACCENT, INK, OTHER]
     assert (chart.axes[0].get_ylabel(), chart.axes[0].get_xlabel()) == ("GB/s", "N")
-    assert lines(runs.benchmark(), y="us").axes[0].get_ylabel() == "µs"
-
-
-def test_other_axes_are_in_the_names_of_lines_and_further_baselines_are_lines_too() -> None:
+    assert drawn("lines of times").axes[0].get_ylabel() == "µs"
     half = runs.benchmark().measurements
     run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
-    assert "fast dtype=half 1 at 8" in lines(run).alt and "theirs dtype=float" in lines(run).alt
+    assert "fast dtype=half 1 at 8" in lines(run).alt and "theirs dtype=float" in lines(run).alt, "other axes are named"
     against = {"cuBLAS": Estimate(0.5, 0.49, 0.51), "torch": Estimate(2.0, 1.99, 2.01)}
-    timed = [replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024)]
-    chart = lines(of(*timed), y="us")
+    chart = lines(of(*(replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024))), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
 
@@ -121,11 +117,9 @@ def test_the_levels_are_flop_per_byte() -> None:
     assert name == "one" and bytes_moved == approx([32768 + 4 * 64**2, 32 * 1024, 20 * 64**2, 12 * 64**2])
 
 
-@pytest.mark.parametrize("content", ["", '{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}'])
-def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str) -> None:
-    file = tmp_path / "traffic.json"
-    file.write_text(content, encoding="utf-8")
-    monkeypatch.setattr(memory_counts, "FILE", file)
+def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory_counts, "FILE", tmp_path / "traffic.json")
+    (tmp_path / "traffic.json").write_text('{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8")
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
         memory_counts.memory_counts.__wrapped__()
 
@@ -156,15 +150,10 @@ def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) 
     assert axes.get_position().x1 <= before.x1, "names at the right have room within the axes' own"
 
 
-def test_a_run_has_its_charts_and_a_frame_is_taken_for_a_run() -> None:
+def test_a_run_has_its_charts() -> None:
     run = full_run()
     completer = pytest.importorskip("IPython.core.completer")
     with completer.provisionalcompleter():
         offered = {c.text for c in completer.IPCompleter(namespace={"run": run}).completions("run.plot.", 9)}
     assert {"ladder", "roofline", "sizes", "samples"} <= offered
-    whole, taken = run.plot.ladder(size=4096), ladder(run.frame(), 4096)
-    assert whole.headline == drawn("ladder").headline == taken.headline and run.label in said(taken)
-    assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
-    assert plots.sizes(runs.over_sizes().frame()).headline == drawn("sizes").headline
-    with pytest.raises(NothingToDraw, match="no column changed"):
-        ladder(run.frame().drop(columns="changed"))
+    assert run.plot.ladder(size=4096).headline == drawn("ladder").headline

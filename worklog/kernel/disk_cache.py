@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from worklog.errors import BadRunFile
 from worklog.runs import write_bytes
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB
@@ -37,8 +38,7 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
         os.utime(path)  # a clearance takes those that were not used for longest
         return content
     made = make()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError, BadRunFile):
         write_bytes(path, zlib.compress(made, 1))
         kept = [*path.parent.glob(f"*{SUFFIX}")]
         if len(kept) > 2 * ENTRIES:

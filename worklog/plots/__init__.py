@@ -6,7 +6,7 @@ that shows itself as the last line of a cell. Charts on one pair of axes take `a
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, update_wrapper
 
 from worklog.plots.charts.ablation import ablated, ablation
 from worklog.plots.charts.harness import calibration, peers, samples
@@ -15,13 +15,14 @@ from worklog.plots.charts.memory import levels, levels_of, roofline, traffic
 from worklog.plots.charts.rates import bars, ladder, ladders, sweep
 from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.diagrams import DIAGRAMS, headline
-from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, save
-from worklog.plots.registry import Drawn, draw_all, gallery, write_gallery
+from worklog.plots.figure import DARK_PAGES, Chart, Drawing, save
+from worklog.plots.registry import Drawn, draw_all, write_gallery
+from worklog.plots.style import DARK, LIGHT
 from worklog.runs import Run
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
-    "bars", "calibration", "draw_all", "error_growth", "gallery", "headline", "ladder", "ladders", "levels",
+    "bars", "calibration", "draw_all", "error_growth", "headline", "ladder", "ladders", "levels",
     "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic",
     "write_gallery",
 ]  # fmt: skip
@@ -35,6 +36,4 @@ class Plots:
 
     def __init__(self, run: Run) -> None:
         for chart in OF_A_RUN:
-            method = partial(chart, run)
-            method.__doc__ = chart.__doc__
-            setattr(self, chart.__name__, method)
+            setattr(self, chart.__name__, update_wrapper(partial(chart, run), chart))

@@ -1,4 +1,5 @@
-"""How every figure looks, is shown and is saved.
+"""A figure: how it is shown and saved, the page around it, and where its words go so that no two overlap at any number
+of rows. Lengths are inches on the page.
 
 Matplotlib writes dates, versions and random ids into its files and no description for screen readers; this module
 leaves out the former and adds the latter, so that the same run gives the same bytes.
@@ -8,99 +9,31 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import matplotlib.style
+import numpy as np
 import resvg_py
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
-from matplotlib.font_manager import get_font
-from matplotlib.ft2font import LoadFlags
+from matplotlib.scale import LogScale
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from worklog.errors import WorklogError
+from worklog.plots import style
+from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 from worklog.runs import write_bytes
 
-_FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
-
-# By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
-LIGHT: Mapping[str, str] = _FILE["light"]
-DARK: Mapping[str, str] = _FILE["dark"]
-
-PAPER, INK, MUTED, GREY = LIGHT["paper"], LIGHT["ink"], LIGHT["muted"], LIGHT["grey"]
-BASELINE, FAINT = LIGHT["baseline"], LIGHT["faint"]
-ACCENT, ALERT, OTHER = LIGHT["accent"], LIGHT["alert"], LIGHT["other"]
-INFLATES, DEFLATES = LIGHT["inflates"], LIGHT["deflates"]
-
-SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}
-
-# Font size in pt and whether it is bold, by a text's class.
-TEXT: Mapping[str, tuple[float, bool]] = {name: (float(pt), bold) for name, (pt, bold) in _FILE["text"].items()}
-TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (TEXT[name][0] for name in ("title", "subtitle", "body", "small"))
-LINE = 1.3  # distance of two lines of text, in font sizes
-WIDTH_IN = 7.0
-MARGIN_IN = 0.14
+Point = tuple[float, float]
 SCREEN_DPI, DPI = 100, 200
-# The typeface, in the copy that comes with matplotlib: by whether it is bold.
-FONT_FILES = {
-    bold: Path(matplotlib.get_data_path(), "fonts", "ttf", name)
-    for bold, name in ((False, "DejaVuSans.ttf"), (True, "DejaVuSans-Bold.ttf"))
-}
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator."""
-    with matplotlib.style.context(["default", SETTINGS], after_reset=True):
-        yield
-
-
-@lru_cache(maxsize=4096)
-def text_width(text: str, points: float, bold: bool = False) -> float:
-    """Width of one line of text in inches, without kerning, which only moves letters closer."""
-    font = get_font(FONT_FILES[bold])
-    advances = [font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance for letter in text]
-    return float(sum(advances)) / font.units_per_EM * points / 72
-
-
-def line_height(points: float, lines: int = 1) -> float:
-    """Height of that many lines of text in inches."""
-    return lines * LINE * points / 72
-
-
-def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
-    """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
-    first, *words = re.split("[ \n]+", text.strip(" \n"))  # not at a no-break space
-    lines = [first]
-    for word in words:
-        if text_width(longer := f"{lines[-1]} {word}", points, bold) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    if len(lines) > most:
-        lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
-    return [shorten(line, points, width, bold=bold) for line in lines]
-
-
-def shorten(text: str, points: float, width: float, *, bold: bool = False) -> str:
-    """The text, cut with an ellipsis where it is wider than `width` inches."""
-    kept, end = text, ""
-    while kept and text_width(kept + end, points, bold) > width:
-        kept, end = kept[:-1], "…"
-    return kept.rstrip() + end if end else text
-
-
-IN_THE_DARK = {LIGHT[role]: DARK[role] for role in LIGHT}
+LANE = 0.15  # between two names right of the axes
+RIGHT = 0.45  # beside those names, most of it for the lines that lead to them
 # How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark picture is the background
 # of the light one, which is transparent. A page that drops styles, as GitHub does, shows the light one.
 DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
@@ -135,7 +68,7 @@ class Drawing:
         """This figure's SVG as PNG, in the fonts that come with matplotlib. 256 colours take half of the bytes; level 9
         saves 6 % in eight times as long.
         """
-        small, words, fonts = io.BytesIO(), PngInfo(), [str(path) for path in FONT_FILES.values()]
+        small, words, fonts = io.BytesIO(), PngInfo(), [str(path) for path in style.FONT_FILES.values()]
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
         how: dict[str, Any] = {"dpi": SCREEN_DPI, "zoom": DPI / SCREEN_DPI, "font_family": "DejaVu Sans"}
@@ -170,6 +103,25 @@ class Drawing:
         return {"text/html": html, "text/plain": self.alt, "image/png": png}, metadata
 
 
+def in_the_dark(svg: str) -> str:
+    """A figure's SVG in the dark palette: every colour of the light one replaced by its counterpart."""
+    dark = {style.LIGHT[role]: style.DARK[role] for role in style.LIGHT}
+    return re.sub("#[0-9a-f]{6}\\b", lambda colour: dark.get(colour[0], colour[0]), svg)
+
+
+def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
+    """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
+    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises BadRunFile if it cannot.
+    """
+    stem, light, files = Path(path_stem), figure.svg(), dict[Path, bytes]()
+    for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
+        files[stem.with_name(f"{name}.svg")] = svg.encode()
+        files[stem.with_name(f"{name}.png")] = figure.encoded(svg)
+    for path, content in files.items():
+        write_bytes(path, content)
+    return [*files]
+
+
 class Chart(Drawing, Figure):
     """A matplotlib figure as a Drawing, drawn in the light palette. Inches; y counts up from its lower edge.
 
@@ -178,10 +130,6 @@ class Chart(Drawing, Figure):
 
     body_bottom: float
     body_top: float
-
-    def __init__(self, name: str, headline: str, alt: str, width: float, height: float) -> None:
-        super().__init__(figsize=(width, height))
-        self.name, self.headline, self.alt = name, headline, alt
 
     def axes_at(self, left: float, bottom: float, width: float, height: float) -> Axes:
         """Axes whose plotting area is exactly this rectangle."""
@@ -192,46 +140,169 @@ class Chart(Drawing, Figure):
         """Lines of text, one below another from `top` on; return where the next one starts."""
         for line in lines:
             self.text(x, top, line, fontsize=points, **{"transform": self.dpi_scale_trans, "va": "top", **how})
-            top -= line_height(points)
+            top -= style.line_height(points)
         return top
 
     def drawn(self) -> str:
         """Matplotlib's SVG, to which role, title and description are added."""
         buffer = io.StringIO()
-        with styled():
+        with style.styled():
             self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         head, opening, rest = re.split("<svg ([^>]*>)", buffer.getvalue(), maxsplit=1)
         roles, words = self.spoken()
         return f"{head}<svg {roles} {opening}\n {words}{rest}"
 
 
-def in_the_dark(svg: str) -> str:
-    """A figure's SVG in the dark palette: every colour of the light one replaced by its counterpart."""
-    return re.sub("#[0-9a-f]{6}\\b", lambda colour: IN_THE_DARK.get(colour[0], colour[0]), svg)
+def page(
+    name: str,
+    finding: str,
+    subtitle: str,
+    footer: Sequence[str],
+    alt: Iterable[str],
+    body_height: float,
+    width: float = WIDTH_IN,
+) -> Chart:
+    """A chart with its words in place and a free body of that height; title, subtitle and footer are wrapped to fit.
 
-
-@contextmanager
-def writing(what: str) -> Iterator[None]:
-    """Raise WorklogError where a file of the figures cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise WorklogError(f"cannot write {what}: {error.strerror}; give another folder with --out") from error
-
-
-def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
-    """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
-    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises WorklogError if it cannot, and for
-    the suffix of a picture, which `chart.savefig(path)` writes alone.
+    alt: what the chart is, then what each of its rows says; the alt text ends with the footer as the source.
     """
-    stem, light, files = Path(path_stem), figure.svg(), dict[Path, bytes]()
-    if stem.suffix[1:] in FigureCanvasBase.filetypes:
-        raise WorklogError(f"cannot write {stem}: give a name without a suffix, or use chart.savefig()")
-    for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
-        files[stem.with_name(f"{name}.svg")] = svg.encode()
-        files[stem.with_name(f"{name}.png")] = figure.encoded(svg)
-    with writing(f"the figure {stem}"):
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            write_bytes(path, content)
-    return [*files]
+    what, *rows = alt
+    source = [f"Source: {'; '.join(footer)}."] if footer else []
+    words = " ".join([f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source])
+    room = 0.98 * (width - 2 * MARGIN_IN)  # drawn at 100 dpi, letters are up to that much wider
+    title = style.wrap(finding, style.TITLE_PT, room, bold=True)
+    below_title = style.wrap(subtitle, style.SUBTITLE_PT, room)
+    foot = [line for part in footer for line in style.wrap(part, SMALL_PT, room)]
+    head = style.line_height(style.TITLE_PT, len(title)) + style.line_height(style.SUBTITLE_PT, len(below_title))
+    below = MARGIN_IN + style.line_height(SMALL_PT, len(foot)) + 0.06
+    pixels = SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
+    height = math.ceil(pixels) / SCREEN_DPI  # a part of a pixel would be drawn dark
+    new = Chart(figsize=(width, height))
+    new.name, new.headline, new.alt = name, finding, words
+    new.body_bottom, new.body_top = below, below + body_height
+    top = new.write(MARGIN_IN, height - MARGIN_IN, title, style.TITLE_PT, weight="bold")
+    new.write(MARGIN_IN, top, below_title, style.SUBTITLE_PT, color=MUTED)
+    new.write(MARGIN_IN, below - 0.06, foot, color=MUTED)
+    return new
+
+
+def on_axes(
+    ax: Axes | None,
+    draw: Callable[[Axes], None],
+    name: str,
+    finding: str,
+    subtitle: str,
+    footer: Sequence[str],
+    alt: Iterable[str],
+    height: float,
+    left: float,
+    right: float = MARGIN_IN,
+    above: float = 0.1,
+    below: float = 0.42,
+) -> Any:
+    """A chart on one pair of axes. As in seaborn, it is drawn on `ax` and that is returned where one is given: no title
+    and no source then, which are the user's. Otherwise it gets a page, a Chart that shows itself.
+
+    left, right: from the page's edges to the axes. above, height, below: of the body, the axes in the middle.
+    """
+    if ax is not None:
+        draw(ax)
+        return ax
+    new = page(name, finding, subtitle, footer, alt, above + height + below)
+    draw(new.axes_at(left, new.body_bottom + below, WIDTH_IN - left - right, height))
+    return new
+
+
+def widest(lines: Iterable[str], points: float = BODY_PT) -> float:
+    """Width of the longest of these lines of text in inches."""
+    return max(style.text_width(line, points) for line in lines)
+
+
+def right_of(names: Iterable[str]) -> float:
+    """The left edge of axes whose row names start at the left margin, in inches."""
+    return MARGIN_IN + widest(names) + 0.12
+
+
+def name_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
+    """Name rows at these places, inches down from the top of axes of that height, without a scale."""
+    axes.set_ylim(height, 0)
+    axes.set_yticks(places, names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def middles(pitch: float, count: int) -> list[float]:
+    """Where the middles of rows are that are `pitch` inches high, inches down from the top."""
+    return [pitch * (index + 0.5) for index in range(count)]
+
+
+def beside(axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0, **how: Any) -> None:
+    """Words that start `gap` points right of a data point; with a negative gap they end left of it, with 0 they are
+    centred."""
+    side = "center" if gap == 0 else "left" if gap > 0 else "right"
+    usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
+    axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
+
+
+def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, small: Iterable[str] = ()) -> None:
+    """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
+    the size of the names; small: more names, in small letters.
+    """
+    place = axes.get_position()
+    inches = RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))
+    room = inches * axes.figure.dpi / axes.bbox.width * place.width
+    axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
+
+
+def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Names right of the axes, as high as their data points but at least LANE apart, with a thin line to each point.
+
+    looks: what differs from a small name in ink, by name.
+    """
+    axes.autoscale_view()  # matplotlib finds limits that follow the data only when it draws
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    at = {name: inches.transform(point) for name, point in names.items()}
+    order = sorted(names, key=lambda name: (at[name][1], name))
+    right, top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.x1, axes.bbox.y1, axes.bbox.y0))
+    lanes = LANE * np.arange(len(order))
+    free = np.array([at[name][1] for name in order]) - lanes
+    # Halfway between moving names only up and moving them only down; in both, no two are closer than a lane.
+    spread = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
+    arrow = {"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)}
+    for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
+        to_name = 72 * (np.array([right + 0.3, height]) - at[name])
+        usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, **looks.get(name, {})}
+        axes.annotate(name, names[name], to_name, textcoords="offset points", arrowprops=arrow, **usual)
+
+
+def scale(
+    axis: Axis,
+    locator: Locator | Sequence[float],
+    label: str = "",
+    limits: Point | None = None,
+    *,
+    log: float = 0,
+    written: str = "{x:g}",
+) -> None:
+    """An axis with ticks where the locator puts them, or at these values, with their values written out; no minor ones.
+    limits: by default those of what is drawn. log: the base of a logarithmic scale."""
+    name = "x" if isinstance(axis, XAxis) else "y"
+    if log:
+        axis.axes.set(**{f"{name}scale": LogScale(axis, base=log)})
+    if limits:
+        axis.axes.set(**{f"{name}lim": limits})
+    axis.set_label_text(label)
+    if isinstance(locator, Locator):
+        axis.set_major_locator(locator)
+    else:
+        axis.set_ticks(locator)
+    axis.set_major_formatter(StrMethodFormatter(written))
+    axis.set_minor_locator(NullLocator())
+
+
+def a_few(low: float, high: float) -> Locator:
+    """Two to five round values on a log scale between these."""
+    decades = math.log10(high / low)
+    if decades < 0.9:
+        return MaxNLocator(4, steps=[1, 2, 5, 10])
+    return LogLocator(subs=(1, 3) if decades < 2 else (1,), numticks=4)

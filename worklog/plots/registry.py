@@ -18,7 +18,7 @@ from worklog.plots.charts.lines import lines, sizes
 from worklog.plots.charts.memory import roofline, traffic
 from worklog.plots.charts.rates import ladder
 from worklog.plots.diagrams import DIAGRAMS, headline
-from worklog.plots.figure import Drawing, save, writing
+from worklog.plots.figure import Drawing, save
 from worklog.runs import Run, write_bytes
 
 # A new figure of a run is one entry here; its name is its file's.
@@ -34,11 +34,10 @@ FIGURES: dict[str, Callable[[Run], Drawing]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Drawn:
-    """The result of `draw_all`: the charts by name, their files, and for each chart that was not drawn, why.
-
-    gallery: the page that shows them, where one was written.
+    """The result of `draw_all`: the charts by name, their files, for each chart that was not drawn, why, and the page
+    that shows them, where one was written.
     """
 
     charts: dict[str, Drawing] = field(default_factory=dict)
@@ -55,10 +54,8 @@ def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | 
     Raises WorklogError where the folder cannot be written.
     """
     draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in FIGURES.items()}
-    kernels = ablated(run)
-    draws |= {f"ablation_{kernel}": partial(ablation, run, kernel) for kernel in kernels}
-    if not kernels:
-        draws["ablation"] = partial(ablation, run)
+    for kernel in ablated(run) or [None]:
+        draws[f"ablation_{kernel}" if kernel else "ablation"] = partial(ablation, run, kernel)
     for kernel in dict.fromkeys(m.kernel for m in run.select() if m.shape is None):
         stem = "".join(letter if letter.isalnum() else "_" for letter in kernel)
         draws[f"lines_{stem}"] = partial(lines, replace(run, measurements=run.select(kernel)))
@@ -69,7 +66,8 @@ def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | 
             drawn.paths.extend(save(drawn.charts[name], out / name))
         except NothingToDraw as nothing:
             drawn.missing[name] = str(nothing)
-    return replace(drawn, gallery=write_gallery(drawn.charts, drawn.missing, out))
+    drawn.gallery = write_gallery(drawn.charts, drawn.missing, out)
+    return drawn
 
 
 BEGIN = "<!-- written by `worklog figures` and `worklog article`"
@@ -87,29 +85,22 @@ FIGURE = """\
 </details>"""
 
 
-def gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str]) -> str:
-    """The page in Markdown: the article's diagrams, then the charts, then why others are missing."""
-    parts: dict[str, list[str]] = {"## The article's diagrams, with this machine's numbers": [], "## The charts": []}
-    diagrams, others = parts.values()
+def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
+    """Write README.md into the folder of the figures: the article's diagrams, the charts, and why others are missing.
+    Returns None and writes nothing if there is no chart, or if the folder has a README.md from another source. Raises
+    BadRunFile where the file cannot be written.
+    """
+    path = folder / "README.md"
+    if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
+        return None
+    diagrams, others = ["## The article's diagrams, with this machine's numbers"], ["## The charts"]
     for name, chart in charts.items():
         headline, words, alt = escape(chart.headline, False), escape(chart.alt, False), escape(chart.alt)
         section = FIGURE.format(name=name, headline=headline, words=words, alt=alt)
         (diagrams if name.startswith("diagram_") else others).append(section)
     page = [f"{BEGIN}, which overwrite it -->", "# The figures"]
-    for heading, sections in parts.items():
-        page += [heading, *sections] if sections else []
+    for sections in (diagrams, others):
+        page += sections if len(sections) > 1 else []
     page += [f"Not drawn: `{name}`, {why}" for name, why in missing.items()]
-    return "\n\n".join(page) + "\n"
-
-
-def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
-    """Write README.md into the folder of the figures. Returns None and writes nothing if there is no chart, or if the
-    folder has a README.md from another source. Raises WorklogError where the file cannot be written.
-    """
-    path = folder / "README.md"
-    with writing(f"the gallery {path}"):
-        own = not path.exists() or path.read_bytes().startswith(BEGIN.encode())
-        if not charts or not own:
-            return None
-        write_bytes(path, gallery(charts, missing).encode())
+    write_bytes(path, ("\n\n".join(page) + "\n").encode())
     return path

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadRunFile, WorklogError
+from worklog.errors import BadRunFile
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.best import BULK, FILE, Table, Tile, kernel_of, split_work, table, work_of
@@ -182,9 +182,7 @@ def shown(of: Table) -> Rows:
 
 
 def write(new: Table) -> Path:
-    """Replace the package's table; its file. Raises WorklogError where that can't be written."""
-    try:
-        write_bytes(FILE, (json.dumps(asdict(new), indent=1, ensure_ascii=False) + "\n").encode())
-    except OSError as error:
-        raise WorklogError(f"cannot write {FILE}: {error.strerror}; install the package where you may write") from error
+    """Replace the package's table; its file. Raises BadRunFile where that can't be written."""
+    content = json.dumps(asdict(new), indent=1, ensure_ascii=False) + "\n"
+    write_bytes(FILE, content.encode(), "install the package where you may write")
     return FILE

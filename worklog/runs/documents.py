@@ -10,7 +10,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -68,25 +68,25 @@ def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int],
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
     """Write a text, or a document as JSON (NaN as null), atomically. Raises BadRunFile if that isn't possible."""
     if isinstance(document, str):
-        content = document.encode()
+        write_bytes(path, document.encode())
     else:  # enc_hook: NumPy's numbers
-        content = msgspec.json.format(msgspec.json.encode(document, enc_hook=float), indent=1) + b"\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content)
-    except OSError as error:
-        raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
+        write_bytes(path, msgspec.json.format(msgspec.json.encode(document, enc_hook=float), indent=1) + b"\n")
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file in one atomic step: it keeps its old content where that fails. Raises OSError."""
+def write_bytes(path: Path, content: bytes, advice: str = "give another place with --out") -> None:
+    """Write a file in one atomic step, and its folder: it keeps its old content where that fails. Raises BadRunFile,
+    ending in `advice`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):  # it exists only if it did not become the target
-            temporary.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)  # it exists only if it did not become the target
+    except OSError as error:
+        raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
 
 
 def not_writable(folder: Path) -> str | None:

@@ -18,11 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
-from worklog.plots import figure
+from worklog.plots import style
 from worklog.plots.charts.rates import BEHIND
-from worklog.plots.figure import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
-from worklog.plots.page import a_few, beside, page, right_of, scale, widest
+from worklog.plots.figure import Chart, a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
+from worklog.plots.style import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, text_width, wrap
 from worklog.problem import Shape
 from worklog.runs import Run, about
 from worklog.runs.ablation import TOGETHER, Effect, effect_in_words, effects, older
@@ -72,7 +72,7 @@ def ablated(run: Run) -> dict[str, list[Effect]]:
     return known
 
 
-@figure.styled()
+@style.styled()
 def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Chart:
     """Heat map of every pitfall's effect by size, beside the waterfall at one size.
 
@@ -114,7 +114,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     wide, height = CELL * len(sizes), ROW * (len(rows) + 1)
     width = max(left + wide + GAP + FALL + MARGIN_IN, NARROWEST)
     below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
-    under, body = figure.line_height(BODY_PT, len(below)), HEAD + height + BELOW
+    under, body = style.line_height(BODY_PT, len(below)), HEAD + height + BELOW
     finding = _finding(kernel, [e for e in shown if size is None or e.problem == shape])
     footer = [run.full_label, *older(run)]
     new = page(f"ablation_{kernel}", finding, subtitle, footer, alt, body + under, width)
@@ -178,7 +178,7 @@ def _heat_map(axes: Axes, rows: dict[str, Row], sizes: list[Shape], framed: Shap
             effect, steps = row.cells.get(size), [e.step for e in row.cells.values()]
             words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
             strongest = PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
-            colour = figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), strongest)
+            colour = style.INFLATES if doublings > 0 else style.DEFLATES, min(abs(doublings), strongest)
             cell = Rectangle((CELL * column, ROW * line), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0)
             axes.add_patch(cell)
             points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
@@ -193,13 +193,13 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
     axes.set_ylim(ROW * (len(settings) + 1), 0)
     lines = {setting: ROW * (line + 1.5) for line, setting in enumerate(settings)}
     for y in lines.values():  # leads the eye across from the heat map's rows
-        axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
+        axes.axhline(y, color=style.FAINT, linewidth=0.5, zorder=0)
     naive, last = fall.combined.biased, ROW * (len(settings) + 0.5)
     before, above = fall.combined.unbiased, ROW / 2
     values = [before]
     for setting in (setting for setting in fall.steps if setting in lines):
         step, y = fall.steps[setting], lines[setting]
-        colour = figure.ALERT if step > 1 else ACCENT
+        colour = style.ALERT if step > 1 else ACCENT
         if abs(math.log(step)) <= fall.combined.noise and setting == REMAINDER:
             colour = GREY
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.gpu.device import THROTTLING, reason_names
-from worklog.plots import figure
+from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
-from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import a_few, beside, leave_room, name_points, on_axes, page, scale
+from worklog.plots.figure import Chart, a_few, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
+from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN
 from worklog.runs import Estimate, KnownLengths, Run, bound, median
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
@@ -27,7 +27,7 @@ TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error may be 0
 
 
-@figure.styled()
+@style.styled()
 def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     """The error left at each known length, the promised band, and in words tick, noise floor and flush. Returns a
     Chart, or `ax`.
@@ -79,7 +79,7 @@ def _signed(error: float, digits: int = 3) -> str:
     return f"{round(error, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
-@figure.styled()
+@style.styled()
 def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> Any:
     """Reading minus true length by true length, one line per harness, and the band of our own error. The three that are
     never far from the true length have colours, and ours always the same.
@@ -157,7 +157,7 @@ def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> 
     return steps
 
 
-@figure.styled()
+@style.styled()
 def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     """Every sample of a kernel at one size and the running median in its interval, the SM clock of each sample with
     the reason why it was slowed, and the interval's half-width beside the samples' own noise. Raises NothingToDraw

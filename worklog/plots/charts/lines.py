@@ -5,34 +5,18 @@ and errors beside rates and over K.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
-from worklog.plots import figure, selection
-from worklog.plots.figure import (
-    ACCENT,
-    ALERT,
-    BODY_PT,
-    DEFLATES,
-    GREY,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    OTHER,
-    PAPER,
-    WIDTH_IN,
-    Chart,
-)
-from worklog.plots.page import beside, leave_room, name_points, on_axes, page, scale
+from worklog.plots import selection, style
+from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, dimensions, in_order, measured, rate, rows, share
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, DEFLATES, GREY, INK, MARGIN_IN, MUTED, OTHER, PAPER, WIDTH_IN
 from worklog.runs import Measurement, Run
-
-if TYPE_CHECKING:
-    import pandas
 
 HEIGHT = 3.3  # inches
 PANEL, PANEL_BELOW, BETWEEN = 2.75, 0.4, 0.3  # inches: of the two panels over the size
@@ -70,7 +54,7 @@ def _panel(axes: Axes, over: Lines, x: str = "") -> None:
     axes.grid(True, zorder=0)
 
 
-@figure.styled()
+@style.styled()
 def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     """A rate or the time against an axis, one line with its 95 % band per kernel, baseline and value of other axes.
     Returns a Chart, or `ax`.
@@ -169,12 +153,11 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     return {name: [(at, *ys) for at, ys in sorted(over[name].items())] for name in in_order(over)}, baselines
 
 
-@figure.styled()
-def sizes(run: Run | pandas.DataFrame) -> Chart:
+@style.styled()
+def sizes(run: Run) -> Chart:
     """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
-    kernel. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were measured.
+    kernel. Raises NothingToDraw where fewer than two sizes were measured.
     """
-    run = selection.as_run(run)
     timed = [m for shape in run.shapes() if shape.square for m in rows(run, shape) if measured(m)]
     names = in_order(dict.fromkeys(m.kernel for m in timed))
     over = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}
@@ -226,7 +209,7 @@ SAME = 0.02  # of an error
 UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
 
 
-@figure.styled()
+@style.styled()
 def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """TFLOP/s of each measured kernel against its largest error on U(-1, 1), and the limit of the class fp32, at one
     size. Returns a Chart, or `ax`.
@@ -286,7 +269,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     return on_axes(ax, draw, "accuracy", finding, subtitle, selection.labels(run, kernels.values()), alt, **INCHES)
 
 
-@figure.styled()
+@style.styled()
 def error_growth(
     finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
 ) -> Chart:

@@ -14,9 +14,9 @@ from matplotlib.ticker import LogLocator
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
-from worklog.plots import figure
-from worklog.plots.figure import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import (
+from worklog.plots import style
+from worklog.plots.figure import (
+    Chart,
     beside,
     leave_room,
     middles,
@@ -29,6 +29,7 @@ from worklog.plots.page import (
     widest,
 )
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
 
@@ -37,7 +38,7 @@ LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
 
-@figure.styled()
+@style.styled()
 def traffic(counted: LadderCounts | None = None) -> Chart:
     """By rung: global sectors per multiply-add of a warp (dots, log scale, with the sectors per load), and
     shared-memory wavefronts per multiply-add (bars).
@@ -113,7 +114,7 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
     return rungs
 
 
-@figure.styled()
+@style.styled()
 def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = None) -> Any:
     """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
     Returns a Chart, or `ax`.
@@ -173,7 +174,7 @@ ARROW = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "
 NEXT = 0.2  # inches between two points, beyond which an arrow fits
 
 
-@figure.styled()
+@style.styled()
 def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
     Returns a Chart, or `ax`. Raises NothingToDraw where the run has no measured rung with a tile; BadSetting.
@@ -244,7 +245,7 @@ def _name_roof(axes: Axes, words: str, slope: float, *, above: bool) -> None:
     """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
     lines, corner = words.split("\n"), (axes.get_xlim()[0], axes.get_ylim()[0])
     inches = axes.transData - axes.figure.dpi_scale_trans
-    size = widest(lines, SMALL_PT), figure.line_height(SMALL_PT, len(lines))
+    size = widest(lines, SMALL_PT), style.line_height(SMALL_PT, len(lines))
     across, up = inches.inverted().transform(inches.transform(corner) + np.array(size) + NEAR)
     x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
     beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)

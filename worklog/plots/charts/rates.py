@@ -9,28 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from worklog.errors import NothingToDraw
-from worklog.plots import figure, selection
-from worklog.plots.figure import (
-    ACCENT,
-    BASELINE,
-    BODY_PT,
-    DEFLATES,
-    GREY,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    PAPER,
-    SMALL_PT,
-    WIDTH_IN,
-    Chart,
-)
-from worklog.plots.page import beside, middles, name_rows, on_axes, page, right_of, widest
+from worklog.plots import selection, style
+from worklog.plots.figure import Chart, beside, middles, name_rows, on_axes, page, right_of, widest
 from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
+from worklog.plots.style import ACCENT, BASELINE, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
-    import pandas
-
     from worklog.runner.sweep import Variants
 
 NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
@@ -38,7 +23,7 @@ RATES_RIGHT = 0.2
 BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
 
 
-@figure.styled()
+@style.styled()
 def bars(
     title: str,
     columns: Mapping[str, Mapping[str, float]],
@@ -58,28 +43,29 @@ def bars(
     if not names:
         raise NothingToDraw("there are no numbers to draw as bars")
     said = {
-        heading: [written.format(column[name]).rstrip(".") if name in column else "–" for name in names]
+        heading: {name: written.format(column[name]).rstrip(".") if name in column else "–" for name in names}
         for heading, column in columns.items()
     }
     alt = ["Bar chart"]
-    for row, name in enumerate(names):
-        alt.append(f"{name}: " + ", ".join(f"{heading} {words[row]}".strip() for heading, words in said.items()))
-    left, room = right_of(names), max(widest(words, SMALL_PT) for words in said.values()) + 0.1
+    for name in names:
+        alt.append(f"{name}: " + ", ".join(f"{heading} {words[name]}".strip() for heading, words in said.items()))
+    left, room = right_of(names), max(widest(words.values(), SMALL_PT) for words in said.values()) + 0.1
     wide = (WIDTH_IN - left - RIGHT + GAP) / len(columns) - GAP
-    headings = [figure.wrap(heading, SMALL_PT, wide) for heading in columns]
+    headings = {heading: style.wrap(heading, SMALL_PT, wide) for heading in columns}
     height, places = NUMBER_ROW * len(names), middles(NUMBER_ROW, len(names))
-    new = page("bars", title, subtitle, [source], alt, height + LINE * (max(map(len, headings)) + 0.3))
-    for index, (heading, column) in enumerate(columns.items()):
-        x, lines = left + index * (wide + GAP), headings[index]
-        axes = new.axes_at(x, new.body_bottom, wide, height)
-        name_rows(axes, height, places, ["" if index else name for name in names])
+    new = page("bars", title, subtitle, [source], alt, height + LINE * (max(map(len, headings.values())) + 0.3))
+    for heading, column in columns.items():
+        axes = new.axes_at(left, new.body_bottom, wide, height)
+        name_rows(axes, height, places, names if axes is new.axes[0] else [""] * len(names))
         axes.set(xlim=(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room)), xticks=[])
         axes.spines["bottom"].set_visible(False)
-        new.write(x, new.body_bottom + height + LINE * (len(lines) + 0.2), lines, color=MUTED)
-        for y, name, words in zip(places, names, said[heading], strict=True):
+        top = new.body_bottom + height + LINE * (len(headings[heading]) + 0.2)
+        new.write(left, top, headings[heading], color=MUTED)
+        for y, (name, words) in zip(places, said[heading].items(), strict=True):
             value = column.get(name, 0.0)
-            axes.barh(y, value, NUMBER_BAR, color=ACCENT if accented is None or name in accented else GREY)
+            axes.barh(y, value, NUMBER_BAR, color=ACCENT if accented is None or name in accented else style.GREY)
             beside(axes, words, (value, y), 3)
+        left += wide + GAP
     return new
 
 
@@ -91,14 +77,14 @@ def rate_bar(
     """
     inch = axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
     if m is None or not measured(m):
-        why = "\n".join(figure.wrap(words, SMALL_PT, (cublas or axes.get_xlim()[1]) / inch - 0.2, most=2))
+        why = "\n".join(style.wrap(words, SMALL_PT, (cublas or axes.get_xlim()[1]) / inch - 0.2, most=2))
         beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         return
     middle, (low, high) = m.tflops or 0.0, selection.interval(m)
     axes.barh(y, middle, height, color=colour)
     whiskers = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
     axes.errorbar(middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
-    room, start, end = inch * (figure.text_width(words, points) + 0.2), max(middle, high), min(middle, low)
+    room, start, end = inch * (style.text_width(words, points) + 0.2), max(middle, high), min(middle, low)
     if end > room:
         end = cublas if max(end - room, room) < cublas < end else end
         beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
@@ -136,16 +122,15 @@ TIGHT_ROW, TIGHT_BAR, HEADING, FIRST = 0.185, 0.14, 0.27, 0.2
 SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
-@figure.styled()
-def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+@style.styled()
+def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
     Returns a Chart, or `ax`, drawn on.
 
-    run: a run, or its `frame()`. A failed or skipped rung has a row with the reason. A user's kernels stand below the
+    A failed or skipped rung has a row with the reason. A user's kernels stand below the
     rungs, which are then drawn in a lighter colour. Raises NothingToDraw where nothing was measured at the size,
     BadSetting.
     """
-    run = selection.as_run(run)
     shape = selection.shape_to_draw(run, size)
     kernels = selection.rows(run, shape)
     mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
@@ -182,7 +167,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
     pitch = ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
-    names = [figure.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
+    names = [style.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
 
     def draw(axes: Axes) -> None:
         places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
@@ -197,7 +182,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
         above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
         reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
         if ceiling:
-            higher = HEAD - 0.12 - figure.line_height(SMALL_PT)
+            higher = HEAD - 0.12 - style.line_height(SMALL_PT)
             reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
         for y, m in zip(places, kernels, strict=True):
             words = said[m.kernel] + " *" * (measured(m) and not m.converged)
@@ -212,7 +197,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     return on_axes(ax, draw, "ladder", finding, subtitle, footer, alt, height, left, RATES_RIGHT, 0.4, BELOW)
 
 
-@figure.styled()
+@style.styled()
 def ladders(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), first those on FP32 cores,
     then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow, and where
@@ -276,7 +261,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
 TILE_ROW, TILE_BAR = 0.19, 0.12  # inches
 
 
-@figure.styled()
+@style.styled()
 def sweep(variants: Variants, run: Run, *, ax: Axes | None = None) -> Any:
     """One row per variant: tile, registers, spills and resident warps, and TFLOP/s as a bar beside cuBLAS, fastest
     first. For variants that are not in the run, the row has no bar. Returns a Chart, or `ax`. Raises NothingToDraw

@@ -13,9 +13,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
-from worklog.plots import figure
-from worklog.plots.figure import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import page
+from worklog.plots import style
+from worklog.plots.figure import Chart, page
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 
 if TYPE_CHECKING:
     from worklog.analysis.counts import AccessPattern, Request
@@ -29,7 +29,7 @@ AFTER, ABOVE, BELOW = 0.1, 0.12, 0.34  # inches: below each strip, above everyth
 WARP_SHADE = 0.3
 
 
-@figure.styled()
+@style.styled()
 def ownership(pattern: AccessPattern) -> Chart:
     """One rung: its block's tile of C with the elements of the first thread that stores there and of its warp, and
     beside it warp 0's first access to each matrix and each shared array. Raises NothingToDraw where no thread stores.
@@ -56,7 +56,7 @@ def ownership(pattern: AccessPattern) -> Chart:
             f"floats{banks}; what is used is filled."
         )
     finding = _finding(pattern.rung.name, shown)
-    height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (figure.line_height(SMALL_PT) + AFTER))
+    height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (style.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
     bottom = new.body_top - ABOVE - scale * bm
     tile = new.axes_at(MARGIN_IN, bottom, scale * bn, scale * bm)
@@ -146,7 +146,7 @@ SIDE, LEFT, OVER, UNDER, BESIDE = 2.0, 0.35, 0.28, 0.1, 0.3  # inches: the longe
 LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
-@figure.styled()
+@style.styled()
 def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}) -> Chart:
     """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
     notes: more to say about the kernel, a sentence by its heading.
@@ -167,8 +167,8 @@ def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes:
         said += [("", INK, ""), (heading, INK, "bold"), (note, INK, "")]
     left = MARGIN_IN + LEFT + wide + BESIDE
     room = WIDTH_IN - MARGIN_IN - left
-    lines = [(line, colour, bold) for words, colour, bold in said for line in figure.wrap(words, BODY_PT, room)]
-    body = OVER + max(high, 1.0, figure.line_height(BODY_PT, len(lines))) + UNDER
+    lines = [(line, colour, bold) for words, colour, bold in said for line in style.wrap(words, BODY_PT, room)]
+    body = OVER + max(high, 1.0, style.line_height(BODY_PT, len(lines))) + UNDER
     new = page(name, finding, subtitle, [label] if label else [], alt, body)
     axes = new.axes_at(MARGIN_IN + LEFT, new.body_top - OVER - high, wide, high)
     axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])

@@ -17,8 +17,8 @@ from worklog.errors import NothingToDraw
 from worklog.kernel import LADDER
 from worklog.plots.charts.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
-from worklog.plots.figure import BODY_PT, shorten
-from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
+from worklog.plots.selection import CUBLAS, cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
+from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
 from worklog.runs import Measurement, Run, Stage, about, duration
 from worklog.runs.ablation import Effect
@@ -60,19 +60,17 @@ def cancels(run: Run) -> list[Measurement]:
 def headline(run: Run) -> Facts:
     """The README's first picture: two mistakes that mostly cancel in a kernel's time, not in its share of cuBLAS."""
     timed = cancels(run)
-    times = {"kernel": [m.us or 0.0 for m in timed], "cublas": [(m.us or 0.0) * (m.ratio or 0.0) for m in timed]}
+    times = {"ours": [m.us or 0.0 for m in timed], "cublas": [(m.us or 0.0) * (m.ratio or 0.0) for m in timed]}
     halves = [m.first.relative_half_width if m.first else 0.0 for m in timed]  # of the ratio, so of cuBLAS's time
-    longest = max(*times["kernel"], *times["cublas"])
+    longest = max(*times["ours"], *times["cublas"])
     facts = common(run, timed[0])
     facts["both_ratio"] = about(100 * (timed[-1].ratio or 0.0), halves[-1], "{:.1f}".format)
     for name, (correct, warm, both) in times.items():
+        of: dict[str, Any] = {"l2": warm - correct, "queue": both - warm, "together": both - correct}
         for when, us, half in (("correct", correct, halves[0]), ("both", both, halves[-1])):
-            half = half if name == "cublas" else 0.0
-            facts[f"{name}_{when}"] = _unbroken(about(us, half, "{:.1f} µs".format))
-            facts[f"{name}_{when}_bar"] = _percent(us / longest)
-        changes = {"l2": warm - correct, "queue": both - warm, "together": both - correct}
-        facts |= {f"{name}_{what}": _signed(change, "µs") for what, change in changes.items()}
-        facts[f"{name}_share"] = _signed(100 * (both / correct - 1), "%")
+            of[when] = _unbroken(about(us, half if name == "cublas" else 0.0, "{:.1f} µs".format))
+            of[f"{when}_bar"] = us / longest
+        facts[name] = of | {"share": both / correct - 1}
     return facts
 
 
@@ -91,24 +89,22 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     sizes = []
     for shape in shapes:
         share = matrix[shape] / widest
-        row = {"size": str(shape), "bytes": _binary(matrix[shape]), "letters": share > 0.1}
-        row |= {"share": _percent(share), "twice": _percent(2 * share)}
+        row = {"size": str(shape), "bytes": matrix[shape], "letters": share > 0.1, "share": share, "twice": 2 * share}
         sizes.append(row | {"effect": effect.get(shape, ""), "none": effect.get(shape) == ""})
     made_of, height = run.kernels.get(m.kernel, {}), max(316, 50 + 53 * len(sizes))
     facts: dict[str, Any] = {
         "height": height,
         "below": height - 32,
         "sizes": sizes,
-        "registers": made_of.get("registers", ""),
+        "gpu": run.gpu,
+        "edge": l2 / widest,
     }
-    facts |= {"shared": _binary(made_of.get("shared_bytes") or 0), "l2": _binary(l2)}
-    facts |= {"hbm": _binary(run.gpu.memory_bytes), "edge": _percent(l2 / widest)}
-    facts |= {"processors": run.gpu.multiprocessors, "l2_rate": f"{run.calibration.l2_gbs / 1e3:.2f}"}
-    facts |= {"copy_rate": f"{run.calibration.copy_gbs / 1e3:.2f}", "last": str(last)}
-    facts |= {"last_bytes": _binary(matrix[last]), "warm": warm[0].kernel if warm else ""}
+    facts |= {"registers": made_of.get("registers", ""), "shared": made_of.get("shared_bytes")}
+    facts |= {"l2_tbs": run.calibration.l2_gbs / 1e3, "copy_tbs": run.calibration.copy_gbs / 1e3, "last": str(last)}
+    facts |= {"last_bytes": matrix[last], "warm": warm[0].kernel if warm else ""}
     facts |= {"largest": _at(_largest(warm)) if any(e.visible for e in warm) else ""}
     facts |= {"none": str(none[0]) if none else "", "none_on": none[1:]}
-    return facts | {"fits": _binary(3 * matrix[none[0]]) if none and 3 * matrix[none[0]] <= l2 else ""}
+    return facts | {"fits": 3 * matrix[none[0]] if none and 3 * matrix[none[0]] <= l2 else 0}
 
 
 def four_gremlins(run: Run, m: Measurement) -> Facts:
@@ -141,20 +137,21 @@ def full_loop(run: Run, m: Measurement) -> Facts:
     ends = m.us_low or middle, m.us_high or middle
     low, high = min(*us, ends[0]), max(*us, ends[1])
     air = 0.08 * (high - low) or 1.0
+    span = high - low + 2 * air
 
-    def down(value: float) -> str:
-        return _percent((high + air - value) / (high - low + 2 * air))
+    def down(value: float) -> float:
+        return (high + air - value) / span
 
-    dots = []
-    for index, (time, counted) in enumerate(zip(us, counts, strict=True)):
-        dots.append({"x": _percent((index + 0.5) / len(us)), "y": down(time), "counts": counted})
-    precision, removed = run.harness.get("precision"), run.harness.get("offset", "removed") == "removed"
+    dots = [
+        {"x": (index + 0.5) / len(us), "y": down(time), "counts": counted}
+        for index, (time, counted) in enumerate(zip(us, counts, strict=True))
+    ]
     facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
-    facts |= {"deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)), "high_y": down(high)}
-    facts |= {"low_y": down(low), "high": duration(high), "low": duration(low) if low < high else ""}
+    facts |= {"deep": (ends[1] - ends[0]) / span, "high_y": down(high), "high": duration(high), "low_y": down(low)}
+    facts |= {"low": duration(low) if low < high else "", "l2": run.gpu.l2_bytes}
     facts |= {"checked": any(stage.name == EVERY_LAUNCH for stage in stages_of(m))}
-    facts |= {"overhead": f"{run.calibration.offset_us:.2f}" if removed else ""}
-    return facts | {"within": f"±{100 * precision:g} %" if precision else "", "l2": _binary(run.gpu.l2_bytes)}
+    facts |= {"overhead": run.harness.get("offset", "removed") == "removed"}
+    return facts | {"precision": 100 * run.harness.get("precision", 0.0)}
 
 
 def conversion(run: Run, m: Measurement) -> Facts:
@@ -167,12 +164,12 @@ def conversion(run: Run, m: Measurement) -> Facts:
     most, drawn = max(tflops, *roofs.values()), []
     for name, roof in roofs.items():
         share = (m.ratio or 0.0) if name.startswith(CUBLAS) else tflops / roof
-        row = {"name": name, "bar": _percent(roof / most), "rate": rate(roof), "share": _share(share)}
-        drawn.append(row | {"wrong": roof == BF16_DATASHEET_TFLOPS})
-    facts: dict[str, Any] = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": _percent(tflops / most)}
-    facts |= {"elements": _thousands(shape.m * shape.n), "operations": _thousands(2 * shape.k)}
+        wrong = roof == BF16_DATASHEET_TFLOPS
+        drawn.append({"name": name, "bar": roof / most, "rate": roof, "share": share, "wrong": wrong})
+    facts: dict[str, Any] = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": tflops / most}
+    facts |= {"elements": shape.m * shape.n, "operations": 2 * shape.k}
     facts |= {"loop": ", ".join(f"{p.setting} = {_value(run, p)}" for p in PITFALLS if p.setting in ("timer", "l2"))}
-    return facts | {"of_ceiling": _share(tflops / ceiling), "of_bf16": _share(tflops / BF16_DATASHEET_TFLOPS)}
+    return facts | {"of_ceiling": tflops / ceiling, "of_bf16": tflops / BF16_DATASHEET_TFLOPS}
 
 
 def one_formula(run: Run, m: Measurement) -> Facts:
@@ -181,17 +178,15 @@ def one_formula(run: Run, m: Measurement) -> Facts:
     fastest, drawn = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels)), list[Facts]()
     for kernel in kernels:
         if measured(kernel):
-            bar = _percent((kernel.tflops or 0.0) / fastest)
+            bar = (kernel.tflops or 0.0) / fastest
             drawn.append(common(run, kernel) | {"bar": bar, "cublas": kernel.kernel == CUBLAS, "failed": ""})
         else:
             drawn.append({"kernel": kernel.kernel, "failed": kernel.status})
     ours = [kernel for kernel in kernels if measured(kernel) and kernel.kernel != CUBLAS]
     best, box = max(ours, key=lambda kernel: kernel.tflops or 0.0), max(110, 31 * len(kernels))
-    facts = {"height": 36 + box, "box": box, "rungs": drawn, "several": ours[0] is not best}
-    facts["product"] = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
-    for name, kernel in (("first", ours[0]), ("best", best)):
-        facts |= {name: _unbroken(duration(kernel.us or 0.0)), f"{name}_tflops": rate(kernel.tflops or 0.0)}
-    return facts
+    product = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
+    facts = {"height": 36 + box, "box": box, "rungs": drawn, "several": ours[0] is not best, "product": product}
+    return facts | {"first": ours[0], "best": best}
 
 
 def gate(run: Run, m: Measurement) -> Facts:
@@ -204,19 +199,12 @@ def gate(run: Run, m: Measurement) -> Facts:
     for number, stage in enumerate(stages, start=1):
         words = {"number": number, "what": stage.detail.partition(":")[0]}
         (after if stage.name in AFTER else before).append(asdict(stage) | {stage.name: True} | words)
-    before_end, after_end = 16 + 36 * len(before), 70 + 36 * len(after)
-    lower = max(before_end, after_end) + 26
-    facts: dict[str, Any] = {
-        "before": before,
-        "before_end": before_end,
-        "after": after,
-        "after_end": after_end,
-        "rule": lower,
-    }
-    facts |= {"height": lower + 44, "many": len(before), "more": len(after)}
-    facts |= {"share": _share((precision.measured or 0.0) / precision.limit, 0)}
-    facts |= {"elements": _thousands(m.problem.m * m.problem.n)}
-    return facts | {"times": _thousands(float(f"{article_tolerance(m.problem.k) / precision.limit:.2g}"))}
+    ends = {"before_end": 16 + 36 * len(before), "after_end": 70 + 36 * len(after)}
+    lower = max(ends.values()) + 26
+    facts: dict[str, Any] = {"before": before, "after": after, "many": len(before), "more": len(after)}
+    facts |= {"rule": lower, "height": lower + 44, "share": (precision.measured or 0.0) / precision.limit, **ends}
+    times = float(f"{article_tolerance(m.problem.k) / precision.limit:.2g}")
+    return facts | {"elements": m.problem.m * m.problem.n, "times": times}
 
 
 @lru_cache
@@ -253,17 +241,12 @@ def common(run: Run, m: Measurement) -> dict[str, Any]:
     low, high = m.us_low or us, m.us_high or us
     start, unit = duration(low).split()
     return {
-        "source": run.label,
-        "footer": run.full_label,
+        "run": run,
+        "m": m,
         "kernel": shorten(m.kernel, BODY_PT, 1.04),
-        "dimensions": dimensions(m.problem),
         "work": _unbroken(f"{flops / 1e9:.4g} GFLOP" if flops >= 1e8 else f"{flops / 1e6:.4g} MFLOP"),
-        "time": _unbroken(duration(us)),
         "interval": f"{start if duration(high).endswith(f' {unit}') else duration(low)} to {duration(high)}",
         "half": _unbroken(f"±{50 * (high - low) / us:.2g} %"),
-        "samples": m.n,
-        "tflops": rate(m.tflops or 0.0),
-        "ratio": f"{100 * (m.ratio or 0.0):.1f}",
     }
 
 
@@ -307,34 +290,6 @@ def _at(effect: Effect) -> str:
     return _unbroken(f"{in_words(effect)} {where}") if effect.visible else f"no visible effect {where}"
 
 
-def _share(share: float, digits: int = 1) -> str:
-    return _unbroken(f"{100 * share:.{digits}f} %")
-
-
-def _percent(share: float) -> str:
-    """A length for a template: a share of the whole, in percent."""
-    return f"{100 * share:.3f}"
-
-
 def _unbroken(words: str) -> str:
     """The words with spaces at which no line ends."""
     return words.replace(" ", "\u00a0")
-
-
-def _signed(change: float, unit: str) -> str:
-    """A change without digits after the point: "+35 µs", "−33 µs"."""
-    return _unbroken(f"{change:+.0f} {unit}".replace("-", "−"))
-
-
-def _thousands(count: float) -> str:
-    """A whole number with a thin space between thousands."""
-    return f"{count:,.0f}".replace(",", "\u2009")
-
-
-def _binary(count: float) -> str:
-    """Bytes in a binary unit: "60 MiB", "768 KiB", "140 GiB"; "" for 0."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale or (unit == "KiB" and count):
-            amount = count / scale
-            return _unbroken(f"{amount:.0f} {unit}" if amount >= 1000 else f"{amount:.3g} {unit}")
-    return ""

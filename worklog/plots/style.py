@@ -1,0 +1,82 @@
+"""The style of every figure: the palettes and sizes of style.toml, by role, and how wide and high text is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.style
+from matplotlib.font_manager import get_font
+from matplotlib.ft2font import LoadFlags
+
+_FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
+
+# By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
+LIGHT: Mapping[str, str] = _FILE["light"]
+DARK: Mapping[str, str] = _FILE["dark"]
+
+PAPER, INK, MUTED, GREY = LIGHT["paper"], LIGHT["ink"], LIGHT["muted"], LIGHT["grey"]
+BASELINE, FAINT = LIGHT["baseline"], LIGHT["faint"]
+ACCENT, ALERT, OTHER = LIGHT["accent"], LIGHT["alert"], LIGHT["other"]
+INFLATES, DEFLATES = LIGHT["inflates"], LIGHT["deflates"]
+
+SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}
+
+# Font size in pt and whether it is bold, by a text's class.
+TEXT: Mapping[str, tuple[float, bool]] = {name: (float(pt), bold) for name, (pt, bold) in _FILE["text"].items()}
+TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (TEXT[name][0] for name in ("title", "subtitle", "body", "small"))
+LINE = 1.3  # distance of two lines of text, in font sizes
+WIDTH_IN, MARGIN_IN = 7.0, 0.14
+# The typeface, in the copy that comes with matplotlib: by whether it is bold.
+FONT_FILES = {
+    bold: Path(matplotlib.get_data_path(), "fonts", "ttf", name)
+    for bold, name in ((False, "DejaVuSans.ttf"), (True, "DejaVuSans-Bold.ttf"))
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator."""
+    with matplotlib.style.context(["default", SETTINGS], after_reset=True):
+        yield
+
+
+@lru_cache(maxsize=4096)
+def text_width(text: str, points: float, bold: bool = False) -> float:
+    """Width of one line of text in inches, without kerning, which only moves letters closer."""
+    font = get_font(FONT_FILES[bold])
+    advances = [font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance for letter in text]
+    return float(sum(advances)) / font.units_per_EM * points / 72
+
+
+def line_height(points: float, lines: int = 1) -> float:
+    """Height of that many lines of text in inches."""
+    return lines * LINE * points / 72
+
+
+def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
+    """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
+    first, *words = re.split("[ \n]+", text.strip(" \n"))  # not at a no-break space
+    lines = [first]
+    for word in words:
+        if text_width(longer := f"{lines[-1]} {word}", points, bold) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
+    return [shorten(line, points, width, bold=bold) for line in lines]
+
+
+def shorten(text: str, points: float, width: float, *, bold: bool = False) -> str:
+    """The text, cut with an ellipsis where it is wider than `width` inches."""
+    kept, end = text, ""
+    while kept and text_width(kept + end, points, bold) > width:
+        kept, end = kept[:-1], "…"
+    return kept.rstrip() + end if end else text
