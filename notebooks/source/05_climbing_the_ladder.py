@@ -1,6 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
+#     custom_cell_magics: puzzle
 #     text_representation:
 #       extension: .py
 #       format_name: percent
@@ -13,480 +14,688 @@
 # %% [markdown]
 # # Climbing the ladder
 #
-# **Goal:** this page explains each kernel of the ladder by its difference to the one before. For each step you get a
-# prediction from counts, and the measured time to compare it with.
+# We climb from a kernel that reaches 1 % of cuBLAS to one that reaches cuBLAS, one idea per rung, and you write most
+# of the steps. Each of the eight puzzles starts with the kernel before the step. Change it where it says so and run
+# the cell: in about a second the gate says whether it is right, with the lines of a race if there is one, and you see
+# its memory traffic beside that of our rung. Our solution is below each puzzle, folded.
+#
+# No GPU is needed: the kernels are compiled, and the emulator runs them and counts. Times are measured, here or on
+# the machine of the recording, and stand beside what the counts predict.
 #
 # **New concepts:** access pattern, sectors, banks and wavefronts, a lower bound of the time, a prediction that can
 # fail.
-#
-# Counts come from the emulator, which runs the compiled kernels without a GPU. Times are measured, here or on the
-# machine of the recording. A count is never shown as a time. On another GPU, another of the three counts below may
-# limit a rung.
 
 # %%
-import re
-import tempfile
-from dataclasses import replace
-from pathlib import Path
-
-import pandas as pd
+# %load_ext worklog
 from IPython.display import display
 
 import worklog
-from worklog import plots
-from worklog.analysis.counters import counters
+from worklog import lab, plots
 from worklog.analysis.counts import access_pattern
-from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
-from worklog.analysis.prediction import rung_bounds, spread, table
-from worklog.kernel import resources
-from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab.ladder_page import diff, source
-from worklog.problem import Axis
-from worklog.runner import sweep as tuning
-from worklog.runs import Run, recordings
 
-run = worklog.results(shapes=[4096])
-timed = {m.kernel: m for m in run.measurements if m.us is not None}
-counted = memory_counts()
-print(f"times:  {run.label}\ncounts: {counted.label}")
-
-# %% [markdown]
-# A rung's floor is a lower bound of its time. It is the time of the slowest of these, if every multiprocessor (SM) does
-# it without a gap:
-#
-# - multiply-adds, at the peak from the data sheet's clock and lanes;
-# - lookups in L1, one line of 128 bytes per clock: an assumption, which the first two rungs test;
-# - wavefronts in shared memory, one per clock;
-# - reading A and B from DRAM once, at the peak of the data sheet.
-#
-# A block stays on its SM. So for the first three, the floor counts the SM with the most blocks: 1024 blocks on 132 SMs
-# are 8 on most of them. `worklog check` and `worklog inspect` print the same bound for your kernel.
-#
-# The floor ignores latencies, barriers and other instructions, so it is not a prediction of the time. But if two rungs
-# are above their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
-
-# %%
 patterns = {rung.name: access_pattern(rung) for rung in worklog.LADDER}
-floors = rung_bounds(run, counted.shape)
-
-
-# %%
-def predict(before, after):
-    """Print a rung's time as predicted from the time of the rung before, and as measured."""
-    old, new = floors[before], floors[after]
-    print(f"counted:   floor of {before} {old.ms:.2f} ms ({old.limit}), of {after} {new.ms:.2f} ms ({new.limit})")
-    if abs(new.ms / old.ms - 1) < 1e-3:
-        print("predicted: no change")
-    elif (ms := old.measured_ms) is not None:
-        print(f"predicted: {ms:.2f} ms x {new.ms:.2f} / {old.ms:.2f} = {ms * new.ms / old.ms:.2f} ms")
-    else:
-        print(f"predicted: {new.ms / old.ms:.2f} times the time of {before}, which is not in this recording")
-    print(f"measured:  {measured(after)}")
-
-
-def measured(name):
-    """The time of a rung and its share of cuBLAS, where the run has them."""
-    if name not in timed:
-        return "not in this recording"
-    found, ratio = floors[name], timed[name].ratio
-    return f"{found.measured_ms:.2f} ms, {run.origin}; {ratio:.1%} of cuBLAS; {found.factor:.2f} times its floor"
-
-
-def in_conflict(name, **tile):
-    """Share of the main loop's multiply-adds that read two operands from one register bank, where it can be read."""
-    rung = worklog.rung(name)
-    compiled = compile_cuda(replace(rung, template={**rung.template, **tile}).program)
-    if (tool := resources.disassembler()) is None:
-        return "an unknown share"
-    return f"{resources.bank_conflicts(resources.disassemble(compiled.cubin, tool), compiled.symbol):.1%}"
-
+plots.ladder(worklog.results(shapes=[4096]), 4096)
 
 # %% [markdown]
 # ## 1. Naive
 #
-# One thread computes one element of C. Here is the body of the kernel. Every rung has the same parameters,
-# `(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)`, and the tile as template
-# parameters. The picture shows which thread computes which elements, and the memory that a warp's first request of each
-# kind touches. It is drawn from the addresses of the compiled code. Every rung has this picture.
+# One thread computes one element of C. Every rung has the same parameters, and its tile as template parameters. The
+# picture shows which thread computes which elements, and the memory that a warp's first request of each kind touches.
+# It is drawn from the addresses that the compiled kernel used.
 
 # %%
-display(source("naive"))
+display(lab.source("naive"))
 plots.ownership(patterns["naive"])
 
 # %% [markdown]
-# `threadIdx.x` counts rows, so the 32 threads of a warp are in one column of C and read 32 rows of A. Memory is moved
-# in sectors of 32 bytes, and the warp uses 4 bytes of each.
+# `threadIdx.x` counts rows, so the 32 threads of a warp are in one column of C and read 32 rows of A. Memory moves in
+# sectors of 32 bytes, and the warp uses 4 bytes of each.
+#
+# ### Puzzle 1: neighbours
+#
+# A warp's loads touch 33 sectors per multiply-add. Five are enough. Swap two words.
 
-# %%
-first = floors["naive"]
-sectors = counted.rungs["naive"].sectors_per_request
-print(f"counted:  {sectors:.1f} sectors per load, floor {first.ms:.0f} ms ({first.limit})")
-print(f"measured: {measured('naive')}")
+# %% magic_args="neighbours" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   // Change the next two lines.
+#   const int row = blockIdx.y * 32 + threadIdx.x % 32;
+#   const int col = blockIdx.x * 32 + threadIdx.x / 32;
+#   float acc = 0.0f;
+#   for (int k = 0; k < K; ++k) acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% tags=["solution"] magic_args="neighbours" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   const int row = blockIdx.y * 32 + threadIdx.x / 32;
+#   const int col = blockIdx.x * 32 + threadIdx.x % 32;
+#   float acc = 0.0f;
+#   for (int k = 0; k < K; ++k) acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
 
 # %% [markdown]
+# ### Puzzle 2: an accumulator
+#
+# The same kernel by somebody in a hurry. It compiles without a warning. What is missing?
+
+# %% magic_args="accumulator" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   const int row = blockIdx.y * 32 + threadIdx.x / 32;
+#   const int col = blockIdx.x * 32 + threadIdx.x % 32;
+#   float acc;
+#   for (int k = 0; k < K; ++k) acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% tags=["solution"] magic_args="accumulator" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   const int row = blockIdx.y * 32 + threadIdx.x / 32;
+#   const int col = blockIdx.x * 32 + threadIdx.x % 32;
+#   float acc = 0.0f;
+#   for (int k = 0; k < K; ++k) acc += A[(size_t)row * K + k] * B[(size_t)k * N + col];
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% [markdown]
+# On a GPU this kernel may even give the right result: registers often hold zero. The emulator and the gate don't rely
+# on that. The message names the first line that reads what was never set.
+#
 # ## 2. Coalesced
 #
-# Swap two words, and the threads of a warp are in one row of C. A warp reads one line of B, and one float of A for all
-# threads. Before you look: 33 lookups per multiply-add become two. How many times faster is the kernel?
+# **What we believe:** the threads of a warp are in one row of C now. A warp reads one line of B, and one float of A
+# for all threads, so 33 lookups in L1 per multiply-add become two, and the kernel is 16 times as fast.
 
 # %%
-display(diff("naive", "coalesced"))
-plots.ownership(patterns["coalesced"])
-
-# %%
-predict("naive", "coalesced")
+display(lab.diff("naive", "coalesced"))
+display(plots.ownership(patterns["coalesced"]))
+lab.step("coalesced")
 
 # %% [markdown]
-# Compare how far both are above their floors. `naive` is limited by L1 lookups. `coalesced` is further above: something
-# that the floor does not count takes time, too. Nsight Compute found no unit of the H200 busier than L1, with 78 % (the
-# table below "The whole climb"). Our guess is latency, since each load must arrive before its multiply-add can start.
-# The recordings don't show it.
+# The *floor* is a lower bound of the time: that of the slowest of four units, if every multiprocessor (SM) is busy
+# with it without a gap. These are multiply-adds at the peak of the data sheet; lookups of 128-byte lines in L1, one
+# per clock; wavefronts in shared memory, one per clock; and A and B from DRAM once. The floor ignores latencies and
+# barriers, so it is no prediction by itself. But if two rungs are above their floors by the same factor, then the
+# ratio of the floors predicts the ratio of the times.
+#
+# **What came:** 11.5 times as fast. `coalesced` is further above its floor than `naive` was: something that the floor
+# doesn't count takes time, too. Nsight Compute found no unit busier than L1, with 78 %. We guess that it is latency,
+# as each load must arrive before its multiply-add can start. The recordings don't show it.
+#
+# ### Puzzle 3: tiles
+#
+# Each float is still loaded by many threads of the block. Let the block copy 32 x 32 tiles of A and B into `As` and
+# `Bs`, and read them from there. You need two copies, one for each tile, and two barriers (`__syncthreads()`).
+
+# %% magic_args="tiles" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[32][32], Bs[32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     // Copy one element of each tile per thread, here, and read the tiles below.
+#     for (int k = 0; k < 32; ++k) acc += A[(size_t)row * K + k0 + k] * B[(size_t)(k0 + k) * N + col];
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% tags=["solution"] magic_args="tiles" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[32][32], Bs[32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     As[y][x] = A[(size_t)row * K + k0 + x];
+#     Bs[y][x] = B[(size_t)(k0 + y) * N + col];
+#     __syncthreads();
+#     for (int k = 0; k < 32; ++k) acc += As[y][k] * Bs[k][x];
+#     __syncthreads();
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
 
 # %% [markdown]
+# ### Puzzle 4: the second barrier
+#
+# This one has the tiles, and gives the right result in most launches. What does the gate find, and why?
+
+# %% magic_args="barrier" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[32][32], Bs[32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     As[y][x] = A[(size_t)row * K + k0 + x];
+#     Bs[y][x] = B[(size_t)(k0 + y) * N + col];
+#     __syncthreads();
+#     for (int k = 0; k < 32; ++k) acc += As[y][k] * Bs[k][x];
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% tags=["solution"] magic_args="barrier" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[32][32], Bs[32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     As[y][x] = A[(size_t)row * K + k0 + x];
+#     Bs[y][x] = B[(size_t)(k0 + y) * N + col];
+#     __syncthreads();
+#     for (int k = 0; k < 32; ++k) acc += As[y][k] * Bs[k][x];
+#     __syncthreads();
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% [markdown]
+# A comparison of results doesn't find this race reliably: it needs a warp that is ahead of another by one tile. The
+# emulator compares the addresses and what orders them, so it finds the race in any launch.
+#
 # ## 3. Shared memory
 #
-# The block copies a tile of A and a tile of B into shared memory, and all its threads read them there. Each float is
-# fetched once and serves 32 threads.
+# **What we believe:** each float is fetched once and serves 32 threads. Global traffic falls to a twentieth, and the
+# kernel is faster by as much as shared memory allows.
 
 # %%
-display(diff("coalesced", "shared"))
-plots.ownership(patterns["shared"])
-
-# %%
-predict("coalesced", "shared")
-before, after = counted.rungs["coalesced"], counted.rungs["shared"]
-print(f"global sectors per multiply-add of a warp: {before.sectors_per_fma:.2f}, now {after.sectors_per_fma:.2f}")
-if "shared" in timed:
-    print(f"speedup: {timed['coalesced'].us / timed['shared'].us:.2f}")
+display(lab.diff("coalesced", "shared", hunks=[1]))
+display(plots.ownership(patterns["shared"]))
+lab.step("shared")
 
 # %% [markdown]
-# The global traffic falls to a twentieth, and the time by much less. The picture shows the reason: each multiply-add
-# still reads one element of `As` and one of `Bs`. Shared memory is the limit now, not L1. The next steps reduce the
-# reads from shared memory.
+# **What came:** a bit more than the floors predict, and far less than a twentieth. Each multiply-add still reads one
+# element of `As` and one of `Bs`, and shared memory is the limit now, not L1. The next steps reduce these reads. (The
+# compiler helps: four iterations read four neighbours in a row of `As`, and it joins them to one 16-byte read.)
 #
-# The compiler helps: four iterations of the loop read four neighbours in a row of `As`, and it combines them into one
-# 16-byte read.
+# ### Puzzle 5: columns
+#
+# One float of `Bs` in a register can serve several multiply-adds, if a thread computes several rows of its column.
+# Start from the kernel with tiles. Take blocks of 64 x 64 with 8 deep tiles: 512 threads, each with eight rows.
+
+# %% magic_args="columns" language="puzzle"
+# // Change the tile: BM = BN = 64, BK = 8, TM = 8 rows per thread, and state the launch and the domain for it.
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[32][32], Bs[32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     As[y][x] = A[(size_t)row * K + k0 + x];
+#     Bs[y][x] = B[(size_t)(k0 + y) * N + col];
+#     __syncthreads();
+#     for (int k = 0; k < 32; ++k) acc += As[y][k] * Bs[k][x];
+#     __syncthreads();
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% tags=["solution"] magic_args="columns" language="puzzle"
+# // grid: N / 64, M / 64
+# // block: 512
+# // domain: M % 64 == 0, N % 64 == 0, K % 8 == 0
+# constexpr int BM = 64, BN = 64, BK = 8, TM = 8;
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[BM][BK], Bs[BK][BN];
+#   const int y = threadIdx.x / BN, x = threadIdx.x % BN;
+#   const int row = blockIdx.y * BM, col = blockIdx.x * BN;
+#   float acc[TM] = {};
+#   for (int k0 = 0; k0 < K; k0 += BK) {
+#     for (int i = threadIdx.x; i < BM * BK; i += blockDim.x) {
+#       As[i / BK][i % BK] = A[(size_t)(row + i / BK) * K + k0 + i % BK];
+#     }
+#     for (int i = threadIdx.x; i < BK * BN; i += blockDim.x) {
+#       Bs[i / BN][i % BN] = B[(size_t)(k0 + i / BN) * N + col + i % BN];
+#     }
+#     __syncthreads();
+#     for (int k = 0; k < BK; ++k) {
+#       for (int i = 0; i < TM; ++i) acc[i] += As[y * TM + i][k] * Bs[k][x];
+#     }
+#     __syncthreads();
+#   }
+#   for (int i = 0; i < TM; ++i) {
+#     const size_t c = (size_t)(row + y * TM + i) * N + col + x;
+#     C[c] = beta == 0.0f ? alpha * acc[i] : alpha * acc[i] + beta * C[c];
+#   }
+# }
 
 # %% [markdown]
 # ## 4. Thread tiles, 1D
 #
-# A thread computes a column of TM elements. One float of `Bs` in a register then serves TM multiply-adds.
+# **What we believe:** reads of shared memory per multiply-add fall from 2 to (TM + 1) / TM.
 
 # %%
-display(diff("shared", "tiles_1d"))
-plots.ownership(patterns["tiles_1d"])
+display(lab.diff("shared", "tiles_1d", hunks=[3]))
+display(plots.ownership(patterns["tiles_1d"]))
+lab.step("tiles_1d")
 
-# %%
-predict("shared", "tiles_1d")
+# %% [markdown]
+# **What came:** as predicted, within a tenth.
+#
+# ### Puzzle 6: squares
+#
+# The same idea in both directions: TM + TN floats serve TM·TN multiply-adds. Give each thread TN columns too. There
+# is a trap: with blocks of 64 x 64 the count that you care about rises. Which one tells you why?
+
+# %% magic_args="squares" language="puzzle"
+# // grid: N / 64, M / 64
+# // block: 512
+# // domain: M % 64 == 0, N % 64 == 0, K % 8 == 0
+# // Add TN, change the launch, and let acc, the inner loop and the last loop have TN columns.
+# constexpr int BM = 64, BN = 64, BK = 8, TM = 8;
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[BM][BK], Bs[BK][BN];
+#   const int y = threadIdx.x / BN, x = threadIdx.x % BN;
+#   const int row = blockIdx.y * BM, col = blockIdx.x * BN;
+#   float acc[TM] = {};
+#   for (int k0 = 0; k0 < K; k0 += BK) {
+#     for (int i = threadIdx.x; i < BM * BK; i += blockDim.x) {
+#       As[i / BK][i % BK] = A[(size_t)(row + i / BK) * K + k0 + i % BK];
+#     }
+#     for (int i = threadIdx.x; i < BK * BN; i += blockDim.x) {
+#       Bs[i / BN][i % BN] = B[(size_t)(k0 + i / BN) * N + col + i % BN];
+#     }
+#     __syncthreads();
+#     for (int k = 0; k < BK; ++k) {
+#       for (int i = 0; i < TM; ++i) acc[i] += As[y * TM + i][k] * Bs[k][x];
+#     }
+#     __syncthreads();
+#   }
+#   for (int i = 0; i < TM; ++i) {
+#     const size_t c = (size_t)(row + y * TM + i) * N + col + x;
+#     C[c] = beta == 0.0f ? alpha * acc[i] : alpha * acc[i] + beta * C[c];
+#   }
+# }
+
+# %% tags=["solution"] magic_args="squares" language="puzzle"
+# // grid: N / 128, M / 128
+# // block: 256
+# // domain: M % 128 == 0, N % 128 == 0, K % 8 == 0
+# constexpr int BM = 128, BN = 128, BK = 8, TM = 8, TN = 8;
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[BM][BK], Bs[BK][BN];
+#   const int y = threadIdx.x / (BN / TN), x = threadIdx.x % (BN / TN);
+#   const int row = blockIdx.y * BM, col = blockIdx.x * BN;
+#   float acc[TM][TN] = {};
+#   for (int k0 = 0; k0 < K; k0 += BK) {
+#     for (int i = threadIdx.x; i < BM * BK; i += blockDim.x) {
+#       As[i / BK][i % BK] = A[(size_t)(row + i / BK) * K + k0 + i % BK];
+#     }
+#     for (int i = threadIdx.x; i < BK * BN; i += blockDim.x) {
+#       Bs[i / BN][i % BN] = B[(size_t)(k0 + i / BN) * N + col + i % BN];
+#     }
+#     __syncthreads();
+#     for (int k = 0; k < BK; ++k) {
+#       for (int i = 0; i < TM; ++i) {
+#         for (int j = 0; j < TN; ++j) acc[i][j] += As[y * TM + i][k] * Bs[k][x * TN + j];
+#       }
+#     }
+#     __syncthreads();
+#   }
+#   for (int i = 0; i < TM; ++i) {
+#     for (int j = 0; j < TN; ++j) {
+#       const size_t c = (size_t)(row + y * TM + i) * N + col + x * TN + j;
+#       C[c] = beta == 0.0f ? alpha * acc[i][j] : alpha * acc[i][j] + beta * C[c];
+#     }
+#   }
+# }
 
 # %% [markdown]
 # ## 5. Thread tiles, 2D
 #
-# The same idea in both directions: TM + TN floats from shared memory serve TM·TN multiply-adds. By the formula:
+# **What we believe:** 9 floats per 8 multiply-adds become 16 per 64, so shared memory is four times less of a limit.
 
 # %%
-one, two = worklog.rung("tiles_1d").template, worklog.rung("tiles_2d").template
-print(f"1D: ({one['TM']} + 1) / {one['TM']} = {(one['TM'] + 1) / one['TM']:.3f} floats per multiply-add")
-tile = two["TM"] * two["TN"]
-print(f"2D: ({two['TM']} + {two['TN']}) / {tile} = {(two['TM'] + two['TN']) / tile:.3f}")
-
-# %%
-display(diff("tiles_1d", "tiles_2d"))
-plots.ownership(patterns["tiles_2d"])
-
-# %%
-predict("tiles_1d", "tiles_2d")
+display(lab.diff("tiles_1d", "tiles_2d", hunks=[4, 5]))
+display(plots.ownership(patterns["tiles_2d"]))
+lab.step("tiles_2d")
 
 # %% [markdown]
-# By the formula there are several times fewer floats. But the number of wavefronts falls much less, and the time falls
-# like the wavefronts. The picture shows the reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight
-# floats apart, so the requests of a warp use only some of the 32 banks. This is a bank conflict: the result is right,
-# and the request takes several wavefronts.
-
-# %% [markdown]
+# **What came:** wavefronts fall much less than floats, and the time falls like the wavefronts. The picture shows the
+# reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp use
+# only some of the 32 banks. This is a bank conflict: the result is right, and the request takes several wavefronts.
+#
 # ## 6. Vectorized
 #
-# Each access moves 16 bytes. A is stored transposed in shared memory, so that a thread's eight elements of it are
-# adjacent.
+# **What we believe:** with 16 bytes per access there are a quarter of the instructions, and A stored transposed in
+# shared memory makes a thread's eight elements of it neighbours.
 
 # %%
-display(diff("tiles_2d", "vectorized"))
-plots.ownership(patterns["vectorized"])
-
-# %%
-predict("tiles_2d", "vectorized")
+display(lab.diff("tiles_2d", "vectorized", hunks=[3, 5]))
+display(plots.ownership(patterns["vectorized"]))
+lab.step("vectorized")
 
 # %% [markdown]
-# Reads of `As` are wide now. The picture shows two bank conflicts in orange: a new one in the transposed write, and
-# still the one in the reads of `Bs`.
-
-# %% [markdown]
+# **What came:** reads of `As` are wide now. But two conflicts are orange in the picture: a new one in the transposed
+# write, and still the one in the reads of `Bs`.
+#
 # ## A dead end: padding
 #
 # The textbook fix of bank conflicts is padding: rows a little longer, so that the next row starts in another bank.
-# Before you look: which of the two conflicts does it remove? The emulator can count a kernel without timing it, so here
-# is `vectorized` with changes in its source.
-
+# Which of the two conflicts does it remove? We count `vectorized` with changes in its source.
 
 # %%
-def changed(old, new):
-    """Shared wavefronts per multiply-add of a warp in `vectorized` with a change, and those due to conflicts."""
-    rung = worklog.rung("vectorized")
-    tile = ", ".join(f"{name} = {value}" for name, value in rung.template.items())
-    file = Path(tempfile.mkdtemp()) / "changed.cu"
-    code = re.sub(r"template <.*>", f"constexpr int {tile};", rung.source)
-    file.write_text(code.replace(old, new), encoding="utf-8")
-    counts = inspect(worklog.Kernel.from_file(file, grid="N // 128, M // 128", block="256")).counts
-    read, write = counts.shared_load, counts.shared_store
-    found = {"reads": read.wavefronts, "conflicts": read.conflicts, "writes": write.wavefronts}
-    return {name: n / counts.instructions["fma"] for name, n in (found | {"conflicts ": write.conflicts}).items()}
-
-
-# %%
-changes = {
-    "as it is": ("", ""),
-    "rows of Bs padded": ("Bs[BK][BN];", "Bs[BK][BN + 4];"),
-    "rows of As padded": ("As[BK][BM];", "As[BK][BM + 4];"),
-    "a thread tile in quads that lie apart": ("col * TN + j]", "col * 4 + j * (BN / TN)]"),
-}
-print(f"{counted.label}, a product of 128")
-pd.DataFrame({name: changed(*change) for name, change in changes.items()}).T.round(3)
+lab.counted_changes(
+    "vectorized",
+    {
+        "as it is": ("", ""),
+        "rows of Bs padded": ("Bs[BK][BN];", "Bs[BK][BN + 4];"),
+        "rows of As padded": ("As[BK][BM];", "As[BK][BM + 4];"),
+        "a thread tile in quads that lie apart": ("col * TN + j]", "col * 4 + j * (BN / TN)]"),
+    },
+)
 
 # %% [markdown]
 # Padding `Bs` has no effect: the lanes with the conflict read the same row. Padding `As` removes the conflict of the
-# write, whose lanes are in different rows. The fix of the read is to assign other elements to a thread: two quads half
-# a tile apart, so that neighbouring threads read neighbouring quads.
+# write, whose lanes are in different rows. The fix of the read is to give a thread other elements: two quads half a
+# tile apart, so that neighbouring threads read neighbouring quads.
 #
 # siboehm's SGEMM_CUDA, the ladder behind the article, has this dead end twice. Its kernels 7 and 8 (RTX A6000) store
 # `Bs` in another order, or with rows longer by five floats, so that 16-byte accesses are no longer aligned. Both were
 # slower than its kernel 6: 69.7 % and 70.8 % of cuBLAS instead of 78.4 %. The article omits them.
+#
+# ### Puzzle 7: conflicts
+#
+# Apply both fixes to this kernel, in three places. A row of `As` padded by 4 floats stays aligned.
+
+# %% magic_args="conflicts" language="puzzle"
+# // grid: N / 64, M / 64
+# // block: 64
+# // domain: M % 64 == 0, N % 64 == 0, K % 8 == 0
+# constexpr int BM = 64, BN = 64, BK = 8, TM = 8, TN = 8;
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   // Pad As here, and give the thread other columns below, in the sum and in the result.
+#   __shared__ float As[BK][BM], Bs[BK][BN];
+#   const int y = threadIdx.x / (BN / TN), x = threadIdx.x % (BN / TN);
+#   const int row = blockIdx.y * BM, col = blockIdx.x * BN;
+#   float acc[TM][TN] = {};
+#   for (int k0 = 0; k0 < K; k0 += BK) {
+#     for (int i = threadIdx.x; i < BM * BK; i += blockDim.x) {
+#       As[i % BK][i / BK] = A[(size_t)(row + i / BK) * K + k0 + i % BK];
+#     }
+#     for (int i = threadIdx.x; i < BK * BN; i += blockDim.x) {
+#       Bs[i / BN][i % BN] = B[(size_t)(k0 + i / BN) * N + col + i % BN];
+#     }
+#     __syncthreads();
+#     for (int k = 0; k < BK; ++k) {
+#       for (int i = 0; i < TM; ++i) {
+#         for (int j = 0; j < TN; ++j) acc[i][j] += As[k][y * TM + i] * Bs[k][x * TN + j];
+#       }
+#     }
+#     __syncthreads();
+#   }
+#   for (int i = 0; i < TM; ++i) {
+#     for (int j = 0; j < TN; ++j) {
+#       const size_t c = (size_t)(row + y * TM + i) * N + col + x * TN + j;
+#       C[c] = beta == 0.0f ? alpha * acc[i][j] : alpha * acc[i][j] + beta * C[c];
+#     }
+#   }
+# }
+
+# %% tags=["solution"] magic_args="conflicts" language="puzzle"
+# // grid: N / 64, M / 64
+# // block: 64
+# // domain: M % 64 == 0, N % 64 == 0, K % 8 == 0
+# constexpr int BM = 64, BN = 64, BK = 8, TM = 8, TN = 8;
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[BK][BM + 4], Bs[BK][BN];
+#   const int y = threadIdx.x / (BN / TN), x = threadIdx.x % (BN / TN);
+#   const int row = blockIdx.y * BM, col = blockIdx.x * BN;
+#   float acc[TM][TN] = {};
+#   for (int k0 = 0; k0 < K; k0 += BK) {
+#     for (int i = threadIdx.x; i < BM * BK; i += blockDim.x) {
+#       As[i % BK][i / BK] = A[(size_t)(row + i / BK) * K + k0 + i % BK];
+#     }
+#     for (int i = threadIdx.x; i < BK * BN; i += blockDim.x) {
+#       Bs[i / BN][i % BN] = B[(size_t)(k0 + i / BN) * N + col + i % BN];
+#     }
+#     __syncthreads();
+#     for (int k = 0; k < BK; ++k) {
+#       for (int i = 0; i < TM; ++i) {
+#         for (int j = 0; j < TN; ++j) acc[i][j] += As[k][y * TM + i] * Bs[k][x * 4 + j / 4 * (BN / 2) + j % 4];
+#       }
+#     }
+#     __syncthreads();
+#   }
+#   for (int i = 0; i < TM; ++i) {
+#     for (int j = 0; j < TN; ++j) {
+#       const size_t c = (size_t)(row + y * TM + i) * N + col + x * 4 + j / 4 * (BN / 2) + j % 4;
+#       C[c] = beta == 0.0f ? alpha * acc[i][j] : alpha * acc[i][j] + beta * C[c];
+#     }
+#   }
+# }
 
 # %% [markdown]
 # ## 7. Conflict-free shared memory
 #
-# Both fixes together: a thread's tile consists of quads half a tile apart, and the rows of `As` are padded. The tile,
-# the loads and the stores are the same. Before you look: the table above has the wavefronts that remain. What limits
-# the kernel then?
+# **What we believe:** with no conflict left, multiply-adds are the largest count, and a kernel that is limited by
+# them is a third faster.
 
 # %%
-display(diff("vectorized", "conflict_free"))
-plots.ownership(patterns["conflict_free"])
-
-# %%
-predict("vectorized", "conflict_free")
-before, after = counted.rungs["vectorized"], counted.rungs["conflict_free"]
-print(f"conflicts: {before.conflict_share:.0%} of the wavefronts, now {after.conflict_share:.0%}")
+display(lab.diff("vectorized", "conflict_free", hunks=[1, 3]))
+display(plots.ownership(patterns["conflict_free"]))
+lab.step("conflict_free")
 
 # %% [markdown]
-# There is no conflict left, and the multiply-adds are the largest count now. But they are not the limit: the floor
-# falls by a quarter and the time by a twentieth. On the H200, the FP32 cores are 58 % busy, and shared memory 56 %. The
-# floor stays the same from here on, so it predicts no change in any of the next five steps. What there is to gain is
-# the time in which the multiply-adds wait, which this floor does not count. So for each step, the prediction names what
-# should change.
+# **What came:** a twentieth. There is no conflict left, and the multiply-adds are the largest count, but not the
+# limit: the FP32 cores are 58 % busy, and shared memory 56 %. The floor stays the same from here on, so it predicts
+# no change in any of the next five steps. What there is to gain is the time in which the multiply-adds wait, which
+# this floor doesn't count. So each step names what should change.
+#
+# ### Puzzle 8: one barrier per tile
+#
+# A barrier is a wait, too. With two buffers in turn, one barrier per tile is enough. Why is it safe?
+
+# %% magic_args="one_barrier" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   // Two of each tile, in turn: then which of the two barriers can go?
+#   __shared__ float As[32][32], Bs[32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     As[y][x] = A[(size_t)row * K + k0 + x];
+#     Bs[y][x] = B[(size_t)(k0 + y) * N + col];
+#     __syncthreads();
+#     for (int k = 0; k < 32; ++k) acc += As[y][k] * Bs[k][x];
+#     __syncthreads();
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
+
+# %% tags=["solution"] magic_args="one_barrier" language="puzzle"
+# // grid: N / 32, M / 32
+# // block: 1024
+# // domain: M % 32 == 0, N % 32 == 0, K % 32 == 0
+# __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+#   __shared__ float As[2][32][32], Bs[2][32][32];
+#   const int y = threadIdx.x / 32, x = threadIdx.x % 32;
+#   const int row = blockIdx.y * 32 + y, col = blockIdx.x * 32 + x;
+#   float acc = 0.0f;
+#   for (int k0 = 0; k0 < K; k0 += 32) {
+#     const int b = k0 / 32 % 2;
+#     As[b][y][x] = A[(size_t)row * K + k0 + x];
+#     Bs[b][y][x] = B[(size_t)(k0 + y) * N + col];
+#     __syncthreads();
+#     for (int k = 0; k < 32; ++k) acc += As[b][y][k] * Bs[b][k][x];
+#   }
+#   const size_t c = (size_t)row * N + col;
+#   C[c] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[c];
+# }
 
 # %% [markdown]
 # ## 8. Double buffering
 #
-# So far, the block loads a tile, waits for it, and then computes. Now it loads the next tile to registers before it
-# computes this one, and then stores it to a second buffer in shared memory. **Prediction:** the counts stay the same,
-# the wait for global memory disappears, and one barrier per tile is left instead of two.
+# **What we believe:** the block loads the next tile to registers before it computes this one, and stores it to a
+# second buffer afterwards. The wait for global memory disappears, and one barrier per tile is left.
 
 # %%
-display(diff("conflict_free", "double_buffered"))
-
-# %%
-predict("conflict_free", "double_buffered")
+display(lab.diff("conflict_free", "double_buffered", hunks=[1, 2, 7]))
+lab.step("double_buffered")
 
 # %% [markdown]
+# **What came:** a quarter faster at the same counts: this was the wait.
+#
 # ## 9. Autotuned
 #
 # The code has one parameter more: MIN_BLOCKS tells the compiler how many blocks must fit in an SM. A search chose the
-# tile ([07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) shows how). **What we believed:** 8 x 16 elements per
-# thread are faster than 8 x 8, since a thread reads 24 floats for 128 multiply-adds instead of 16 for 64. Exercise 2
-# tests this at four block tiles. Before you look: at how many of them is 8 x 16 faster?
+# tile ([07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) shows how). **What we believed:** 8 x 16 elements
+# per thread are faster than 8 x 8, since a thread reads 24 floats for 128 multiply-adds instead of 16 for 64.
 
 # %%
-display(diff("double_buffered", "autotuned"))
 print({name: worklog.rung(name).template for name in ("double_buffered", "autotuned")})
-plots.ownership(patterns["autotuned"])
-
-# %%
-predict("double_buffered", "autotuned")
+lab.step("autotuned")
 
 # %% [markdown]
+# **What came:** in the sweep, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and 7 %), and slower in
+# blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs 1.7 times the registers or more, so fewer warps fit on an
+# SM. The ratio alone doesn't decide, and the sweep doesn't show what does.
+#
 # ## 10. Pipelined fragments
 #
-# So far, the multiply-adds of step k wait until their operands arrive from shared memory. Now the operands of step k+1
-# are read before them, also across the barrier between two tiles. A thread needs TM + TN = 24 registers more at most,
-# so the block is 128 x 128, and two of them fit on an SM. **Prediction:** the latency of shared memory, about 30
-# clocks, is hidden, so the rung is faster. But two things change at once, the order of the reads and the tile.
+# **What we believe:** the multiply-adds of step k wait until their operands arrive from shared memory. If the
+# operands of step k+1 are read before them, also across the barrier between two tiles, then this latency of about 30
+# clocks is hidden. That takes up to 24 more registers, so the block is 128 x 128 instead of 128 x 256: two things
+# change at once.
 
 # %%
-display(diff("autotuned", "pipelined"))
-print({name: worklog.rung(name).template for name in ("autotuned", "pipelined")})
-
-# %%
-predict("autotuned", "pipelined")
-before, after = counted.rungs["autotuned"], counted.rungs["pipelined"]
-print(f"shared wavefronts per multiply-add: {before.wavefronts_per_fma:.3f}, now {after.wavefronts_per_fma:.3f}")
+display(lab.diff("autotuned", "pipelined", hunks=[3]))
+display(lab.step("pipelined"))
+lab.same_tile()
 
 # %% [markdown]
-# To see the new order of reads alone, compare `pipelined` with `autotuned` at the same tile, 128 x 128:
-
-# %%
-SAME = "autotuned BN=128 MIN_BLOCKS=2"
-beside = {(name, 4096): timed[name] for name in ("autotuned", "pipelined") if name in timed}
-one_run = [path for name, path in recordings("chapters").items() if name.endswith("_tiles")]
-if run.origin == "recorded" and one_run:
-    beside = {(m.kernel, m.shape[0]): m for m in Run.load(one_run[0], "recorded").measurements}
-else:
-    swept = tuning.results(tuning.variants(worklog.rung("autotuned"), [Axis("BN", (128,)), Axis("MIN_BLOCKS", (2,))]))
-    beside[SAME, 4096] = swept.select("BN=128 MIN_BLOCKS=2")[0]
-steps = [(SAME, "pipelined"), ("autotuned", "pipelined"), ("autotuned", "pipelined BN=256 MIN_BLOCKS=1")]
-for size in sorted({size for _, size in beside}):
-    for before, after in steps:
-        if (old := beside.get((before, size))) and (new := beside.get((after, size))):
-            print(f"{size}: {after} is {old.us / new.us:.3f} times as fast as {before},", end=" ")
-            print(f"by the shares of cuBLAS {new.ratio / old.ratio:.3f} times")
-print(*dict.fromkeys(m.label for m in beside.values()), sep="\n")
-for tile in (dict(BN=256, MIN_BLOCKS=1), dict(BN=128, MIN_BLOCKS=2)):
-    print(f"autotuned at BN = {tile['BN']}: {in_conflict('autotuned', **tile)} of the multiply-adds in conflict")
-print(", ".join(f"{name} {in_conflict(name)}" for name in ("pipelined", "register_banks", "warptiled")))
-
-# %% [markdown]
-# At 128 x 128 the new order gains 7.5 %. At 128 x 256, the tile of `autotuned`, it loses 10.7 % (both at 4096). **What
-# we believed:** `pipelined` is slower because more of its multiply-adds read two operands from one register bank.
-# **What came:** it has no more of them than `autotuned` at either tile, and `warptiled`, the fastest rung, has the most
-# of these. Nor do registers spill (229 per thread at the large tile). What decides there isn't in our recordings.
-
-# %% [markdown]
+# **What came:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.5 %; at 128 x 256, the
+# tile of `autotuned`, it loses 10.7 % (both at 4096). We then believed that `pipelined` is slower because more of its
+# multiply-adds read two operands from one register bank. It has no more of them than `autotuned` at either tile, and
+# `warptiled`, the fastest rung, has the most. Nor do registers spill (229 per thread at the large tile). What decides
+# isn't in our recordings.
+#
 # ## 11. Register banks
 #
 # A multiply-add has three register operands, but the register file delivers two per clock, one from each of its two
-# banks. The third must be in the operand-reuse cache, which keeps operands of the instructions before. In a 2 x 2
-# zigzag each multiply-add shares an operand with the one before. A name in the kernel's symbol keeps the assembler from
-# reordering them (`kernels/11_register_banks.cu` says how, and how fragile that is). **Prediction:** the same
-# instructions, fewer operands from the register file. The next lines count both in the machine code.
+# banks. The third must be in the operand-reuse cache. In a 2 x 2 zigzag each multiply-add shares an operand with the
+# one before. (A name in the kernel's symbol keeps the assembler from reordering them: `kernels/11_register_banks.cu`
+# says how, and how fragile that is.) **What we believe:** the same instructions, fewer operands from the register
+# file.
 
 # %%
-display(diff("pipelined", "register_banks"))
-
-# %%
-predict("pipelined", "register_banks")
-for name in ("pipelined", "register_banks"):
-    rung = worklog.rung(name)
-    compiled = compile_cuda(rung.program)
-    if (tool := resources.disassembler()) is None:
-        print(resources.no_sass())
-        break
-    code = resources.disassemble(compiled.cubin, tool)
-    loop, reads = resources.main_loop(code, compiled.symbol), resources.register_reads(code, compiled.symbol)
-    share = loop["FFMA"] / sum(loop.values())
-    print(f"{name:15} {share:.0%} of the main loop are multiply-adds; each reads {reads:.2f} registers")
+display(lab.diff("pipelined", "register_banks", hunks=[2]))
+display(lab.step("register_banks"))
+lab.register_reads("pipelined", "register_banks")
 
 # %% [markdown]
 # ## 12. Warp tiles
 #
 # So far, the lanes of a warp are neighbours in the block, so a warp computes a wide part of C, 32 x 128 elements. For
 # each k it reads 32 floats of A and 128 of B. Now each warp computes a square tile, 64 x 64, and reads 64 floats of
-# each. **Prediction:** fewer different floats per step, so no more wavefronts than before, although they are not the
-# limit any more.
+# each. **What we believe:** fewer different floats per step, so no more wavefronts, although they aren't the limit
+# any more.
 
 # %%
-display(diff("register_banks", "warptiled"))
-plots.ownership(patterns["warptiled"])
-
-# %%
-predict("register_banks", "warptiled")
-before, after = counted.rungs["register_banks"], counted.rungs["warptiled"]
-print(f"shared wavefronts per multiply-add: {before.wavefronts_per_fma:.3f}, now {after.wavefronts_per_fma:.3f}")
+display(lab.diff("register_banks", "warptiled"))
+display(plots.ownership(patterns["warptiled"]))
+lab.step("warptiled")
 
 # %% [markdown]
-# Wavefronts fall by a third, and the rung is only a little faster. The tile changes, too, so even that is not the warp
-# tile's alone. There is a small conflict again, because the tile is 16 deep now and the transposed write has a
-# conflict: 7 % of the wavefronts. On the H200, shared memory is 43 % busy in this rung.
-
-# %% [markdown]
+# **What came:** wavefronts fall by a third, and the rung is only a little faster. The tile changes, too, so even that
+# is not the warp tile's alone. There is a small conflict again, because the tile is 16 deep now and the transposed
+# write has a conflict: 7 % of the wavefronts. Shared memory is 43 % busy in this rung.
+#
 # ## The whole climb
 #
 # The last column tests the model: the time of each rung, divided by its floor, which stands under "at least". If the
 # floor explained all of the time, every factor would be 1.
 
 # %%
-least, most = spread({name: found for name, found in floors.items() if name != "naive"})
-print(f"from coalesced to warptiled: {timed['coalesced'].us / timed['warptiled'].us:.1f} times as fast,")
-print(f"and {least:.2f} to {most:.2f} times the floor")
-for first, last in (("coalesced", "conflict_free"), ("conflict_free", "warptiled")):
-    there, here = floors[first], floors[last]
-    speedup = there.measured_ms / here.measured_ms
-    print(f"{first} to {last}: {there.ms / here.ms:.2f} times as fast predicted, {speedup:.2f} measured")
-table(floors.values(), run.label)
+lab.climb()
 
 # %% [markdown]
-# Three counts, all known without a GPU, explain the steps from `coalesced` to `conflict_free`: the floors predict their
-# product, 20 % too high. They explain none of the five steps after it. There the model predicts no change five times,
-# and the rungs are faster four times and slower once. This is the lesson of the last five rungs: once the largest count
-# is the multiply-adds, a count of work says how much there is to gain, and no longer which change gains it. The next
-# table shows what does rise, as Nsight Compute counted it at 2048: how busy the FP32 cores are, and the issue slots.
+# Three counts, all known without a GPU, explain the steps from `coalesced` to `conflict_free`: the floors predict
+# their product, 20 % too high. They explain none of the five steps after it. There the model predicts no change five
+# times, and the rungs are faster four times and slower once. This is the lesson of the last five rungs: once the
+# largest count is the multiply-adds, a count of work says how much there is to gain, and no longer which change gains
+# it. What does rise is how busy the FP32 cores are, and the issue slots, as Nsight Compute counted them at 2048.
 
 # %%
+from worklog.analysis.counters import counters
+
 counters([rung.name for rung in worklog.LADDER])
 
 # %%
 plots.traffic()
 
-# %%
-plots.ladder(run, 4096)
-
 # %% [markdown]
-# The circles are the article's percentages, measured on an RTX A6000. The same ideas gain other amounts there. Many
-# things differ between the two, the baseline cuBLAS too, and no recording isolates one of them. State the machine with
-# the percentages of a ladder.
-
-# %% [markdown]
+# The circles in the first picture are the article's percentages, measured on an RTX A6000. The same ideas gain other
+# amounts there. Many things differ between the two, the baseline cuBLAS too, and no recording isolates one of them.
+# State the machine with the percentages of a ladder.
+#
 # ## Any rung, any size
 #
 # Choose a rung and a size to see the source diff, the memory counts and the time.
 
 # %%
-from worklog import lab
-
 lab.ladder("tiles_2d", 4096)
 
 # %% [markdown]
 # ## Graded exercise
 #
-# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`counted.rungs["vectorized"]` has both). How
-# long do the others take at 4096, if every SM serves one per clock? Compare the result with the time of the
-# multiply-adds. The emulator's counts grade the answer.
+# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`memory_counts().rungs["vectorized"]` has
+# both). How long do the others take at 4096, if every SM serves one per clock? Compare the result with the time of
+# the multiply-adds.
 
 # %%
 answer = None  # a time in ms
 lab.check_answer("05", answer)
 
 # %% tags=["solution"]
-counts, gpu = counted.rungs["vectorized"], run.gpu
+from worklog.analysis.memory_counts import memory_counts
+
+counts, gpu = memory_counts().rungs["vectorized"], worklog.open_run().gpu
 answer = (counts.wavefronts - counts.conflicts) / (gpu.multiprocessors * gpu.sm_clock_mhz * 1e3)
 lab.check_answer("05", answer)
 
 # %% [markdown]
-# ## Exercises
-#
-# 1. `coalesced` requests 1 + 4 sectors where `naive` requests 32 + 1. Why does the floor count lines and not sectors?
-# 2. `tuning.recorded(tuning.variants(worklog.rung("autotuned"), [Axis("BM", (64, 128)), Axis("BN", (64, 128)),
-#    Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]))` has the times of 8 x 8 and 8 x 16 elements per thread. Take the
-#    faster MIN_BLOCKS of each. Where is 8 x 16 faster? What do the floats per multiply-add predict?
-#
-# <details><summary>Answers</summary>
-#
-# 1. With four sectors per clock, the floor of `naive` would be about a quarter of its time. Its 32 sectors are in 32
-#    lines, and a lookup finds one line, whether it takes one sector of it or four.
-# 2. A thread reads 8 + 16 floats for 128 multiply-adds instead of 8 + 8 for 64: 0.19 per multiply-add instead of 0.25.
-#    So this ratio predicts 8 x 16 everywhere. On the H200, it is faster in blocks of 64 x 64 and 128 x 64 (by 10 and
-#    7 %), and slower in blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). 8 x 16 needs 1.7 times the registers or more,
-#    so fewer warps fit on an SM. The ratio alone does not decide, and the sweep doesn't show what does.
-#
-# </details>
-#
 # **Where next:** [06_roofline](06_roofline.ipynb) shows which roof of the machine limits each rung.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -99,15 +100,18 @@ def test_a_gain_is_larger_than_the_noise(us: float, gain: str) -> None:
 
 def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() -> None:
     changed = diff("naive", "coalesced")
-    assert [line[0] for line in repr(changed).splitlines()] == ["-", "-", "+", "+"]
-    assert "+2 −2 lines against naive" in climbed("coalesced").sentences
+    assert [line[0] for line in repr(changed).splitlines()] == ["-", "-", "-", "+", "+", "+"]
+    assert "+3 −3 lines against naive" in climbed("coalesced").sentences
     assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"
     with pytest.raises(BadSetting, match="nave"):
         diff("nave", "coalesced")
     for record in LADDER:
-        text = repr(source(record.name))
-        assert "//" not in text and "__global__" not in text and f"sgemm_{record.name}" not in text and "acc" in text
+        signature, *body = source(record.name).lines
+        text = "\n".join(body)
+        assert re.fullmatch(rf"sgemm_{record.name}<BM, BN.*>\(M, N, K, alpha, A, B, beta, C\)", signature)
+        assert "//" not in text and "__global__" not in text and "acc" in text and "static_assert" not in text
         assert text.count("{") == text.count("}")
+    assert repr(diff("coalesced", "shared", hunks=[1])).startswith("  sgemm_shared<BM, BN, BK>(M, N,")
     for before, after in pairwise(record.name for record in LADDER):
         earlier, later = (list(source(name).lines) for name in (before, after))
         lines = diff(before, after, around=2).lines

@@ -60,7 +60,7 @@ def test_the_counts_of_05() -> None:
     rungs = COUNTED.rungs
     assert 0.04 < rungs["shared"].sectors_per_fma / rungs["coalesced"].sectors_per_fma < 0.06
     plain, b, a, quads = (
-        numbers(shown("05"), row) for row in ("as it is", "rows of Bs padded", "rows of As padded", "a .*apart")
+        numbers(shown("05"), row) for row in (" as it is", " rows of Bs padded", " rows of As padded", " a .*apart")
     )
     assert b == plain and a[:2] == plain[:2] and a[3] == 0 and quads[-3] == 0 and quads[-2:] == plain[2:]
 

@@ -346,3 +346,17 @@ def test_headers_macros_and_dynamic_shared_memory_are_given_as_options(tmp_path:
         launched(kernel.with_launch(shared=64))
     with pytest.raises(BadSetting, match="--shared BYTES"):
         check(kernel.with_launch(shared=0), on="emulated")
+
+
+@pytest.mark.parametrize(
+    "start", ["float acc;", "float sums[2] = {}, acc = 0.0f;\n  for (int t = 0; t < 4; ++t) acc += sums[t];"]
+)
+def test_nan_of_a_value_that_was_never_set_names_its_line_and_no_access(start: str) -> None:
+    reason = checked(PLAIN.replace("float acc = 0.0f;", start)).verdict.reason or ""
+    [number] = re.findall(r"NaN or infinity: mine\.cu:(\d+) reads a value that was never set", reason)
+    assert "out of bounds" not in reason and int(number) > 1
+
+
+def test_nan_that_the_source_asks_for_is_not_called_unset() -> None:
+    reason = checked(PLAIN.replace("float acc = 0.0f", "float acc = __int_as_float(0x7fffffff)")).verdict.reason or ""
+    assert "never set" not in reason

@@ -33,3 +33,10 @@ def counters(rungs: Sequence[str]) -> Table:
     notes = [f"source changed since: {', '.join(stale)}"] if stale else []
     notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
     return Table.of(f"{label} · {Shape(*document['shape'])}", rows, notes=notes)
+
+
+def busiest(rung: str) -> str:
+    """The unit of the GPU that was busiest in a rung, in words with its share and the label. Raises BadRunFile."""
+    table = counters([rung])
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    return f"{row['busiest']} {row[str(row['busiest'])]} busy, the busiest unit ({table.title})"

@@ -13,6 +13,7 @@ from worklog.emulator import isa
 from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Special, Sym, Variable
 
 LOADED = "loaded values"
+NAN = "0f7FC00000"  # as LLVM writes a number that depends on an undefined one
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,17 @@ class Flow:
     def live_out(self) -> list[set[str]]:
         """By block, the names of the registers that are live after it."""
         return [set().union(*(self.live_in[s] for s in block.successors)) for block in self.blocks]
+
+    @cached_property
+    def unset(self) -> int | None:
+        """The first line that may read a value which was never set: a register that no instruction sets before, or the
+        NaN that the compiler writes for it. A right kernel may have such registers, on paths that never use them.
+        """
+        before = self.live_in[0]
+        for instruction in self.kernel.instructions:
+            if instruction.line and (NAN in instruction.text or any(r.name in before for r in isa.used(instruction))):
+                return instruction.line
+        return None
 
     @cached_property
     def specials(self) -> set[str]:

@@ -45,6 +45,7 @@ STRUCTURES = (
 OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
 MOST_TILES = 32  # per side
 SAMPLES = 64
+READ_OUTSIDE = "an input was read out of bounds (NaN surrounds A and B), or"
 NEVER_WRITTEN = "C was never written: it holds what was there before."
 UNWRITTEN = "These elements were never written: they hold what was there before."
 Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -299,7 +300,7 @@ def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any])
     if (got == sentinel).all():
         return NEVER_WRITTEN if mask.all() else UNWRITTEN
     if not np.isfinite(got).all():
-        return "NaN or infinity: an input was read out of bounds (NaN surrounds A and B), or a value overflowed."
+        return f"NaN or infinity: {READ_OUTSIDE} a value overflowed."
     ratio = np.unique(got[right != 0].astype(np.float64) / right[right != 0])
     if len(got) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
         return f"Every wrong element is {ratio[0]:.6g} times the right one."

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from worklog.lab.climb import climb, counted_changes, register_reads, same_tile, step
 from worklog.lab.exercises import check_answer
-from worklog.lab.ladder_page import Ladder, ladder_runs
+from worklog.lab.ladder_page import Ladder, diff, ladder_runs, source
 from worklog.lab.panel_answer import Answers
 from worklog.lab.panel_page import Panel
 from worklog.lab.readings import Size, grid_runs
 from worklog.runs import Run
 from worklog.settings import Value
 
-__all__ = ["check_answer", "ladder", "panel"]
+__all__ = [
+    "check_answer", "climb", "counted_changes", "diff", "ladder", "panel", "register_reads", "same_tile", "source",
+    "step",
+]  # fmt: skip
 
 
 def panel(kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:

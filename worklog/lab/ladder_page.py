@@ -21,7 +21,10 @@ from worklog.runner.job import ARTICLE_SIZES
 from worklog.runs import Measurement, Run, Table, forced_source, open_run, percent, recordings
 from worklog.runs.measurement import cells
 
-HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
+SIGNATURE = re.compile(
+    r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
+)
+HIDDEN = re.compile(r"^ *static_assert\(.*?\);\n", re.DOTALL | re.MULTILINE)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
 LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
 NONE = "–"
@@ -50,19 +53,31 @@ class Code:
 
 
 def source(name: str) -> Code:
-    """A rung's body without comments, signature, assertions and final brace. Raises BadSetting."""
+    """A rung's short signature, and its body without comments, assertions and final brace. Raises BadSetting."""
     bare = HIDDEN.sub("", re.sub(r"//.*", "", rung(name).source))
-    kept = [line for line in bare.splitlines() if line.strip()]
-    return Code(tuple(line.removeprefix("  ").rstrip() for line in kept[:-1]))
+    before, body = SIGNATURE.split(bare, 1)[::4]
+    signature = SIGNATURE.search(bare)
+    assert signature is not None  # a test holds every rung's
+    tile, arguments = (re.findall(r"(\w+)(?:,|$)", signature[part]) for part in ("tile", "arguments"))
+    first = f"{signature['name']}<{', '.join(tile)}>({', '.join(arguments)})"
+    kept = [line for line in f"{before}{body}".splitlines() if line.strip()]
+    return Code((first, *(line.removeprefix("  ").rstrip() for line in kept[:-1])))
 
 
-def diff(before: str | None, after: str, *, around: int = 0) -> Code:
+def diff(before: str | None, after: str, *, around: int = 0, hunks: Sequence[int] = ()) -> Code:
     """The lines in which two rungs differ, with `around` unchanged lines above and below each change; "..." stands for
-    the lines in between. before: None compares with an empty file. Raises BadSetting.
+    the lines in between. before: None compares with an empty file. hunks: which changes to show, counted from 0
+    (default: all), below the signature. Raises BadSetting.
     """
     earlier = () if before is None else source(before).lines
-    changes = list(difflib.unified_diff(earlier, source(after).lines, n=around, lineterm=""))[3:]
-    return Code(tuple("  ..." if line.startswith("@@") else line for line in changes))
+    shown, number, wanted = list[str](), -1, set(hunks)
+    for line in list(difflib.unified_diff(earlier, source(after).lines, n=around, lineterm=""))[2:]:
+        number += line.startswith("@@")
+        if line.startswith("@@"):
+            line = "  ..."
+        if not wanted or number in wanted:
+            shown.append(line)
+    return Code((f"  {source(after).lines[0]}", *shown) if wanted else tuple(shown[1:]))
 
 
 def ladder_runs(given: Run | Path | None = None) -> list[Run]:

@@ -29,6 +29,8 @@ from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.signature import launch_text
+from worklog.lab.exercises import Graded
+from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, ladder, tile_map
 from worklog.plots.selection import in_order
 from worklog.problem import Shape
@@ -42,7 +44,6 @@ from worklog.settings import OPTIONS, Harness, parse_settings
 
 SIZE = 1024
 NAMES = [*(record.name for record in RUNGS), BASELINE]
-FILE = "cell"
 PAUSE_S = 0.2
 MOST_ERRORS = 5
 TITLE = 40  # characters of the code that name a measurement
@@ -286,6 +287,17 @@ class RungMagics(Magics):
         finally:
             clear_output(wait=True)
 
+    @magic_arguments()
+    @argument("name", help=f"One of {', '.join(PUZZLES)}.")
+    @cell_magic
+    def puzzle(self, line: str, cell: str) -> Graded:
+        """Grade the cell's kernel as an answer to a puzzle of notebook 05."""
+        source = f"\n{cell}"
+        try:
+            return attempt(parse_argstring(self.puzzle, line).name, source)
+        except WorklogError as error:
+            raise MagicFailed(f"%%puzzle: {compile_errors(error, source)}") from None
+
     @no_var_expand
     @magic_arguments()
     @_option("--flops", metavar="N", help="Operations of one call, an expression without blanks: 2*n**3.")
@@ -360,5 +372,5 @@ def compile_errors(error: Exception, source: str) -> str:
 
 
 def load(shell: Any) -> None:
-    """Register `%%rung`, `%time_gpu` and `%%time_gpu` with a shell."""
+    """Register `%%rung`, `%%puzzle`, `%time_gpu` and `%%time_gpu` with a shell."""
     shell.register_magics(RungMagics)

@@ -17,10 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice
+from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedInstruction, load
+from worklog.emulator.flow import Flow
 from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
-from worklog.gate import SEED_BITS, SgemmChecker, check_cases, edge_shapes
+from worklog.gate import READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled
@@ -188,6 +189,8 @@ def check(
         subject = what.load(device)
         _report_launches(subject, device, progress, beside)
         verdict = SgemmChecker(device, shape, seed).check(subject)
+        if known.compiled and not verdict.accepted:
+            verdict = _naming_unset_values(verdict, known.compiled)
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
@@ -195,6 +198,21 @@ def check(
     label = device.label if isinstance(device, EmulatedDevice) else known.label
     printed: tuple[str, ...] = getattr(device, "printed", ())
     return replace(known, label=label, verdict=verdict, findings=tuple(findings.values()), printed=printed)
+
+
+def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:
+    """The verdict on a wrong result; for NaN that may come from values which were never set, it says so."""
+    *before, wrong = verdict.stages
+    if READ_OUTSIDE not in wrong.detail or "nan" in compiled.program.whole.lower():
+        return verdict
+    try:
+        line = Flow(load(compiled.ptx, compiled.symbol)).unset
+    except UnsupportedInstruction:  # which only a GPU runs
+        return verdict
+    if line is None:
+        return verdict
+    cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
+    return replace(verdict, stages=(*before, replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))))
 
 
 def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:

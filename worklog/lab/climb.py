@@ -1,0 +1,140 @@
+"""Notebook 05's steps up the ladder: what was busiest before a step, the time predicted from counts, and the measured
+one; and the experiments beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from html import escape
+
+from worklog.analysis.counters import busiest
+from worklog.analysis.inspection import inspect
+from worklog.analysis.prediction import Bound, rung_bounds, spread, table
+from worklog.errors import BadSetting
+from worklog.kernel import LADDER, Kernel, resources, rung
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.problem import Shape
+from worklog.runner.measure import results
+from worklog.runs import Run, Table, duration, percent, recordings
+from worklog.runs.table import Cell
+
+SIZE = Shape.of(4096)
+ALIKE = 1e-3  # floors that differ by less predict no change
+LARGE, SQUARE = {"BN": 256, "MIN_BLOCKS": 1}, {"BN": 128, "MIN_BLOCKS": 2}  # tiles of autotuned, and of pipelined
+
+
+@dataclass(frozen=True, repr=False)
+class Step:
+    """From a rung to the next one. counted: what Nsight Compute counted of the rung before, with its label."""
+
+    before: Bound
+    after: Bound
+    counted: str
+    run: Run
+
+    def __repr__(self) -> str:
+        before, after = self.before, self.after
+        floors = f"{duration(1e3 * before.ms)} ({before.limit}), now {duration(1e3 * after.ms)} ({after.limit})"
+        lines = [f"{before.kernel}: {self.counted}", f"floor:     {floors}"]
+        if before.measured_ms is None or after.measured_ms is None:
+            return "\n".join([*lines, f"{before.kernel} or {after.kernel} is not in this run: {self.run.label}"])
+        said = "no change"
+        if abs(after.ms / before.ms - 1) > ALIKE:
+            predicted = before.measured_ms * after.ms / before.ms
+            said = f"{duration(1e3 * predicted)}, {before.ms / after.ms:.2f} times as fast"
+        lines.append(f"predicted: {said}")
+        speedup, share = before.measured_ms / after.measured_ms, self.run.select(after.kernel, after.shape)[0].ratio
+        of_cublas = "" if share is None else f"; {percent(share)} of cuBLAS"
+        lines.append(f"measured:  {duration(1e3 * after.measured_ms)}, {speedup:.2f} times as fast{of_cublas}")
+        wavefronts = [f"{2 * 32 * b.counts.wavefronts / b.shape.flops:.3f}" for b in (before, after)]
+        if wavefronts != ["0.000", "0.000"]:
+            lines.append(f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}")
+        return "\n".join([*lines, f"{self.run.label}; counts: {after.source}"])
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="white-space:pre-wrap">{escape(repr(self))}</pre>'
+
+
+def step(after: str) -> Step:
+    """The step to a rung from the one before it, at 4096, by this machine's latest times, else the recording. Raises
+    BadSetting for a name without a step.
+    """
+    names = [record.name for record in LADDER]
+    if after not in names[1:]:
+        raise BadSetting(f"there is no step to {after!r} on the ladder: choose from {', '.join(names[1:])}")
+    before = names[names.index(after) - 1]
+    run = results([before, after], [SIZE])
+    bounds = rung_bounds(run, SIZE)
+    return Step(bounds[before], bounds[after], busiest(before), run)
+
+
+def climb() -> Table:
+    """All rungs of the ladder with counts, floors and times at 4096, and what the floors predict of the two halves."""
+    run = results(shapes=[SIZE])
+    bounds = rung_bounds(run, SIZE)
+    least, most = spread({name: bound for name, bound in bounds.items() if name != "naive"})
+    notes = [f"all but naive take {least:.2f} to {most:.2f} times their floor"]
+    for first, last in (("coalesced", "conflict_free"), ("conflict_free", "warptiled")):
+        there, here = bounds[first], bounds[last]
+        if there.measured_ms and here.measured_ms:
+            speedup = there.measured_ms / here.measured_ms
+            notes.append(f"{first} to {last}: {there.ms / here.ms:.2f} times as fast predicted, {speedup:.2f} measured")
+    return replace(table(bounds.values(), run.label), notes=notes)
+
+
+def counted_changes(name: str, changes: Mapping[str, tuple[str, str]]) -> Table:
+    """Shared wavefronts per multiply-add of a warp in a rung with changes in its source, a row for each: of reads and
+    writes, and those due to conflicts. changes: by words, the text to replace and the new one. The emulator counts, for
+    a product of 128.
+    """
+    kernel, rows, label = rung(name), [], ""
+    tile = ", ".join(f"{side} = {value}" for side, value in kernel.template.items())
+    code = re.sub(r"template <.*>", f"constexpr int {tile};", kernel.source)
+    for words, (old, new) in changes.items():
+        changed = Kernel.from_source(code.replace(old, new), file=kernel.file, grid="N // 128, M // 128", block="256")
+        inspected = inspect(changed, Shape.of(128))
+        counts, label = inspected.counts, inspected.label
+        row: dict[str, Cell] = {"": words}
+        for kind, access in (("reads", counts.shared_load), ("writes", counts.shared_store)):
+            row[kind] = f"{access.wavefronts / counts.instructions['fma']:.3f}"
+            row[f"conflicts of {kind}"] = f"{access.conflicts / counts.instructions['fma']:.3f}"
+        rows.append(row)
+    return Table.of(f"{label}, a product of 128", rows)
+
+
+def register_reads(*names: str) -> Table:
+    """Of each rung's machine code, the share of multiply-adds in the main loop, the registers that each reads, and the
+    share that reads two from one bank. Without NVIDIA's disassembler, a note says so.
+    """
+    rows, tool = [], resources.disassembler()
+    if tool is None:
+        return Table.of(resources.no_sass(), [])
+    for name in names:
+        compiled = compile_cuda(rung(name).program)
+        code = resources.disassemble(compiled.cubin, tool)
+        loop = resources.main_loop(code, compiled.symbol)
+        share, reads = loop["FFMA"] / sum(loop.values()), resources.register_reads(code, compiled.symbol)
+        row = {"rung": name, "multiply-adds": f"{percent(share)}", "registers read by each": f"{reads:.2f}"}
+        rows.append(row | {"in a bank conflict": f"{resources.bank_conflicts(code, compiled.symbol):.1%}"})
+    return Table.of("the main loop in machine code of sm_90", rows)
+
+
+def same_tile() -> Table:
+    """Pipelined beside autotuned at both tiles, as they were recorded in one run, and autotuned's bank conflicts."""
+    run = Run.load(next(path for name, path in recordings("chapters").items() if name.endswith("_tiles")), "recorded")
+    us = {(m.kernel, m.shape[0]): m.us for m in run.measurements if m.us and m.shape}
+    pairs = {"128 x 128": ("autotuned BN=128 MIN_BLOCKS=2", "pipelined")}
+    pairs["128 x 256"] = ("autotuned", "pipelined BN=256 MIN_BLOCKS=1")
+    rows, tool = [], resources.disassembler()
+    for tile, (before, after) in pairs.items():
+        row = {"tile": tile}
+        for size in sorted({size for _, size in us}):
+            row[f"speedup at {size}"] = f"{us[before, size] / us[after, size]:.3f}"
+        template = {**rung("autotuned").template, **(SQUARE if tile == "128 x 128" else LARGE)}
+        compiled = compile_cuda(replace(rung("autotuned"), template=template).program)
+        code = resources.disassemble(compiled.cubin, tool) if tool else ""
+        row["autotuned in conflict"] = f"{resources.bank_conflicts(code, compiled.symbol):.1%}" if tool else "–"
+        rows.append(row)
+    return Table.of(f"pipelined beside autotuned at one tile: {run.label}", rows)

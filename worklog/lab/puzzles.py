@@ -1,0 +1,147 @@
+"""The puzzles of notebook 05. A reader changes the kernel of a cell; the gate, the races and the counts of the emulator
+grade it, next to the rung that has the same idea.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from worklog.analysis.inspection import inspect
+from worklog.analysis.prediction import bound
+from worklog.errors import BadSetting
+from worklog.kernel import Kernel, rung
+from worklog.lab.exercises import SEED, Graded
+from worklog.problem import Shape
+from worklog.runner.check import check
+from worklog.runs import duration
+
+COUNTED, TIMED = Shape.of(128), Shape.of(4096)
+FILE = "cell"
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """rung: of the ladder, which has the idea. allowed: how many times its counts the answer may have, by the count's
+    name. hints: each failed try gives the next one.
+    """
+
+    rung: str
+    hints: tuple[str, ...]
+    allowed: Mapping[str, float] = field(default_factory=dict)
+
+
+PUZZLES = {
+    "neighbours": Puzzle(
+        "coalesced",
+        (
+            "look at the global sectors: a warp's 32 loads of A are 33 sectors with the one of B, and 5 would do",
+            "threads 0 to 31 are a warp: which two words decide whether they lie along a row of C or along a column?",
+        ),
+        {"sectors": 1.01},
+    ),
+    "accumulator": Puzzle(
+        "coalesced",
+        (
+            "every element is wrong, also where K is 1: what does the kernel add to?",
+            "a variable in a register holds anything until something is assigned to it",
+        ),
+    ),
+    "tiles": Puzzle(
+        "shared",
+        (
+            "look at the global sectors: each float should come from global memory once per block, not once per thread",
+            "before the inner loop, each thread copies one element into As and one into Bs; the inner loop reads these",
+            "the copy and the reads are by different threads: what must lie between them, twice?",
+        ),
+        {"sectors": 1.1},
+    ),
+    "barrier": Puzzle(
+        "shared",
+        (
+            "the finding names two lines: which of them runs too early in a warp that is ahead?",
+            "a warp that has left the inner loop writes the next tile, while a slower one still reads this one",
+        ),
+    ),
+    "columns": Puzzle(
+        "tiles_1d",
+        (
+            "look at the shared wavefronts: how many multiply-adds does one float of Bs serve?",
+            "let a thread own TM rows of one column: TM accumulators, and BM * BN / TM threads",
+            "with fewer threads than elements of a tile, each thread copies several: let a loop step by blockDim.x",
+        ),
+        {"wavefronts": 1.1},
+    ),
+    "squares": Puzzle(
+        "tiles_2d",
+        (
+            "TM + TN floats serve TM * TN multiply-adds: give each thread TN columns, too",
+            "look at the conflicts: a block of 64 x 64 has 8 threads side by side, and a warp covers 4 of their rows",
+            "a tile of 128 x 128 with 8 x 8 elements per thread takes 256 threads",
+        ),
+        {"wavefronts": 1.1},
+    ),
+    "conflicts": Puzzle(
+        "conflict_free",
+        (
+            "look at the conflicts: the lanes of a warp read Bs 8 floats apart, and there are 32 banks",
+            "a thread's 8 columns may be two quads that lie BN / 2 apart: which threads then read neighbouring quads?",
+            "the write to As is a conflict of lanes in different rows: a padded row moves the next one to other banks",
+        ),
+        {"wavefronts": 1.1},
+    ),
+    "one_barrier": Puzzle(
+        "shared",
+        (
+            "look at the barriers: two per tile. The second one protects the tile that is read from the next write",
+            "with two tiles in turn, a warp that is ahead writes the other one",
+        ),
+        {"barriers": 0.65},
+    ),
+}
+_tries: Counter[str] = Counter()
+
+
+def attempt(name: str, source: str) -> Graded:
+    """Grade a cell's kernel, which states its grid and block in comments. Raises BadSetting for an unknown puzzle, and
+    what compiling it raises.
+    """
+    if name not in PUZZLES:
+        raise BadSetting(f"there is no puzzle {name!r}: choose from {', '.join(PUZZLES)}")
+    puzzle = PUZZLES[name]
+    kernel = Kernel.from_source(source, file=FILE, name=name)
+    kernel.require_launch()
+    checked = check(kernel, on="emulated", seed=SEED)
+    hint = puzzle.hints[min(_tries[name], len(puzzle.hints) - 1)]
+    _tries[name] += 1
+    if not checked.verdict.accepted:
+        return Graded(False, f"failed at {checked.verdict.reason}\nHint: {hint}", checked.label)
+    shipped = rung(puzzle.rung)
+    mine, theirs = _counts(kernel), _counts(shipped)
+    over = [
+        f"{mine[name] / theirs[name]:.1f} times the {name} of {puzzle.rung}, and {times:.3g} would do"
+        for name, times in puzzle.allowed.items()
+        if mine[name] > times * theirs[name]
+    ]
+    lines = ["it passes the gate" + (f", but with {', '.join(over)}" if over else "")]
+    counted = "".join(f"{count:>12}" for count in mine)
+    lines.append(f"{'per multiply-add of a warp':28}{counted}  at least at 4096")
+    for words, counts, what in (("yours", mine, kernel), (f"the rung {puzzle.rung}", theirs, shipped)):
+        numbers = "".join(f"{number:12.3f}" for number in counts.values())
+        lines.append(f"{words:28}{numbers}  {duration(1e3 * bound(what, TIMED).ms)}")
+    if over:
+        lines.append(f"Hint: {hint}")
+    return Graded(not over, "\n".join(lines), checked.label)
+
+
+def _counts(kernel: Kernel) -> dict[str, float]:
+    counts = inspect(kernel, COUNTED).counts
+    of_shared = counts.shared_load, counts.shared_store
+    totals = {
+        "sectors": counts.global_sectors,
+        "wavefronts": sum(access.wavefronts for access in of_shared),
+        "conflicts": sum(access.conflicts for access in of_shared),
+        "barriers": counts.instructions.get("barrier", 0),
+    }
+    return {name: number / counts.instructions["fma"] for name, number in totals.items()}
