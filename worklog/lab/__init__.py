@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from worklog.lab.climb import climb, counted_changes, register_reads, same_tile, step
+from worklog.lab.effects import effect
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Ladder, diff, ladder_runs, source
 from worklog.lab.panel_answer import Answers
@@ -18,8 +19,8 @@ from worklog.runs import Run
 from worklog.settings import Value
 
 __all__ = [
-    "check_answer", "climb", "counted_changes", "diff", "ladder", "panel", "register_reads", "same_tile", "source",
-    "step",
+    "check_answer", "climb", "counted_changes", "diff", "effect", "ladder", "panel", "register_reads", "same_tile",
+    "source", "step",
 ]  # fmt: skip
 
 
