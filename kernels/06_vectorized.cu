@@ -10,7 +10,7 @@
 //          of a warp fall from 0.52 to 0.34, and the time follows: 1.44 times as fast.
 // Costs:   the transposing store is strided: two threads of a warp write to the same bank. All
 //          addresses must be multiples of 16 bytes.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=8 TM=8 TN=8
 // Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //

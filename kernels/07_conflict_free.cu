@@ -9,7 +9,7 @@
 //          different addresses read different banks: 40 % fewer wavefronts. The time falls by 5 %
 //          only: neither shared memory (56 % busy) nor the FP32 cores (58 %) are the limit now.
 // Costs:   a thread's elements of C are in several places. The padding takes BK * 16 bytes.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=8 TM=8 TN=8
 // Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //

@@ -9,7 +9,7 @@
 //          at the barrier: at 4096, 7 to 8 % faster than autotuned with this tile, 128 x 128.
 // Costs:   registers for a second pair of fragments, up to TM + TN per thread. At 128 x 256, the
 //          tile of autotuned, it is 11 % slower; not by bank conflicts (15 % in both) or spills.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=8 TM=8 TN=16 MIN_BLOCKS=2
 // Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //

@@ -9,7 +9,7 @@
 //          zigzag reads 1.5 registers per multiply-add instead of 2.1: 1.13 times as fast at 4096.
 // Costs:   255 registers per thread, the maximum. The rule about "cutlass" is undocumented
 //          (github.com/triton-lang/triton/pull/7298 describes it): a later assembler may drop it.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=8 TM=8 TN=16 MIN_BLOCKS=2
 // Launch:  grid N / BN, M / BM   block BM * BN / (TM * TN)
 //

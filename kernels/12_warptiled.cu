@@ -8,7 +8,7 @@
 //          k: 40 % fewer wavefronts for loads. They aren't the limit: 1.02 times as fast at 4096.
 // Costs:   the tile is now 128 x 128 x 16, so the warp tile is not the only change. With BK = 16,
 //          the transposing store has a few bank conflicts.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=64 MIN_BLOCKS=2
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //

@@ -11,7 +11,7 @@
 //          multiply-adds read two operands from one register bank depends on what ptxas allocates
 //          for a count of registers: `worklog inspect specialized` counts them. Tiles still follow
 //          the order of the grid: rasterisation, an order that shares L2, comes with rung 18.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, B, C % 16 bytes. Needs sm_90.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32 + 128   shared 99328
 //

@@ -12,7 +12,7 @@
 // Costs:   tiles at the edge take as long as whole ones. A copied matrix is read and written once
 //          more, and that takes a launch. If rows of C don't begin at multiples of 16 bytes, then
 //          its tiles are stored by way of shared memory, four bytes per thread at a time.
-// Domain:  any M, N, K. Needs sm_90.
+// Domain:  any M, N, K, A, B % 16 bytes. Needs sm_90.
 // Tile:    BM=128 BN=256 BK=8 WM=64 WN=64 STAGES=8 COPY_REGISTERS=104 MULTIPLY_REGISTERS=200
 //          GROUP=8 MIN_BLOCKS=1
 // Launch:  grid 132   block BM * BN / (WM * WN) * 32 + 128   shared 99328

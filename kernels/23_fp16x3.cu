@@ -8,8 +8,8 @@
 // Why:     FP16 has the 11 bits of TF32, and tensor cores multiply it at twice the rate. But they
 //          were 43 % busy in rung 22: this one is 8 % slower, and they are 20 % busy.
 // Costs:   rows and columns are read twice. Numbers below 2^-17 of their largest have fewer bits.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers. A row or column with its largest
-//          magnitude below 2^-112 has fewer bits.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes. Finite numbers. A
+//          row or column with its largest magnitude below 2^-112 has fewer bits.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 // Claims:  fp32-emulated

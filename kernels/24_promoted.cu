@@ -7,8 +7,8 @@
 // Why:     truncations all shrink the sum, so their error grows with the number of steps: 128 k
 //          have few. This makes the result FP32, with less error than FFMAs' from K = 1024 on.
 // Costs:   64 registers more per thread, and one addition per element and 128 k.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Finite numbers. A row or column with its largest
-//          magnitude below 2^-112 has fewer bits.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, C % 8 bytes. Finite numbers. A
+//          row or column with its largest magnitude below 2^-112 has fewer bits.
 // Tile:    BM=128 BN=128 BK=16 WM=64 WN=32
 // Launch:  grid N / BN, M / BM   block BM * BN / (WM * WN) * 32
 //

@@ -11,10 +11,10 @@
 //          splitting and multiplying overlap: tensor cores 28 % busy, 2.3 times as fast at 4096.
 // Costs:   a line's scale is that of a stage, since the rest isn't known yet. So the product of
 //          each stage is unscaled when it is promoted: two FP32 operations per element and 32 k.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, any data. A number below 2^-17 of its line's
-//          largest in the stage loses bits as a half. Splitters count these, and each element of C
-//          for which they might matter is summed again with FFMAs; so too each one that isn't
-//          finite. If most elements of C need this, then the kernel is slower than the plain ones.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B % 16 bytes, any data. A number below 2^-17
+//          of its line's largest in the stage loses bits as a half. Splitters count these, and each
+//          element of C for which they might matter is summed again with FFMAs; so too each one
+//          that isn't finite. If most of them need it, the kernel is slower than the plain ones.
 // Tile:    BM=128 BN=128 BK=32 STAGES=4 RAW=2
 // Launch:  grid N / BN, M / BM   block 640   shared 193648
 //

@@ -331,8 +331,10 @@ def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(no
     worklog.sgemm(*operands(Shape.of(96))[:2])
     assert noting.launches[-1][0] == choose(Shape.of(96), aligned=False).entry
     assert noting.launches[-1][9] == 2**40 + 4
-    with pytest.raises(BadSetting, match=r"not all arrays are at multiples of 16 bytes, and warptiled .* or copy"):
+    with pytest.raises(BadSetting, match=r"A is not at a multiple of 16 bytes, which warptiled needs .* or copy"):
         multiply(128, offset=4, mode=worklog.rung("warptiled"))
+    multiply(128, offset=4, mode=worklog.rung("tiles_2d"))
+    assert "tiles_2d" in noting.launches[-1][0]
     with pytest.raises(BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"):
         multiply(4096, mode="split")
 
@@ -345,10 +347,10 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None
         return str(noting.launches[-1][0]).partition("<")[0].removesuffix("_sum")
 
     assert launched(4096) == "sgemm_split" and launched(32) == "sgemm_best"
-    for words in ({"by_columns": True}, {"offset": 4}):
-        with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
-            assert launched(4096, **words) == "sgemm_best"
-        assert said[0].filename == __file__
+    assert launched(4096, offset=4) == "sgemm_split"
+    with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
+        assert launched(4096, by_columns=True) == "sgemm_best"
+    assert said[0].filename == __file__
     noting.free = 2**20
     noting.stream_handle = 9
     with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
@@ -359,7 +361,7 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None
 def test_the_stream_of_a_tensor_is_torchs_current_one(noting: Noting, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = SimpleNamespace(_C=SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    plan = module._plan("fp32", True, True, *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
+    plan = module._plan("fp32", True, (0, 0, 0), *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
     plan.library = "torch"
     OnGpu(1, noting, 11).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
     assert noting.launches[-1][1] == 41

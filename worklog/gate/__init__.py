@@ -10,10 +10,10 @@ from worklog.gate.checker import SEED_BITS, Checker, check_cases
 from worklog.gate.exact import READ_OUTSIDE
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
 from worklog.gate.sgemm import SgemmChecker
-from worklog.gate.shapes import edge_shapes
+from worklog.gate.shapes import ALIGNMENT, edge_shapes
 from worklog.gate.verdict import failed, passed, timed
 
 __all__ = [
-    "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "READ_OUTSIDE", "SEED_BITS", "Checker", "Guarded",
-    "LaunchProbe", "Memory", "SgemmChecker", "check_cases", "edge_shapes", "failed", "passed", "timed",
+    "ALIGNMENT", "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "READ_OUTSIDE", "SEED_BITS", "Checker",
+    "Guarded", "LaunchProbe", "Memory", "SgemmChecker", "check_cases", "edge_shapes", "failed", "passed", "timed",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain, cycle, product
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ LARGE_SQUARES = 200, 260  # of a kernel for squares only: a longer K would take 
 WITH_BETA = exact.STRUCTURES.index("the identity"), len(exact.STRUCTURES)
 ONCE = 6  # of the shapes drawn: they are large in some way, or square
 RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
+WHOLE = 48, 64, 32
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
 
@@ -185,28 +186,35 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
 
 
 def check_alignment(subject: Runnable, memory: Memory) -> Stage:
-    """Launches with one matrix that begins 16 bytes behind an allocation's start, and on the emulator 4 bytes. A kernel
-    may want whole vectors: an access that is misaligned then is a note. Raises LaunchFailed for other errors.
+    """Launches with one matrix that begins 16 bytes behind an allocation's start, and on the emulator 4 bytes, as far
+    as the domain takes that: whole tiles, so that paths with vectors run. An access that is misaligned then is a note
+    with the domain that it implies. Raises LaunchFailed for other errors.
     """
-    domain, vectors = subject.domain, dict[int, list[str]]()
-    shape, emulated = domain.padded(Shape(*SPECIAL, SPECIAL[0])), memory.device.source == "emulated"
-    shifts = (4, 1) if emulated else (4,)
-    for words, name in product(shifts, "ABC"):
+    domain, needed = subject.domain, [*subject.domain.bytes_of]
+    shape, emulated = domain.padded(Shape(*WHOLE)), memory.device.source == "emulated"
+    tried = [(place, words) for place in range(3) for words in ((1, 2, 4) if emulated else (4,))]
+    for place, words in tried:
+        if 4 * words % needed[place] or (words == 2 and needed[place] < 8):  # in between, only to know how many bytes
+            continue
         problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
         try:
-            mistake = mistake_in(subject, memory, problem, {name: words})
+            mistake = mistake_in(subject, memory, problem, {"ABC"[place]: words})
         except LaunchFailed as error:
-            if error.kinds != {"misaligned"}:
+            if "misaligned" not in error.kinds:
                 raise
-            vectors.setdefault(words, []).append(name)
+            needed[place] = 8 * words
             continue
         if mistake is not None:
-            return failed(ALIGNMENT, f"with {name} at {4 * words} bytes behind an allocation's start: {mistake}")
-    tried = " and ".join(f"{4 * words} bytes" for words in shifts)
-    behind = "behind an allocation's start"
-    notes = [f"misaligned with {', '.join(names)} {4 * n} bytes {behind}" for n, names in vectors.items()]
-    note = "; ".join(notes) + ": it takes whole vectors" if notes else ""
-    return passed(ALIGNMENT, note or f"right with each matrix {tried} {behind}", note=note)
+            behind = f"{4 * words} bytes behind an allocation's start"
+            return failed(ALIGNMENT, f"with {'ABC'[place]} at {behind}: {mistake}")
+    stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
+    if stated != domain:
+        detail = f"misaligned accesses, so addresses have a domain: {stated}"
+        return passed(ALIGNMENT, detail, note=f"the domain is inferred: {stated}; state it, as in --domain '{stated}'")
+    return passed(
+        ALIGNMENT,
+        f"right with each matrix {'4 and ' * (emulated and 4 in needed)}16 bytes behind an allocation's start",
+    )
 
 
 def check_state(subject: Runnable, memory: Memory) -> Stage:

@@ -210,4 +210,4 @@ def _contiguous(a_by_columns: bool) -> list[str]:
 
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-BEST = replace(kernel_of(RUNG.template), choose=choose)
+BEST = replace(kernel_of(RUNG.template), choose=choose, rules="A, B, C % 16 bytes")

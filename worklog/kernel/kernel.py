@@ -279,8 +279,8 @@ class Kernel:
         """The shapes that it takes, and whether it takes alpha and beta."""
         sizes = {argument for argument in self.arguments if argument.removeprefix(signature.WIDE) in signature.SIZES}
         read = Domain.of(self.rules, self.template)
-        taken = {name: name in self.arguments for name in ("alpha", "beta")}
-        return replace(read, square=read.square or len(sizes) == 1, **taken)
+        square, taken = read.square or len(sizes) == 1, self.arguments
+        return replace(read, square=square, alpha="alpha" in taken, beta="beta" in taken)
 
     def at(self, shape: Shape, arch: str = "") -> Kernel:
         """What is launched at a shape, on this architecture (default: any)."""

@@ -20,6 +20,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 FLOAT_BYTES = 4
+ALIGNMENTS = [FLOAT_BYTES << power for power in range(7)]  # of addresses: an allocation's is 256
 MOST_DIGITS = 9  # of a size in words: more is a mistake, and Python reads no thousands
 CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # precision classes, most precise first
 ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
@@ -29,7 +30,7 @@ ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 class Domain:
     """M, N and K must be multiples of these. square: and equal. alpha, beta: whether the kernel takes them; one that
     doesn't computes with alpha = 1 or beta = 0. any_data: whether it states that subnormal numbers, infinities, NaN and
-    numbers of any size give what FP32 gives.
+    numbers of any size give what FP32 gives. bytes_of: of which the addresses of A, B and C are multiples.
     """
 
     m: int = 1
@@ -39,6 +40,7 @@ class Domain:
     alpha: bool = True
     beta: bool = True
     any_data: bool = False
+    bytes_of: tuple[int, int, int] = (FLOAT_BYTES,) * 3
 
     def __contains__(self, shape: Shape) -> bool:
         whole = shape.m % self.m == 0 and shape.n % self.n == 0 and shape.k % self.k == 0
@@ -53,11 +55,19 @@ class Domain:
 
     @classmethod
     def of(cls, rules: str, names: Mapping[str, int] = MappingProxyType({})) -> Domain:
-        """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape, and "any data". names: values of
-        names such as BK. Raises BadSetting.
+        """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape; "A, B % 16 bytes" for addresses; and
+        "any data". names: values of names such as BK. Raises BadSetting.
         """
         steps, square, any_data = {"M": 1, "N": 1, "K": 1}, False, False
-        for rule in map(str.strip, re.split(r",|\band\b", rules.replace("any M, N, K", "any"))):
+        bytes_of = dict.fromkeys("ABC", FLOAT_BYTES)
+
+        def aligned(match: re.Match[str]) -> str:
+            bytes_of.update(dict.fromkeys(re.findall("[ABC]", match[1]), int(match[2])))
+            return "any" if int(match[2]) in ALIGNMENTS else match[0]
+
+        addresses = r"\b([ABC](?:\s*(?:,|and)\s*[ABC])*)\s*%\s*([0-9]{1,3}) bytes"
+        sizes = re.sub(addresses, aligned, rules.replace("any M, N, K", "any"))
+        for rule in map(str.strip, re.split(r",|\band\b", sizes)):
             step = 1
             if match := re.fullmatch(r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0", rule):
                 step = int(match[2]) if match[2] else names.get(match[3], 0)
@@ -69,14 +79,19 @@ class Domain:
             elif rule != "any":
                 step = 0
             if step < 1:
-                advice = "give rules such as 'M % 64 == 0, K % 8 == 0', or any"
+                advice = "give rules such as 'M % 64 == 0, K % 8 == 0, A, B % 16 bytes', or any"
                 raise BadSetting(f"cannot read the domain {rules!r}: {advice}")
-        return cls(steps["M"], steps["N"], steps["K"], square=square, any_data=any_data)
+        m, n, k, a, b, c = *steps.values(), *bytes_of.values()
+        return cls(m, n, k, square=square, any_data=any_data, bytes_of=(a, b, c))
 
     def __str__(self) -> str:
         rules = ["M = N = K"] if self.square else []
         rules += [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
-        return (", ".join(rules) or "any M, N, K") + (", any data" if self.any_data else "")
+        rules = rules or ["any M, N, K"]
+        for size in sorted({*self.bytes_of} - {FLOAT_BYTES}, reverse=True):
+            names = [name for name, multiple in zip("ABC", self.bytes_of, strict=True) if multiple == size]
+            rules.append(f"{', '.join(names)} % {size} bytes")
+        return ", ".join(rules) + (", any data" if self.any_data else "")
 
 
 @dataclass(frozen=True, order=True)

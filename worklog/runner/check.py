@@ -21,7 +21,7 @@ from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedIn
 from worklog.emulator.flow import Flow
 from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
-from worklog.gate import READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
+from worklog.gate import ALIGNMENT, READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled
@@ -196,8 +196,15 @@ def check(
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
             findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
     label = device.label if isinstance(device, EmulatedDevice) else known.label
-    printed: tuple[str, ...] = getattr(device, "printed", ())
-    return replace(known, label=label, verdict=verdict, findings=tuple(findings.values()), printed=printed)
+    inferred = (stage.note for stage in verdict.stages if stage.name == ALIGNMENT and stage.note)
+    return replace(
+        known,
+        label=label,
+        verdict=verdict,
+        findings=tuple(findings.values()),
+        printed=getattr(device, "printed", ()),
+        warnings=(*known.warnings, *inferred),
+    )
 
 
 def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:

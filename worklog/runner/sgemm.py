@@ -49,8 +49,8 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape
     and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split, or best where the table
     expects that to be faster); or a kernel. These two take matrices that are all row-major or all column-major, at
-    multiples of 16 bytes; for others, "split" takes best and warns once, and a kernel is an error. NumPy arrays are
-    multiplied on the emulator, up to 512 x 512 x 512.
+    addresses in the kernel's domain; for others, "split" takes best and warns once, and a kernel is an error. NumPy
+    arrays are multiplied on the emulator, up to 512 x 512 x 512.
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
@@ -71,13 +71,14 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     at_c, of_c = (0, None) if C is None else _read("C", C)
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
-    plan = _plan(mode, alpha != 0, (at_a | at_b | at_c) % ALIGNMENT == 0, of_a, of_b, of_c)
+    units = at_a & -at_a & 255, at_b & -at_b & 255, at_c & -at_c & 255
+    plan = _plan(mode, alpha != 0, units, of_a, of_b, of_c)
     result = C
     if C is None:
         result = _empty(A, plan)
         at_c, _ = _read("C", result)
-        if at_c % ALIGNMENT:  # by an allocator of the user's own
-            plan = _plan(mode, alpha != 0, False, of_a, of_b, None)
+        if at_c & 255:  # by an allocator of the user's own
+            plan = _plan(mode, alpha != 0, (units[0], units[1], at_c & -at_c & 255), of_a, of_b, None)
     a_bytes, b_bytes, c_bytes = plan.memory
     for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
         if size and at < at_c + c_bytes and at_c < at + size:
@@ -148,8 +149,8 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
 
 class Plan:
     """What calls have in common whose matrices differ only in their addresses. by_alpha: whether alpha isn't 0.
-    aligned: whether all addresses are multiples of 16 bytes. of_c: None for a new C. Raises BadSetting for
-    matrices that don't fit each other.
+    at: the largest power of two that the addresses of A, B and C are multiples of, 0 for 256 and more. of_c: None for
+    a new C. Raises BadSetting for matrices that don't fit each other.
 
     size: of C. memory: bytes of A, B and C. swapped: whether C^T = B^T A^T is computed, since C is column-major. reads:
     whether A and B are read. place: the GPU, None for the emulator. kernels: one to launch, and one without a workspace
@@ -157,7 +158,13 @@ class Plan:
     """
 
     def __init__(
-        self, mode: str | Kernel, by_alpha: bool, aligned: bool, of_a: Layout, of_b: Layout, of_c: Layout | None
+        self,
+        mode: str | Kernel,
+        by_alpha: bool,
+        at: tuple[int, int, int],
+        of_a: Layout,
+        of_b: Layout,
+        of_c: Layout | None,
     ) -> None:
         (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = _orders("A", of_a), _orders("B", of_b)
         self.library, device, (m, k), _ = of_a
@@ -175,14 +182,16 @@ class Plan:
         self.size, self.swapped = (m, n), not c_by_rows
         self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
         if self.swapped:
-            m, n, a_by_rows, b_by_rows = n, m, b_by_columns, a_by_columns
+            m, n, a_by_rows, b_by_rows, at = n, m, b_by_columns, a_by_columns, (at[1], at[0], at[2])
         self.reads = by_alpha and k != 0  # otherwise A and B are not read, as in BLAS
         self.place = None if device is None else _on_gpu(device)
         self.shape = Shape(*(max(1, size) for size in (m, n, k)))
-        self.kernels = self._kernels(mode, a_by_rows, b_by_rows, aligned)
+        self.kernels = self._kernels(mode, a_by_rows, b_by_rows, at)
         self.launches: list[Launches | None] = [None, None]
 
-    def _kernels(self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, aligned: bool) -> tuple[Kernel, ...]:
+    def _kernels(
+        self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, at: tuple[int, int, int]
+    ) -> tuple[Kernel, ...]:
         """The kernel for these matrices, and one without a workspace if there is one."""
         if not isinstance(mode, Kernel) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
@@ -195,18 +204,25 @@ class Plan:
             kernel = kernel.at(self.shape)
         if not self.reads or (mode == "split" and not table().split_pays(self.shape)):
             kernel = best
-        elif kernel.choose is None and not (aligned and a_by_rows and b_by_rows):
-            why = f"not all arrays are at multiples of {ALIGNMENT} bytes, and {kernel.name} takes no others"
-            if aligned:
-                why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+        elif kernel.choose is None and (why := self._unfit(kernel, a_by_rows and b_by_rows, at)):
             if mode != "split":
                 raise BadSetting(f"sgemm: {why}: take best, or copy")
             once(f"sgemm: {why}: best is used instead, which is slower")
             kernel = best
+        aligned = all(place % ALIGNMENT == 0 for place in at)
         chosen, in_one_part = (_best(most, aligned, a_by_rows, b_by_rows) for most in (MOST_WORKSPACE, 0))
         if kernel.choose is not None:
             return chosen, in_one_part
         return (kernel, in_one_part) if mode == "split" else (kernel,)
+
+    def _unfit(self, kernel: Kernel, by_rows: bool, at: tuple[int, int, int]) -> str:
+        """Why a kernel doesn't take these matrices, or ""."""
+        if not by_rows:
+            return f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+        for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
+            if place % unit:
+                return f"{name} is not at a multiple of {unit} bytes, which {kernel.name} needs ({kernel.domain})"
+        return ""
 
 
 _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
