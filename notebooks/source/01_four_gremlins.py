@@ -25,7 +25,7 @@ plots.headline()
 # %% [markdown]
 # The kernel, the GPU and the matrices are the same in both measurements. The time differs by less than 5 %: nobody
 # would look twice. But the first mistake took 34 µs off, the second put 43 µs on, and cuBLAS, which is faster, got
-# twice the second one. So a kernel at 30 % of cuBLAS is published at 64 %.
+# nearly twice the second one. So a kernel at 30 % of cuBLAS is published at 64 %.
 #
 # This page takes the article's four mistakes apart, its *gremlins*. The kernels never change in this notebook, only
 # the harness does. Every cell runs with and without a GPU, and the label says where its numbers come from.
@@ -104,7 +104,6 @@ print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak
 # %% [markdown]
 # At a small size the launch takes longer than the kernel, so the same mistake makes it look slow. It does that to
 # cuBLAS, in the loop of the first row: a kernel can win a comparison because the baseline is short.
-
 
 # %%
 def cublas_us(**setting):
