@@ -105,6 +105,7 @@ print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak
 # At a small size the launch takes longer than the kernel, so the same mistake makes it look slow. It does that to
 # cuBLAS, in the loop of the first row: a kernel can win a comparison because the baseline is short.
 
+
 # %%
 def cublas_us(**setting):
     [m] = worklog.results(["warptiled"], [256], **setting).measurements
