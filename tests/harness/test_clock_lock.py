@@ -24,7 +24,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession, launches_of_warm_up, session_on, timed
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
-from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_requested, locked_clocks
+from worklog.gpu.clock_lock import Clocks, ClocksNotLocked, locked_clocks
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
@@ -114,7 +114,8 @@ def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
 ) -> None:
     monkeypatch.setattr(clock_lock, "SETTLES_S", 0.01)
     fake_nvml.write(**state)
-    with clocks_as_requested(asked) as (name, remarks):
+    with Clocks() as held:
+        name, remarks = held.hold(asked)
         assert name == holds and len(remarks) == bool(words) + (holds == "locked:1770")
         assert all(word in remarks[-1] for word in words)
     assert clocks() == AS_FOUND | {"sm": state.get("sm")}
@@ -127,8 +128,8 @@ def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
 
 def test_without_a_gpu_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_lock, "gpu_reason", lambda: "no GPU")
-    with clocks_as_requested("locked") as found:
-        assert found == ("locked", []) and fake_nvml.state()["calls"] == []
+    with Clocks() as held:
+        assert held.hold("locked") == ("locked", []) and fake_nvml.state()["calls"] == []
 
 
 @pytest.mark.parametrize("raised", [None, ZeroDivisionError, KeyboardInterrupt])
@@ -138,7 +139,8 @@ def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(
     """Named one by one: a memory clock that was never locked is not among them."""
     fake_nvml.write(refuses=["lock memory", "reset memory"])
     only_sm = r"not given back \(SM clock: Insufficient Permissions\): run nvidia-smi -rgc"
-    with pytest.raises(raised or ClocksNotLocked, match=None if raised else only_sm), clocks_as_requested("locked"):
+    with pytest.raises(raised or ClocksNotLocked, match=None if raised else only_sm), Clocks() as held:
+        held.hold("locked")
         fake_nvml.write(refuses=["lock memory", "reset memory", "reset sm"])
         if raised:
             raise raised
@@ -153,7 +155,8 @@ def test_a_clock_that_the_gpu_lacks_is_a_mistake() -> None:
 
 def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
     """And locked only once while they stay the same, and given back for the next task that does not."""
-    with clock_lock.switchable_clocks() as hold:
+    with Clocks() as held:
+        hold = held.hold
         found = [(hold(asked)[0], fake_nvml.state()["sm"]) for asked in ("watched", "locked", "locked:1770", "watched")]
         assert found == [("watched", None), ("locked:1770", 1770), ("locked:1770", 1770), ("watched", None)]
         assert fake_nvml.state()["calls"].count("lock sm") == 1

@@ -20,8 +20,7 @@ from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
-from worklog.harness.rules import Evidence, placements_needed
-from worklog.harness.stamps import clocks_between
+from worklog.harness.rules import Evidence, clocks_between, placements_needed
 from worklog.runs.estimates import PILOT, median, paired_ratio
 from worklog.runs.measurement import Measurement
 from worklog.runs.samples import summarize

@@ -21,7 +21,7 @@ from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness import rotating as in_rotation
 from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
-from worklog.harness.rules import Evidence, Window, is_steady, salykova_replays, stopping_rule
+from worklog.harness.rules import Evidence, Stopping, Window, is_steady, salykova_replays
 from worklog.harness.sampling import WARMUP_LIMIT_US
 from worklog.runs.estimates import median
 
@@ -242,7 +242,7 @@ def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(
 def test_a_criterion_is_met_as_by_the_harness_that_it_is_named_after(
     word: str, times: list[float], done: bool | None
 ) -> None:
-    assert stopping_rule(word, 0.005, 24).check(Evidence(times, 0.0)) is done
+    assert Stopping(word, 0.005, 24).check(Evidence(times, 0.0)) is done
 
 
 MIB = 2**20

@@ -305,13 +305,13 @@ def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting: Noti
     assert [*in_graphs] == [held], "a graph's workspace lives as long as the process"
 
 
-def test_without_memory_for_parts_of_k_best_takes_one_part_and_says_so_once(noting: Noting) -> None:
+def test_without_memory_for_a_workspace_the_error_names_its_size(noting: Noting) -> None:
     noting.free = 1000
-    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
+    with pytest.raises(OutOfMemory, match=f"sgemm: {DEEP} needs 2.0 MiB of workspace: allocating"):
         multiply(DEEP)
-        multiply(DEEP)
-    assert len(said) == 1
-    assert noting.launches[-1][0] == choose(DEEP, most_workspace=0).entry
+    noting.free = 2**40
+    multiply(DEEP)
+    assert len(noting.launches) == 2
 
 
 def test_a_table_of_another_driver_is_named(noting: Noting) -> None:
@@ -350,11 +350,6 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None
     assert launched(4096, offset=4) == "sgemm_split"
     with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
         assert launched(4096, by_columns=True) == "sgemm_best"
-    assert said[0].filename == __file__
-    noting.free = 2**20
-    noting.stream_handle = 9
-    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
-        assert launched(4096) == "sgemm_bulk_copies", "which best takes here"
     assert said[0].filename == __file__
 
 

@@ -15,7 +15,7 @@ from worklog.harness.batches import (
     input_sets,
     nothing,
     rotating,
-)
+)  # fmt: skip
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import Harness
 

@@ -4,21 +4,14 @@ a cross-check by the wall clock.
 An unbiased sample is: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
 kernel so that the GPU doesn't wait for the host between the events, and nothing queued behind it. A GPU fetches its
 commands from the host's memory a few at a time, and with more samples in the queue a fetch could fall between the
-events.
+events. The launch descriptors lie in a ring of a few places, and a short kernel takes longer from some places than from
+others, so a random number of empty kernels goes before each sample.
 
-The launch descriptors lie in a ring of a few places, and a short kernel takes longer from some places than from others.
-A regular loop would give the subject some places and the baseline others. So a random number of empty kernels goes
-before each sample.
-
-Launches in a row give the hot time, as NVBench's batch measurement. They follow each other without a flush, so they
-find in L2 what the one before left, and the end of one overlaps with the start of the next.
-
-A CUDA graph replays recorded launches as one, so that no launch waits for the host. The gaps between the graph's nodes
-are in the number (`worklog peers` shows them in do_bench_cudagraph's), its launches share the event overhead, and
-nothing can flush L2 between nodes, so the inputs must rotate to be cold.
-
-Events measure only the stream that they are recorded on. They miss work that a launch puts on another stream, waits for
-on the host, or does on the host; the wall clock doesn't.
+Launches in a row give the hot time, as NVBench's batch measurement: each finds in L2 what the one before left, and the
+end of one overlaps with the start of the next. A CUDA graph replays recorded launches as one, so that no launch waits
+for the host. The gaps between its nodes are in the number, its launches share the event overhead, and nothing can flush
+L2 between nodes, so the inputs must rotate to be cold. Events measure only the stream that they are recorded on; the
+wall clock also reads work that a launch puts on another stream, waits for on the host, or does on the host.
 """
 
 from __future__ import annotations
@@ -72,11 +65,9 @@ class Timed:
     launch: takes nothing, or, if it is `partly` timed, a Stopwatch. name: of the kernel; kernels: gives their number
     per launch, after the loop, if that is known. at_once: whether not even the clock stamp may come between the end
     event and `behind`, for a launch that may still work on a stream of its own. sets, set_bytes: that it rotates over,
-    one each time, so that no set is still in L2 when its turn comes again. count: launches of the kernel in one call,
-    of a graph. moved: called after the buffers have moved.
-
-    A flush leaves the GPU idle for a moment and L2 full of dirty lines; rotation keeps the GPU as busy as a real
-    program does. Both are cold, and their times may differ.
+    one each time, so that no set is still in L2 when its turn comes again; unlike a flush, this keeps the GPU as busy
+    as a real program does, and leaves no dirty lines. count: launches of the kernel in one call, of a graph. moved:
+    called after the buffers have moved.
     """
 
     launch: Callable[..., Any]
@@ -101,7 +92,7 @@ class Timed:
             self.launch()
             stop()
             return
-        watch = Stopwatch(start, stop)
+        watch = Stopwatch([("start", start), ("stop", stop)])
         self.launch(watch)
         if watch.left:
             raise BadSetting(f"the launch returned without stopwatch.{watch.left[0][0]}(): it has no time")
@@ -114,26 +105,23 @@ class Timed:
         self.after()
 
 
+@dataclass
 class Stopwatch:
     """Passed to a launch that times a part of itself: call start(), then stop(), once each, in stream order. Raises
-    BadSetting for any other order.
+    BadSetting for any other order. left: what is still to be pressed.
     """
 
-    def __init__(self, start: Launch, stop: Launch) -> None:
-        self.left = [("start", start), ("stop", stop)]
+    left: list[tuple[str, Launch]]
 
-    def start(self) -> None:
+    def start(self, button: str = "start") -> None:
         """The timed part begins here."""
-        self._press("start")
-
-    def stop(self) -> None:
-        """The timed part ends here."""
-        self._press("stop")
-
-    def _press(self, button: str) -> None:
         if not self.left or self.left[0][0] != button:
             raise BadSetting(f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch")
         self.left.pop(0)[1]()
+
+    def stop(self) -> None:
+        """The timed part ends here."""
+        self.start("stop")
 
 
 def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
@@ -275,14 +263,14 @@ def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:
     return medians[0] - medians[1]
 
 
-def host_us_of(timeline: CudaTimeline, launch: Launch) -> float:
-    """Microseconds of host time for one launch, alone on an idle stream."""
+def host_us_of(timeline: CudaTimeline, enqueue: Launch, wait: bool = False) -> float:
+    """Microseconds of host time to enqueue, alone on an idle stream. wait: until the work has ended."""
     timeline.synchronize()
     started = timeline.host_us()
-    launch()
-    host_us = timeline.host_us() - started
+    enqueue()
+    enqueued = timeline.host_us()
     timeline.synchronize()
-    return host_us
+    return (timeline.host_us() if wait else enqueued) - started
 
 
 def hot(
@@ -294,15 +282,15 @@ def hot(
     cold = harness.timer == "events" and harness.queue and harness.l2 != "warm"
     if not (harness.hot_ms and cold) or any(launch.partly for launch in launches) or ROUNDS * sum(us) > LONGEST_US:
         return []
-    counts = []
+    rows = []
     for launch, time_us in zip(launches, us, strict=True):
         fitting = QUEUED_US / max(host_us_of(timeline, launch.launch), 1.0)
-        counts.append(int(np.clip(min(1e3 * harness.hot_ms / max(time_us, 1.0), fitting), 1, MOST_IN_A_BATCH)))
-    rows = [Timed(partial(_repeat, launch.launch, n), count=n) for launch, n in zip(launches, counts, strict=True)]
+        count = int(np.clip(min(1e3 * harness.hot_ms / max(time_us, 1.0), fitting), 1, MOST_IN_A_BATCH))
+        rows.append(Timed(partial(_repeat, launch.launch, count), count=count))
     turns, _ = take_batch(timeline, rows, ROUNDS + 1, harness.but(l2="warm", sleep_ms=0.0))
     return [
-        [sample.us - offset_us / count for sample in samples]
-        for count, samples in zip(counts, zip(*turns[1:], strict=True), strict=True)
+        [sample.us - offset_us / row.count for sample in samples]
+        for row, samples in zip(rows, zip(*turns[1:], strict=True), strict=True)
     ]
 
 
@@ -327,28 +315,20 @@ def cross_check(
     that waits for the GPU may not, and events then read a launch bubble too, which is known from a kernel of known
     length. limit: share of the time that is allowed (default: 2 %, and at least 2 µs).
     """
-    warm, times = Harness().but(l2="warm", queue=queue), list[float]()
-    turns, _ = take_batch(timeline, [Timed(launch)], 1, warm)
-    size = batch_size(turns, [Timed(launch)], WARM_US)
-    for _ in range(BATCHES):
-        turns, _ = take_batch(timeline, [Timed(launch)], size, warm)
-        times += [sample.us for (sample,) in turns]
-    events_us = float(np.median(times)) - offset_us
+    warm, alone = Harness().but(l2="warm", queue=queue), [Timed(launch)]
+    size = batch_size(take_batch(timeline, alone, 1, warm)[0], alone, WARM_US)
+    batches = [take_batch(timeline, alone, size, warm)[0] for _ in range(BATCHES)]
+    events_us = float(np.median([sample.us for turns in batches for (sample,) in turns])) - offset_us
     bubble = 0.0 if queue else max(0.0, bubble_us(timeline, warm))
     if events_us - bubble < HOST_BOUND * launch_us:
         return f"a kernel of {events_us - bubble:.1f} µs is hidden by its launch of {launch_us:.1f} µs", []
     count = int(np.clip(WALL_US / events_us, 1, 512))
-
-    def duration_us(launches: int) -> float:
-        timeline.synchronize()
-        started = timeline.host_us()
-        for _ in range(launches):
-            launch()
-        timeline.synchronize()
-        return timeline.host_us() - started
-
-    rounds = range(WALL_ROUNDS if count > 1 else 1)  # in each, what occurs once cancels
-    wall_us = float(np.median([(duration_us(2 * count) - duration_us(count)) / count for _ in rounds]))
+    longer, shorter = partial(_repeat, launch, 2 * count), partial(_repeat, launch, count)
+    differences = [  # in each, what occurs once cancels
+        (host_us_of(timeline, longer, wait=True) - host_us_of(timeline, shorter, wait=True)) / count
+        for _ in range(WALL_ROUNDS if count > 1 else 1)
+    ]
+    wall_us = float(np.median(differences))
     allowed_us = max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us
     if -allowed_us - bubble <= wall_us - events_us <= allowed_us:
         return wall_us, []

@@ -18,7 +18,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.harness.stamps import clocks_between
+from worklog.harness.rules import clocks_between
 from worklog.kernel.nvrtc import nvidia_library
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix

@@ -1,4 +1,4 @@
-"""Warm-up rules and stopping criteria, of this harness and of others, by name.
+"""Warm-up rules and stopping criteria, of this harness and of others, by name; and SM clocks from their stamps.
 
 The defaults check that the clock has settled and that the median is known. The others are for comparison, and the
 result states what they don't check. A rule is named by a word such as "steady", "count:10" or "time:100"
@@ -7,9 +7,9 @@ result states what they don't check. A rule is named by a word such as "steady",
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil, exp
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
+STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
 
 
 class Window(NamedTuple):
@@ -63,7 +64,7 @@ class Evidence(NamedTuple):
     """
 
     times: Sequence[float]
-    spent_us: float
+    spent_us: float = 0.0
     placements: Sequence[int] = ()
 
     @property
@@ -72,29 +73,46 @@ class Evidence(NamedTuple):
         return len(set(self.placements))
 
 
-class Stopping(NamedTuple):
-    """check: True for enough, False to stop without meeting the criterion, None to go on. most: maximum number of
-    samples. step: samples between two checks, where it matters.
+class Stopping:
+    """The stopping criterion of a word. precision and least (samples) belong to "interval". Raises BadSetting.
+
+    most: maximum number of samples. step: samples between two checks. None where it doesn't matter.
     """
 
-    check: Callable[[Evidence], bool | None]
-    most: int | None = None
-    step: int | None = None
+    def __init__(self, word: str, precision: float, least: int, size: float | None = None) -> None:
+        self.name, self.numbers = split_rule("stopping", word)
+        self.precision, self.least = precision, least
+        self.step = 1 if self.name == "tensara" else None
+        self.most: int | None = None
+        if self.name in ("count", "tensara"):
+            self.most = round(self.numbers[0 if self.name == "count" else 2])
+        elif self.name == "salykova":
+            self.most = salykova_replays("stopping", size) // 2
+
+    def check(self, seen: Evidence) -> bool | None:
+        """True for enough, False to stop without meeting the criterion, None to go on."""
+        n, numbers = len(seen.times), self.numbers
+        if self.name == "interval":
+            return (n >= self.least and is_known(seen, self.precision)) or None
+        if self.name == "time":
+            return (n > 0 and seen.spent_us >= 1e3 * numbers[0]) or None
+        if self.name == "nvbench":  # stdrel without its second branch, which lets a steadily noisy kernel pass
+            noise_percent, ms, least = numbers
+            enough = n >= max(least, 2) and sum(seen.times) > 1e3 * ms
+            return (enough and _variation(seen.times) < noise_percent / 100) or None
+        if self.name == "tensara":  # until the variation is small, or 12 where the first lasted a second
+            percent, least, most = numbers
+            if n and seen.times[0] >= TENSARA_LONG_US:
+                return n >= TENSARA_LONG_COUNT or None
+            if n >= max(least, 2) and _variation(seen.times) < percent / 100:
+                return True
+            return False if n >= most else None
+        return n >= (self.most or 0) or None
 
 
-def stopping_rule(word: str, precision: float, least: int, size: float | None = None) -> Stopping:
-    """The stopping criterion of a word. precision and least (samples) belong to "interval". Raises BadSetting."""
-    name, numbers = split_rule("stopping", word)
-    if name == "interval":
-        return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen, precision)) or None)
-    if name == "time":
-        return Stopping(lambda seen: (bool(seen.times) and seen.spent_us >= 1e3 * numbers[0]) or None)
-    if name == "nvbench":
-        return Stopping(lambda seen: _nvbench(seen, *numbers))
-    if name == "tensara":
-        return Stopping(lambda seen: _tensara(seen, *numbers), most=round(numbers[2]), step=1)
-    count = round(numbers[0]) if name == "count" else salykova_replays("stopping", size) // 2
-    return Stopping(lambda seen: len(seen.times) >= count or None, most=count)
+def _variation(times: Sequence[float]) -> float:
+    """Standard deviation (unbiased) over mean."""
+    return float(np.std(times, ddof=1) / np.mean(times))
 
 
 def is_known(seen: Evidence, precision: float) -> bool:
@@ -113,24 +131,14 @@ def placements_needed(seen: Evidence, precision: float) -> int:
     return max(seen.placed + 1, ceil(min(seen.placed * wide**2, 1e9)))  # infinitely wide for a time of 0
 
 
-def _nvbench(seen: Evidence, noise_percent: float, ms: float, least: float) -> bool | None:
-    """NVBench's stdrel (--max-noise, --min-time, --min-samples) without its second branch, which lets a steadily noisy
-    kernel pass.
+def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
+    the SMs that have both stamps, NaN where none has. All SMs stamp at once.
     """
-    enough = len(seen.times) >= max(least, 2) and sum(seen.times) > 1e3 * ms
-    return (enough and _variation(seen.times) < noise_percent / 100) or None
-
-
-def _tensara(seen: Evidence, percent: float, least: float, most: float) -> bool | None:
-    """Tensara's: some samples until their variation is small, or 12 where the first lasted a second."""
-    n = len(seen.times)
-    if n and seen.times[0] >= TENSARA_LONG_US:
-        return n >= TENSARA_LONG_COUNT or None
-    if n >= max(least, 2) and _variation(seen.times) < percent / 100:
-        return True
-    return False if n >= most else None
-
-
-def _variation(times: Sequence[float]) -> float:
-    """Standard deviation (unbiased) over mean."""
-    return float(np.std(times, ddof=1) / np.mean(times))
+    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
+    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
+    for stamps in (starts[..., 0], stops[..., 0]):
+        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = 1e3 * steps[..., 1] / steps[..., 0]
+    return np.array([np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)])

@@ -30,15 +30,7 @@ from worklog.harness.batches import (
     take_batch,
     turns_us,
 )
-from worklog.harness.rules import (
-    Evidence,
-    Window,
-    is_known,
-    is_steady,
-    placements_needed,
-    salykova_replays,
-    stopping_rule,
-)
+from worklog.harness.rules import Evidence, Stopping, Window, is_known, is_steady, placements_needed, salykova_replays
 from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median
 from worklog.settings import IDLE_S, WINDOW_US, Harness, split_rule
 
@@ -89,31 +81,18 @@ def time_in_turn(
     of all launches to a new random placement; without it they stay in one.
     """
     of = [launch if isinstance(launch, Timed) else Timed(launch) for launch in launches]
-    if harness.l2 == "rotate":
-        for launch in of:
-            if not launch.set_bytes or launch.sets < input_sets(launch.set_bytes, timeline.l2_bytes):
-                raise BadSetting(
-                    f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while "
-                    f"still in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
-                )
+    for launch in of if harness.l2 == "rotate" else ():
+        if not launch.set_bytes or launch.sets < input_sets(launch.set_bytes, timeline.l2_bytes):
+            raise BadSetting(
+                f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while "
+                f"still in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
+            )
     if harness.timer == "graph":
         of = [as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
     moved = move if harness.placement == "varied" else None
     loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
     reading, sides = loop.reading, range(len(of))
-    if harness.warmup == "none":
-        timeline.synchronize()
-        timeline.pause(IDLE_S)
-    else:  # without a blocking kernel, since a first launch may load a module, which waits for the GPU
-        for launch in of:
-            launch()
-        timeline.synchronize()
-    steady: Turns = []
-    if harness.warmup == "steady":
-        steady = loop.until_steady()
-    elif harness.warmup != "none":
-        loop.warm_up()
-    started = timeline.host_us()
+    steady, started = loop.warm_up(), timeline.host_us()
     if harness.order == "interleaved" or len(of) == 1:
         room = harness.most_samples
         if moved:  # an even share of them is for this placement, so that the others get samples too
@@ -131,9 +110,7 @@ def time_in_turn(
     rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
     hot_us = hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
     if hot_us:  # one more that is checked: a kernel may have stopped computing
-        for launch in of:
-            launch()
-        timeline.synchronize()
+        loop.launch_each()
     kernels = [launch.kernels() for launch in of]
     reading.samples = Samples.of_turns([launch.name for launch in of], loop.samples, hot_us, kernels)
     placed = len(set(reading.samples.placements()))
@@ -177,10 +154,27 @@ class _Loop:
             self.placement += 1
         return self.placement
 
-    def warm_up(self) -> None:
-        """As another harness does, which doesn't check that time and clock are steady."""
+    def launch_each(self) -> None:
+        """Launch each without timing, and without a blocking kernel, since a first launch may load a module, which
+        waits for the GPU.
+        """
+        for launch in self.launches:
+            launch()
+        self.timeline.synchronize()
+
+    def warm_up(self) -> Turns:
+        """By the harness's rule. Returns the turns that count as samples: only the unbiased rule has some. The others
+        are as in other harnesses, which don't check that time and clock are steady.
+        """
         timeline, reading, word = self.timeline, self.reading, self.harness.warmup
+        if word == "none":
+            timeline.synchronize()
+            timeline.pause(IDLE_S)
+            return []
+        self.launch_each()
         name, numbers = split_rule("warmup", word)
+        if name == "steady":
+            return self.until_steady()
         if name == "salykova":
             numbers = [salykova_replays("warmup", self.size) // 2]
         if name == "tensara":
@@ -197,11 +191,12 @@ class _Loop:
             enough = spent >= 1e3 * numbers[0] if name == "time" else reading.warmup_launches >= numbers[0]
             if spent > WARMUP_LIMIT_US and not enough:
                 reading.degradations.append(f"warm-up: {word} not done after {spent / 1e6:.1f} s")
-                return
+                return []
         reading.degradations.append(
             f"warm-up: {word}, which doesn't check that time and clock are steady; "
             "the samples' clock is compared with nothing"
         )
+        return []
 
     def until_steady(self) -> Turns:
         """Take windows of samples until they are steady. The last one's clock is the plateau. The buffers stay in the
@@ -241,7 +236,7 @@ class _Loop:
         has enough of the first one, or the limits are reached. Returns whether its median is known to the precision.
         """
         harness, reading, most = self.harness, self.reading, self.harness.most_samples
-        rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, self.size)
+        rule = Stopping(harness.stopping, harness.precision, harness.least_samples, self.size)
         launches, plateaus = [self.launches[side] for side in sides], [self.plateaus[side] for side in sides]
         started, budget_us = self.timeline.host_us(), harness.budget_s * 1e6
         taken, spent, watching = list(first), 0.0, True

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
@@ -45,8 +45,7 @@ class Tile:
     kernel: str = "best"
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, on average, and the tiles of
     K of each; waves: of blocks, one after the other. moved: bytes of parts and of their sums. sums: rounds of loads in
     the launch that adds them; 0 for whole tiles.
@@ -54,8 +53,8 @@ class Work:
 
     rounds: tuple[tuple[float, int], ...]
     waves: int
-    moved: int = 0
-    sums: int = 0
+    moved: int
+    sums: int
 
     def steps_us(self, alone_us: float, shared_us: float) -> float:
         """Microseconds of the tiles of K."""
@@ -93,7 +92,7 @@ class Table:
 
     def split_pays(self, shape: Shape) -> bool:
         """Whether the rung split is expected to be faster than best."""
-        return self.split_us(shape) < _fastest(shape, True, MOST_WORKSPACE, False, False, "sm_90")[0]
+        return self.split_us(shape) < min(us for us, _, _ in candidates(shape, arch="sm_90"))
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split."""
@@ -164,44 +163,32 @@ def read(file: Path) -> Table:
 
 
 @lru_cache(maxsize=4096)
-def choose(
-    shape: Shape,
-    aligned: bool = True,
-    most_workspace: int = MOST_WORKSPACE,
-    a_by_columns: bool = False,
-    b_by_columns: bool = False,
-    arch: str = "",
-) -> Kernel:
-    """The kernel that the table expects to be the fastest at a shape. aligned: whether A, B and C are at multiples of
-    16 bytes. most_workspace: bytes that it may need; 0 for a kernel of one launch. a_by_columns, b_by_columns: whether
-    A and B are in column-major order. arch: as "sm_90", where `bulk_copies` runs.
+def choose(shape: Shape, **how: Any) -> Kernel:
+    """The kernel that the table expects to be the fastest at a shape. how: as for candidates."""
+    _, tile, parts = min(candidates(shape, **how), key=lambda candidate: candidate[0])
+    orders = {name: by for name, by in how.items() if name.endswith("by_columns")}
+    return BULK if tile.kernel != "best" else kernel_of(tile.template, parts, **orders)
+
+
+def candidates(
+    shape: Shape, aligned: bool = True, a_by_columns: bool = False, b_by_columns: bool = False, arch: str = ""
+) -> list[tuple[float, Tile, int]]:
+    """Expected microseconds, tile and parts of each that may be launched. aligned: whether A, B and C are at multiples
+    of 16 bytes. a_by_columns, b_by_columns: whether A and B are in column-major order. arch: as "sm_90", where
+    `bulk_copies` runs.
     """
-    _, tile, parts = _fastest(shape, aligned, most_workspace, a_by_columns, b_by_columns, arch)
-    return BULK if tile.kernel != "best" else kernel_of(tile.template, parts, a_by_columns, b_by_columns)
-
-
-@lru_cache(maxsize=4096)
-def _fastest(
-    shape: Shape, aligned: bool, most_workspace: int, a_by_columns: bool, b_by_columns: bool, arch: str
-) -> tuple[float, Tile, int]:
-    """Expected microseconds, tile and parts of the fastest that may be launched, as choose takes it."""
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
     bulk = arch == "sm_90" and aligned and not (a_by_columns or b_by_columns) and shape in BULK.domain
-    candidates: list[tuple[float, Tile, int]] = []
+    found: list[tuple[float, Tile, int]] = []
     for tile in table().tiles:
         if tile.kernel != "best":
             if bulk:
-                candidates.append((table().us(tile, 1, shape), tile, 1))
-            continue
-        if tile.template["WIDTH"] != (4 if wide else 1):
-            continue
-        most = shape.k // (LEAST_TILES * tile.template["BK"])
-        for parts in PARTS:
-            workspace = FLOAT_BYTES * parts * shape.m * shape.n
-            if parts == 1 or (parts <= most and workspace <= most_workspace):
-                candidates.append((table().us(tile, parts, shape), tile, parts))
-    return min(candidates, key=lambda candidate: candidate[0])
+                found.append((table().us(tile, 1, shape), tile, 1))
+        elif tile.template["WIDTH"] == (4 if wide else 1):
+            most = min(shape.k // (LEAST_TILES * tile.template["BK"]), MOST_WORKSPACE // (4 * shape.m * shape.n))
+            found += [(table().us(tile, parts, shape), tile, parts) for parts in PARTS if parts == 1 or parts <= most]
+    return found
 
 
 def _contiguous(a_by_columns: bool) -> list[str]:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker
-from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.clock_lock import Clocks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
 from worklog.harness import Harness, Reading, off_the_lock
@@ -219,7 +219,8 @@ def locked(path: Path) -> IO[str]:
 
 def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
     """The harness's calibration on this GPU under a `clocks` setting; its label and remarks. Raises NoGpu."""
-    with clocks_as_requested(clocks) as (held, notes):
+    with Clocks() as holding:
+        held, notes = holding.hold(clocks)
         calibration = Session().calibration
     if off := off_the_lock(held, calibration.sm_mhz):
         held, notes = "watched", [*notes, off]

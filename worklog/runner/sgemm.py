@@ -10,7 +10,6 @@ import ctypes
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -23,7 +22,7 @@ from worklog.emulator import ARCH, EmulatedDevice
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rung
-from worklog.kernel.best import MOST_WORKSPACE, choose, table
+from worklog.kernel.best import choose, table
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import SIZES, WIDE
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
@@ -54,10 +53,9 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
-    must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. Without
-    memory for the workspace, both modes take a kernel that needs none, and warn once. They also warn once if the table
-    of best was made on another GPU or driver. A process reads and compiles a rung's file once: restart it after
-    editing the file.
+    must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. Both modes
+    warn once if the table of best was made on another GPU or driver. A process reads and compiles a rung's file once:
+    restart it after editing the file.
 
     Raises BadSetting for arrays that the mode's kernel doesn't take, NoGpu, OutOfMemory, LaunchFailed.
     """
@@ -94,7 +92,7 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         device, c = EmulatedDevice(races=False), result.T if plan.swapped else result
         by_rows = [matrix if matrix.flags.c_contiguous else matrix.T for matrix in (left[1], right[1], result)]
         in_a, in_b, in_c = map(device.upload, by_rows)
-        plan.kernels[0].load(device).enqueue(plan.shape, factor, in_a, in_b, beta, in_c)
+        plan.kernel.load(device).enqueue(plan.shape, factor, in_a, in_b, beta, in_c)
         c[...] = device.download(in_c).reshape(c.shape)
     return result
 
@@ -153,8 +151,9 @@ class Plan:
     a new C. Raises BadSetting for matrices that don't fit each other.
 
     size: of C. memory: bytes of A, B and C. swapped: whether C^T = B^T A^T is computed, since C is column-major. reads:
-    whether A and B are read. place: the GPU, None for the emulator. kernels: one to launch, and one without a workspace
-    if there is one. launches: of these, as soon as they are compiled.
+    whether A and B are read. place: the GPU, None for the emulator. launches, as soon as they are compiled: functions
+    of the driver, with what they take behind the stream. values: what these read: alpha, the addresses of A and B,
+    beta, and those of C and the workspace. workspace: its elements.
     """
 
     def __init__(
@@ -186,13 +185,13 @@ class Plan:
         self.reads = by_alpha and k != 0  # otherwise A and B are not read, as in BLAS
         self.place = None if device is None else _on_gpu(device)
         self.shape = Shape(*(max(1, size) for size in (m, n, k)))
-        self.kernels = self._kernels(mode, a_by_rows, b_by_rows, at)
-        self.launches: list[Launches | None] = [None, None]
+        self.kernel = self._kernel(mode, a_by_rows, b_by_rows, at)
+        self.launches: list[tuple[Any, list[int]]] = []
+        self.values: list[Any] = []
+        self.workspace = 0
 
-    def _kernels(
-        self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, at: tuple[int, int, int]
-    ) -> tuple[Kernel, ...]:
-        """The kernel for these matrices, and one without a workspace if there is one."""
+    def _kernel(self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, at: tuple[int, int, int]) -> Kernel:
+        """The kernel for these matrices."""
         if not isinstance(mode, Kernel) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
         kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
@@ -210,10 +209,29 @@ class Plan:
             once(f"sgemm: {why}: best is used instead, which is slower")
             kernel = best
         aligned = all(place % ALIGNMENT == 0 for place in at)
-        chosen, in_one_part = (_best(most, aligned, a_by_rows, b_by_rows) for most in (MOST_WORKSPACE, 0))
-        if kernel.choose is not None:
-            return chosen, in_one_part
-        return (kernel, in_one_part) if mode == "split" else (kernel,)
+        return kernel if kernel.choose is None else _best(aligned, a_by_rows, b_by_rows)
+
+    def prepare(self, loaded: Loaded) -> None:
+        """The launches of a kernel. CuPy packs a launch's arguments anew each time; here the driver copies them from
+        where they stay.
+        """
+        driver = sys.modules["cupy"].cuda.driver
+        launches, self.workspace = loaded.launches_at(self.shape)
+        of: dict[str, Any] = {parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature}
+        of["workspace"] = ctypes.c_void_p()
+        for name, size in zip(SIZES, (self.shape.m, self.shape.n, self.shape.k), strict=True):
+            of[name].value, of[WIDE + name] = size, ctypes.c_int64(size)
+        self.values = [of[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
+        places = [ctypes.addressof(of[name]) for name in launches[0][0].arguments]  # the same for each pass
+        arguments = (ctypes.c_void_p * len(places))(*places)
+        self._kept = of, arguments, launches  # what the driver reads, and the modules of the functions
+        for kernel, compiled, grid, block in launches:
+            threads = (block,) if isinstance(block, int) else block
+            sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared  # type: ignore[attr-defined]
+            together = kernel.program.cooperative
+            launch = driver.launchCooperativeKernel if together else driver.launchKernel
+            rest = [ctypes.addressof(arguments)] if together else [ctypes.addressof(arguments), 0]
+            self.launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))  # type: ignore[attr-defined]
 
     def _unfit(self, kernel: Kernel, by_rows: bool, at: tuple[int, int, int]) -> str:
         """Why a kernel doesn't take these matrices, or ""."""
@@ -229,10 +247,10 @@ _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once
-def _best(most_workspace: int, aligned: bool, a_by_rows: bool, b_by_rows: bool) -> Kernel:
+def _best(aligned: bool, a_by_rows: bool, b_by_rows: bool) -> Kernel:
     """The rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
-    return replace(rung("best"), choose=partial(choose, aligned=aligned, most_workspace=most_workspace, **orders))
+    return replace(rung("best"), choose=partial(choose, aligned=aligned, **orders))
 
 
 def _empty(like: Any, plan: Plan) -> Any:
@@ -244,44 +262,6 @@ def _empty(like: Any, plan: Plan) -> Any:
         with like.device if plan.place else nullcontext():
             made = sys.modules[plan.library].empty(size, np.float32)
     return made.T if plan.swapped else made
-
-
-class Launches:
-    """A kernel's launches at a shape, for one caller at a time. CuPy packs a launch's arguments anew each time; here
-    the driver copies them from where they stay. workspace: elements that it needs.
-    """
-
-    def __init__(self, shape: Shape, launches: Sequence[Any], workspace: int) -> None:
-        driver, self.workspace = sys.modules["cupy"].cuda.driver, workspace
-        self._error = driver.CUDADriverError
-        values: dict[str, Any] = {parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature}
-        values["workspace"] = ctypes.c_void_p()
-        for name, size in zip(SIZES, (shape.m, shape.n, shape.k), strict=True):
-            values[name].value, values[WIDE + name] = size, ctypes.c_int64(size)
-        self._given = [values[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
-        places = [ctypes.addressof(values[name]) for name in launches[0][0].arguments]  # the same for each pass
-        arguments = (ctypes.c_void_p * len(places))(*places)
-        self._kept = values, arguments, launches  # what the driver reads, and the modules of the functions
-        self._launches: list[tuple[Any, list[int]]] = []
-        for kernel, compiled, grid, block in launches:
-            threads = (block,) if isinstance(block, int) else block
-            sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
-            together = kernel.program.cooperative
-            launch = driver.launchCooperativeKernel if together else driver.launchKernel
-            rest = [ctypes.addressof(arguments)] if together else [ctypes.addressof(arguments), 0]
-            self._launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))
-
-    def enqueue(self, stream: int, *given: float) -> None:
-        """Enqueue them. given: alpha, the addresses of A and B, beta, and those of C and the workspace. Raises
-        LaunchFailed.
-        """
-        for value, now in zip(self._given, given, strict=True):
-            value.value = now
-        try:
-            for launch, arguments in self._launches:
-                launch(stream, *arguments)
-        except self._error as error:
-            raise LaunchFailed(f"launching a kernel: {error}") from error
 
 
 class OnGpu:
@@ -305,8 +285,8 @@ class OnGpu:
             return cls(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent())
 
     def launch(self, plan: Plan, *given: float) -> None:
-        """Enqueue the first kernel, or the second one where memory is too short, on the library's current stream.
-        given: alpha, the addresses of A and B, beta, and that of C.
+        """Enqueue a plan's launches on the library's current stream. given: alpha, the addresses of A and B, beta, and
+        that of C. Raises LaunchFailed, and what the first call on a stream raises.
         """
         cuda = sys.modules["cupy"].cuda
         elsewhere = cuda.driver.ctxGetCurrent() != self.context
@@ -317,59 +297,55 @@ class OnGpu:
                 stream = int(sys.modules["torch"]._C._cuda_getCurrentRawStream(self.number))
             else:
                 stream = int(cuda.get_current_stream().ptr)
-            launches, workspace = plan.launches[0], 0
-            if launches is None or launches.workspace:
-                launches, workspace = self._with_workspace(plan, stream)
-            launches.enqueue(stream, *given, workspace)
+            workspace = 0 if plan.launches and not plan.workspace else self._workspace(plan, stream)
+            for value, now in zip(plan.values, (*given, workspace), strict=True):
+                value.value = now
+            try:
+                for launch, arguments in plan.launches:
+                    launch(stream, *arguments)
+            except cuda.driver.CUDADriverError as error:
+                raise LaunchFailed(f"launching a kernel: {error}") from error
 
-    def _with_workspace(self, plan: Plan, stream: int) -> tuple[Launches, int]:
-        """The launches of a kernel, and the address of this stream's workspace, 0 for none."""
+    def _workspace(self, plan: Plan, stream: int) -> int:
+        """The address of this stream's workspace for a plan that is compiled now, 0 for none. Raises BadSetting where a
+        graph is captured, OutOfMemory.
+        """
         # The legacy default stream can't be captured, and asking about it would end another stream's capture.
         capturing = bool(stream) and bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream))
-        for number, kernel in enumerate(plan.kernels):
-            launches = plan.launches[number]
-            if launches is None:
-                launches = plan.launches[number] = self._prepared(plan, kernel, capturing)
-            if not launches.workspace:
-                return launches, 0
-            held = self._workspaces.get(stream)
-            if held is None or held.size < launches.workspace:
-                if capturing:
-                    size = FLOAT_BYTES * launches.workspace / 2**20
-                    raise BadSetting(f"sgemm: {plan.shape} needs {size:.1f} MiB of workspace: {BEFORE}")
-                from worklog.gpu.cuda import stream_of
-
-                try:
-                    self.device.stream = stream_of(stream)
-                    held = self._workspaces[stream] = self.device.allocate(launches.workspace)
-                except OutOfMemory as error:
-                    if kernel is plan.kernels[-1]:
-                        raise
-                    once(f"sgemm: {error}; best takes kernels without a workspace instead, which may be slower")
-                    continue
-            at = int(held.data.ptr)
+        kernel = plan.kernel
+        if not plan.launches:
+            if capturing and not (kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)):
+                raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
+            if kernel.choose is not None and (why := table().stale(gpu().name, gpu().driver)):
+                once(f"sgemm: {why}")
+            if kernel not in self._loaded:
+                kernel.require_launch()
+                self._loaded[kernel] = Loaded(kernel, self.device)
+            plan.prepare(self._loaded[kernel])
+        if not plan.workspace:
+            return 0
+        held = self._workspaces.get(stream)
+        if held is None or held.size < plan.workspace:
+            size = f"{plan.shape} needs {FLOAT_BYTES * plan.workspace / 2**20:.1f} MiB of workspace"
             if capturing:
-                self._in_graphs[at] = held
-            return launches, at
-        raise AssertionError("a kernel without a workspace needs no memory")
+                raise BadSetting(f"sgemm: {size}: {BEFORE}")
+            from worklog.gpu.cuda import stream_of
 
-    def _prepared(self, plan: Plan, kernel: Kernel, capturing: bool) -> Launches:
-        """A kernel's launches, compiled."""
-        loaded = self._loaded.get(kernel)
-        if capturing and (loaded is None or not loaded.is_ready(plan.shape)):
-            raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
-        if len(plan.kernels) > 1 and (why := table().stale(gpu().name, gpu().driver)):
-            once(f"sgemm: {why}", 6)
-        if loaded is None:
-            kernel.require_launch()
-            loaded = self._loaded[kernel] = Loaded(kernel, self.device)
-        return Launches(plan.shape, *loaded.launches_at(plan.shape))
+            self.device.stream = stream_of(stream)
+            try:
+                held = self._workspaces[stream] = self.device.allocate(plan.workspace)
+            except OutOfMemory as error:
+                raise OutOfMemory(f"sgemm: {size}: {error}") from error
+        at = int(held.data.ptr)
+        if capturing:
+            self._in_graphs[at] = held
+        return at
 
 
 _on_gpu = cache(OnGpu.of)
 
 
 @cache
-def once(said: str, stacklevel: int = 5) -> None:
-    """Warn of this once per process. stacklevel: of the line that calls sgemm."""
-    warnings.warn(said, stacklevel=stacklevel)
+def once(said: str) -> None:
+    """Warn of this once per process, at the line that calls sgemm."""
+    warnings.warn(said, stacklevel=5)

@@ -19,7 +19,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import after_timing
-from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.clock_lock import Clocks
 from worklog.gpu.device import bus_id, require_gpu
 from worklog.gpu.peaks import DATAPATHS, Peaks
 from worklog.harness import (
@@ -182,8 +182,9 @@ def time(
     call = Call(fn, args, kwargs, against, *works, grad_to_none, *checks, sync, timer, name, datapath)
     call.require_timeable(harness)  # before a GPU is needed
     require_gpu()
-    with clocks_as_requested(harness.clocks) as (clocks, notes):
-        return time_on(own_session(), call, harness.but(clocks=clocks), notes)
+    with Clocks() as clocks:
+        held, notes = clocks.hold(harness.clocks)
+        return time_on(own_session(), call, harness.but(clocks=held), notes)
 
 
 def own_session() -> Session:

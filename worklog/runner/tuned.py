@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +61,8 @@ def points(gpu: Gpu) -> list[tuple[str, Shape]]:
     for template in TEMPLATES:
         less, is_small = int(template["WIDTH"] == 1), template["BM"] * template["BN"] <= 2048
         for parts, shapes in ((1, WHOLE), (SEVERAL, IN_PARTS[:3] if less else IN_PARTS), (MANY, DEEP)):
-            for at in shapes:
-                shape = Shape(at.m - less, at.n - less, at.k - less)
-                if not is_small or shape.m * shape.n < 2**20:
-                    listed.append((name_of(template, parts), shape))
+            at = [Shape(shape.m - less, shape.n - less, shape.k - less) for shape in shapes]
+            listed += [(name_of(template, parts), shape) for shape in at if not is_small or shape.m * shape.n < 2**20]
     if gpu.compute_capability == (9, 0):
         listed += [(BULK.name, shape) for shape in WHOLE if shape in BULK.domain]
         listed += [("split", shape) for shape in SHAPES]
@@ -83,50 +82,39 @@ def name_of(template: Mapping[str, int], parts: int) -> str:
 
 def fitted(run: Run) -> Table:
     """The table that fits a sweep's times best. Raises BadRunFile where the run holds no sweep, or part of one."""
-    gpu = run.gpu
-    sms, times = gpu.multiprocessors, dict[str, dict[Shape, float]]()
+    gpu, before, times = run.gpu, table(), dict[str, dict[Shape, float]]()
     for m in run.measurements:
         if m.us is not None and not m.changed:
             times.setdefault(m.kernel, {})[m.problem] = m.us
-    held = [(tile, _rows(tile, times)) for tile in table().tiles]
-    for tile, rows in held:
+    held = list[tuple[Tile, list[Row]]]()
+    for tile in before.tiles:
+        names = {1: tile.kernel}
+        if tile.kernel == "best":
+            names = {parts: name_of(tile.template, parts) for parts in (1, SEVERAL, MANY)}
+        rows = [(parts, shape, us) for parts, name in names.items() for shape, us in times.get(name, {}).items()]
+        held.append((tile, rows))
         if tile.kernel == "best" and (len({parts for parts, _, _ in rows}) < 2 or len(rows) < LEAST_POINTS):
             holds = f"{name_of(tile.template, 1)} at {len(rows)} points"
             raise BadRunFile(f"the run holds {holds}, with several parts or without: measure: worklog sweep best")
+    sms = gpu.multiprocessors
     # At first each tile has its own times of a launch and of adding the parts. Their medians are the table's.
     common = np.median([_fit(tile, rows, sms)[1] for tile, rows in held if tile.kernel == "best"], axis=0)
     tiles = tuple(_fit(tile, rows, sms, common)[0] for tile, rows in held if len(rows) >= LEAST_POINTS)
-    launch_us, sum_us, sum_gbs = float(common[0]), float(common[1]), _rate(common[2], gpu)
+    numbers = {"launch_us": common[0], "sum_us": common[1], "sum_gbs": _rate(common[2], gpu)}
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
-    of_split = dict[str, float]()
-    if len(times.get("split", {})) < LEAST_OF_SPLIT:
+    if len(of_split := times.get("split", {})) < LEAST_OF_SPLIT:
         label += "; of split as in the table before"
     else:
-        taken = np.array([*times["split"].values()])
-        stages, lines, stored, moved = np.array([split_work(shape, sms) for shape in times["split"]], float).T
+        taken = np.array([*of_split.values()])
+        stages, lines, stored, moved = np.array([split_work(shape, sms) for shape in of_split], float).T
         columns = np.array([np.ones(len(taken)), stages, lines / 1e3, stored / 1e3]).T
-        adding = np.where(moved > 0, sum_us + moved / sum_gbs / 1e3, 0.0)
+        adding = np.where(moved > 0, numbers["sum_us"] + moved / numbers["sum_gbs"] / 1e3, 0.0)
         launch, stage, per_kb, per_kb_of_floats = _least_squares(columns, taken - adding, taken)
-        of_split = {"split_launch_us": float(launch), "split_tile_us": float(stage)}
-        of_split |= {"split_gbs": _rate(per_kb, gpu), "split_float_gbs": _rate(per_kb_of_floats, gpu)}
-    numbers = {"launch_us": launch_us, "sum_us": sum_us, "sum_gbs": sum_gbs, **of_split}
-    return replace(
-        table(),
-        label=label,
-        gpu=gpu.name,
-        driver=gpu.driver,
-        multiprocessors=sms,
-        tiles=tiles,
-        **{name: round(number, 5) for name, number in numbers.items()},
-    )
-
-
-def _rows(tile: Tile, times: Mapping[str, Mapping[Shape, float]]) -> list[Row]:
-    """What was measured of a tile."""
-    names = {1: tile.kernel}
-    if tile.kernel == "best":
-        names = {parts: name_of(tile.template, parts) for parts in (1, SEVERAL, MANY)}
-    return [(parts, shape, us) for parts, name in names.items() for shape, us in times.get(name, {}).items()]
+        numbers |= {"split_launch_us": launch, "split_tile_us": stage}
+        numbers |= {"split_gbs": _rate(per_kb, gpu), "split_float_gbs": _rate(per_kb_of_floats, gpu)}
+    rounded = {name: round(float(number), 5) for name, number in numbers.items()}
+    of: dict[str, Any] = {"gpu": gpu.name, "driver": gpu.driver, "multiprocessors": sms, "tiles": tiles, **rounded}
+    return replace(before, label=label, **of)
 
 
 def _rate(per_kb: float, gpu: Gpu) -> float:
@@ -173,8 +161,7 @@ def shown(of: Table) -> Rows:
     rows: list[dict[str, str]] = []
     for tile in of.tiles:
         name = " x ".join(str(tile.template[size]) for size in ("BM", "BN", "BK"))
-        if tile.kernel != "best":
-            name += f" ({tile.kernel})"
+        name += "" if tile.kernel == "best" else f" ({tile.kernel})"
         known = {"tile": name, "floats per access": str(tile.template.get("WIDTH", 4)), "blocks/SM": str(tile.resident)}
         rows.append(known | {title: f"{getattr(tile, field):.4g}" for field, title in US.items()})
     parts = f"{of.sum_us:.4g} µs and {of.sum_gbs:.0f} GB/s for adding the parts"

@@ -17,7 +17,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, after_timing, failed, timed
-from worklog.gpu.clock_lock import switchable_clocks
+from worklog.gpu.clock_lock import Clocks
 from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, cross_check, input_sets, time_in_turn
 from worklog.kernel import words_of
@@ -49,8 +49,8 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
     Session).
     """
     jobs, harness = order["jobs"], order["harness"]
-    with alone_on_the_gpu(), switchable_clocks() as hold:
-        clocks, notes = hold(harness.clocks)
+    with alone_on_the_gpu(), Clocks() as holding:
+        clocks, notes = holding.hold(harness.clocks)
         session = (make_session or Session)(order["user_kernels"])
         harness = harness.but(clocks=clocks)
         for shape in {job.shape for job in jobs if job.shape}:
@@ -61,7 +61,7 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
         for done, job in enumerate(jobs):
             say("progress", done=done, doing=str(job))
             asked = dict(job.changed).get("clocks", harness.clocks)
-            clocks, notes = hold(asked)
+            clocks, notes = holding.hold(asked)
             changed = {**dict(job.changed), "clocks": clocks}  # the measurement states what was held
             if clocks == harness.clocks:
                 del changed["clocks"]
