@@ -39,7 +39,7 @@ def tiles(out: Path) -> None:
 def waits(out: Path) -> None:
     """Each rung that copies tiles, with both states of L2 one after the other."""
     jobs = [
-        Job(rung.name, Shape.of(size), (), changed)
+        Job(rung.name, Shape.of(size), changed)
         for size in (256, 512, 768, 1024)
         for rung in LADDER
         for changed in ((), (("l2", "warm"),))
