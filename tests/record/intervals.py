@@ -105,22 +105,16 @@ def share_held(first: Values, second: Values, half: float) -> float:
     return float(np.mean(abs(difference) <= sides + 1e-12 * abs(second[..., 1])))
 
 
-def main(out: Path) -> None:
-    """Run the processes and write the document."""
-    from worklog.runner.session import Session
-
-    children = []
-    for _ in range(PROCESSES):
-        words = [sys.executable, "-m", "tests.record.intervals", "--child"]
-        said = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout
-        children.append(json.loads(said.splitlines()[-1]))  # below what a library prints
-    document = compare.new_document(Session(), compare.SAMPLING)
-    document["promises"]["coverage"] = together(children)
-    write_text(out, document | {"complete": True})
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "--child":
         print(json.dumps(readings()))
     else:
-        main(Path(sys.argv[1]))
+        from worklog.runner.session import Session
+
+        children, words = [], [sys.executable, "-m", "tests.record.intervals", "--child"]
+        for _ in range(PROCESSES):
+            said = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout
+            children.append(json.loads(said.splitlines()[-1]))  # below what a library prints
+        document = compare.new_document(Session(), compare.SAMPLING)
+        document["promises"]["coverage"] = together(children)
+        write_text(Path(sys.argv[1]), document | {"complete": True})

@@ -1,7 +1,7 @@
 """Which random changes of worklog's code no test notices: `python -m tests.record.mutants_of_code [--seed N]`.
 
 Each mutant has one change outside the emulator and outside what only a GPU runs: another operator, constant or flag, or
-a statement that is gone. The tests that name its module run first, then all others, until one fails. 80 mutants take
+a statement that is gone. The tests of its room run first, then all others, until one fails. 80 mutants take
 about an hour on 2 cores, in copies of the checkout. equivalents.txt names, one a line, the mutants that nothing can
 notice; those are not drawn. Exits with 1 if fewer than 85 % are noticed.
 """
@@ -20,13 +20,11 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import click
-from grimp import build_graph
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
@@ -110,20 +108,12 @@ def draw(rng: random.Random, count: int) -> list[Mutant]:
     return list(mutants.values())
 
 
-@cache
-def test_files() -> dict[str, str]:
-    """The text of each test file that runs without a GPU and a browser."""
-    paths = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if not {"gpu", "browser"} & {*path.parts}]
-    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
-
-
 def in_order(path: str) -> list[list[str]]:
-    """Test files: those that name the module or one that imports it, those of its room, and all others."""
-    module, room = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"), path.split("/")[1]
-    names = {module, *build_graph("worklog").find_modules_that_directly_import(module)}
-    first = [file for file, text in test_files().items() if any(name in text for name in names)]
-    second = [file for file in test_files() if file.startswith(f"tests/{room}/") and file not in first]
-    return [first, second, [file for file in test_files() if file not in {*first, *second}]]
+    """Test files that run without a GPU and a browser: those of the module's room, and all others."""
+    paths = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if not {"gpu", "browser"} & {*path.parts}]
+    files, room = [path.relative_to(ROOT).as_posix() for path in paths], path.split("/")[1].removesuffix(".py")
+    own = [file for file in files if file.startswith(f"tests/{room}/")]
+    return [own, [file for file in files if file not in own]]
 
 
 def failing(folder: Path, *words: str) -> list[str]:
@@ -148,7 +138,7 @@ def main(seed: int, count: int, jobs: int) -> None:
             ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")
             folder = Path(shutil.copytree(ROOT, Path(temporary, str(number)), ignore=ignored))
             folders.put(folder)
-        broken = failing(folder, f"-n{jobs}", *test_files())
+        broken = failing(folder, f"-n{jobs}", *sum(in_order("worklog/"), []))
         without = "tests that fail in a copy without a change"
         print(f"seed {seed}: {count} mutants; {without}: {', '.join(broken) or 'none'}", flush=True)
 

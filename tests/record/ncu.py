@@ -74,7 +74,8 @@ def with_replays(here: dict[str, int], there: dict[str, int]) -> dict[str, int]:
     for access, most in REPLAYED.items():
         again = there[f"{access}.conflicts"] - here[f"{access}.conflicts"]
         if 0 < again <= most * there[f"{access}.wavefronts"]:
-            counts |= {f"{access}.{what}": here[f"{access}.{what}"] + again for what in ("conflicts", "wavefronts")}
+            counts[f"{access}.conflicts"] += again
+            counts[f"{access}.wavefronts"] += again
     return counts
 
 
@@ -84,17 +85,6 @@ def ncu(*arguments: str) -> str:
     if done.returncode:
         sys.exit(f"ncu exited with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout
-
-
-def launch_all(rungs: Sequence[Kernel], shape: Shape, alpha: float, beta: float) -> None:
-    """Launch each rung once."""
-    from worklog.gpu.cuda import CudaDevice
-
-    device, rng = CudaDevice(), np.random.default_rng(0)
-    a, b, c = (device.upload(rng.uniform(-1, 1, (shape.m, shape.n)).astype(np.float32)) for _ in range(3))
-    for record in rungs:
-        record.load(device).enqueue(shape, alpha, a, b, beta, c)
-    device.synchronize()
 
 
 def profiled(metrics: Mapping[str, str], rungs: Sequence[Kernel], which: str) -> dict[str, dict[str, float]]:
@@ -123,13 +113,18 @@ def main(which: str, out: Path | None) -> None:
     rungs: Sequence[Kernel] = LADDER if which == "counts" else (*LADDER, *FP32, *TENSOR)
     shape = Shape.of(256 if which == "counts" else 2048)
     alpha, beta = (ALPHA, BETA) if which == "counts" else (1.0, 0.0)
-    # Under ncu, NVRTC keeps its assembler's report to itself, so the rungs' code must be in the disk cache before.
-    launch_all(rungs, shape, alpha, beta)
-    if out is None:
-        return
     from tests.gpu import same_ptx
+    from worklog.gpu.cuda import CudaDevice
     from worklog.gpu.device import gpu
 
+    # Under ncu, NVRTC keeps its assembler's report to itself, so the rungs' code must be in the disk cache before.
+    device, rng = CudaDevice(), np.random.default_rng(0)
+    a, b, c = (device.upload(rng.uniform(-1, 1, (shape.m, shape.n)).astype(np.float32)) for _ in range(3))
+    for record in rungs:
+        record.load(device).enqueue(shape, alpha, a, b, beta, c)
+    device.synchronize()
+    if out is None:
+        return
     metrics = COUNTS
     if which == "bounds":
         known = set(ncu("--query-metrics", "--chips", "gh100").split())
@@ -149,15 +144,14 @@ def main(which: str, out: Path | None) -> None:
     }
     differing = 0
     for name, values in profiled(metrics, rungs, which).items():
+        shown: dict[str, Any] = {"percent": values}
         if which == "counts":
-            counted = {what: round(value) for what, value in values.items()}
-            expected = with_replays(emulated(rung(name), shape, alpha, beta, document["arch"]), counted)
-            differing += counted != expected
-            print(name, "as emulated" if counted == expected else f"differs: {counted}, emulated {expected}")
-            document["kernels"][name] = {"sha256": rung(name).program.code_sha256, "counts": counted}
-        else:
-            print(name, *(f"{unit} {value:5.1f} %" for unit, value in values.items()))
-            document["kernels"][name] = {"sha256": rung(name).program.code_sha256, "percent": values}
+            shown = {"counts": {what: round(value) for what, value in values.items()}}
+            expected = with_replays(emulated(rung(name), shape, alpha, beta, document["arch"]), shown["counts"])
+            differing += shown["counts"] != expected
+            print(name, "as emulated" if shown["counts"] == expected else f"differs from the emulated {expected}:")
+        print(name, *(f"{what} {value:.5g}" for what, value in values.items()))
+        document["kernels"][name] = {"sha256": rung(name).program.code_sha256, **shown}
     out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     sys.exit(differing > 0)
 

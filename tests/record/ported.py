@@ -13,11 +13,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from glob import escape
 from io import StringIO
 from pathlib import Path
@@ -42,7 +41,9 @@ MOST_LINES = 10
 LIMIT_S = 60.0  # of a child process
 HARNESS = Harness().but(budget_s=1.5, precision=0.01)
 NVBENCH_TIMEOUT_S = "4"  # of a measurement: its long ones would take 15
+FOREIGN = WorklogError, RuntimeError, OSError, ValueError, KeyError, subprocess.SubprocessError  # errors, then a reason
 Clones = Mapping[str, Path]  # by the names in ported.toml
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,23 +56,17 @@ class Example:
     lines: int
     measured: Sequence[str] = ()
 
-    @property
-    def name(self) -> str:
-        """Of the file, or of its folder where all files have one name."""
-        return self.theirs.parent.name if self.theirs.stem == "def" else self.theirs.stem
-
-    def row(
-        self, point: str, m: Measurement | None = None, unit: str = "µs", why: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    def row(self, point: str, m: Measurement | None = None, unit: str = "µs") -> Row:
         """A point in the recording. unit: of ours, low, high and theirs. hot: in a row, without a flush of L2. why:
         reasons for what is missing.
         """
+        name = self.theirs.parent.name if self.theirs.stem == "def" else self.theirs.stem
         numbers = dict.fromkeys(("ours", "low", "high", "theirs", "hot", "hot_theirs"))
         if m is not None:
             numbers |= {"ours": m.us, "low": m.us_low, "high": m.us_high, "hot": m.hot.value if m.hot else None}
         reasons = [f"{m.status}: {m.reason}"] if m and m.us is None else []
-        about = {"project": self.project, "example": self.name, "point": point, "lines": self.lines, "unit": unit}
-        return {**about, **numbers, "why": [*reasons, *why]}
+        about = {"project": self.project, "example": name, "point": point, "lines": self.lines, "unit": unit}
+        return {**about, **numbers, "why": reasons}
 
 
 def prepare(folder: Path) -> tuple[list[Example], Clones]:
@@ -97,36 +92,29 @@ def prepare(folder: Path) -> tuple[list[Example], Clones]:
     return examples, clones
 
 
-def nvbench(example: Example, _: Clones) -> list[dict[str, Any]]:
+def nvbench(example: Example, _: Clones) -> list[Row]:
     """By NVBench and by `worklog bench`. measured: options that both take."""
-    pairs = list(zip(example.measured[::2], example.measured[1::2], strict=True))
-    axes, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
-    theirs, failed = attempt(partial(by_nvbench, example), {})
-    rows = []
-    for m in declare.measure(declare.declared(example.ours, names, axes), harness=HARNESS).measurements:
-        cold, hot, skipped = theirs.get((m.kernel, point_of(m.axes)), (None, None, ""))
-        why = [*failed, *(f"NVBench skips it: {line}" for line in skipped.splitlines()[:1])]
-        point = f"{m.kernel} {point_of(m.axes)}".strip()
-        rows.append(example.row(point, m, why=why) | {"theirs": cold, "hot_theirs": hot})
-    return rows
-
-
-def by_nvbench(example: Example) -> dict[tuple[str, str], tuple[float | None, float | None, str]]:
-    """The cold and the batch mean in µs, and why it skips a point, by benchmark and point. Raises RuntimeError."""
-    out, times = example.ours.with_suffix(".json"), {}
+    out, theirs, rows = example.ours.with_suffix(".json"), dict[tuple[str, str], tuple[Any, Any, str]](), list[Row]()
     options = ["--devices", "0", *example.measured, "--timeout", NVBENCH_TIMEOUT_S, "--json", str(out)]
     run([str(example.theirs), *options])
     for benchmark in json.loads(out.read_text(encoding="utf-8"))["benchmarks"]:
-        name = benchmark["name"]
         for state in benchmark["states"]:
             axes = {
                 axis["name"]: float(axis["value"]) if axis["type"] in ("int64", "float64") else axis["value"]
                 for axis in state.get("axis_values") or ()
             }
-            read = nvbench_summaries({"benchmarks": [{"name": name, "states": [state]}]})[name]
+            read = nvbench_summaries({"benchmarks": [{"name": "", "states": [state]}]})[""]
             cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
-            times[name, point_of(axes)] = cold and 1e6 * cold, hot and 1e6 * hot, str(state.get("skip_reason") or "")
-    return times
+            times = cold and 1e6 * cold, hot and 1e6 * hot, str(state.get("skip_reason") or "")
+            theirs[benchmark["name"], point_of(axes)] = times
+    pairs = list(zip(example.measured[::2], example.measured[1::2], strict=True))
+    axis_words, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
+    for m in declare.measure(declare.declared(example.ours, names, axis_words), harness=HARNESS).measurements:
+        cold, hot, skipped = theirs.get((m.kernel, point_of(m.axes)), (None, None, ""))
+        row = example.row(f"{m.kernel} {point_of(m.axes)}".strip(), m) | {"theirs": cold, "hot_theirs": hot}
+        row["why"] += [f"NVBench skips it: {line}" for line in skipped.splitlines()[:1]]
+        rows.append(row)
+    return rows
 
 
 def point_of(axes: Mapping[str, Any]) -> str:
@@ -135,44 +123,34 @@ def point_of(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(whole.items()))
 
 
-def tensara(example: Example, clones: Clones) -> list[dict[str, Any]]:
+def tensara(example: Example, clones: Clones) -> list[Row]:
     """The published solution in PyTorch by Tensara's engine and by `worklog run --problem`. measured: cases."""
-    published = example.theirs.with_name("torch.py")
+    published, engine = example.theirs.with_name("torch.py"), clones["Tensara's engine"] / "engine"
     solution = Solution.of(f"{published}:solution", arrays="torch", problem=str(example.ours))
     cases = [escape(case) for case in example.measured]
-    measurements = measure.measure_solutions([solution], cases=cases, harness=HARNESS).measurements
-    by_case = {str(m.axes[CASE]): m for m in measurements}
+    measured = measure.measure_solutions([solution], cases=cases, harness=HARNESS).measurements
+    by_case = {str(m.axes[CASE]): m for m in measured}
     rows = [example.row(case, by_case.get(case)) for case in example.measured]
-    engine = str(clones["Tensara's engine"] / "engine")
-    fill(rows, "theirs", "tensara", engine, str(example.theirs), str(published), example.measured)
+    for row in rows:
+        read_by_child(row, "theirs", "tensaras_case", engine, example.theirs, published, row["point"])
     return rows
 
 
-def flashinfer(example: Example, clones: Clones) -> list[dict[str, Any]]:
+def flashinfer(example: Example, clones: Clones) -> list[Row]:
     """What each call prints with bench_gpu_time and with worklog.time. measured: calls of the example's functions."""
     rows = [example.row(call.partition("(")[0], unit="TFLOP/s") for call in example.measured]
-    for which, path in (("ours", example.ours), ("theirs", example.theirs)):
-        fill(rows, which, "calls", str(clones[example.project]), str(path), example.measured)
+    for row, call in zip(rows, example.measured, strict=True):
+        for which, path in (("ours", example.ours), ("theirs", example.theirs)):
+            read_by_child(row, which, "printed_by", clones[example.project], path, call)
     return rows
 
 
-def fill(rows: Sequence[dict[str, Any]], which: str, *words: Any) -> None:
-    """Put what a child process reads into its rows. words: a function's name and its arguments."""
-    command = ["-m", "tests.record.ported", "--child", json.dumps(words)]
-    values, failed = attempt(lambda: json.loads(run(command)), [""] * len(rows))
-    for row, value in zip(rows, values, strict=True):
-        if isinstance(value, float):
-            row[which] = value
-        else:
-            row["why"].append(f"{which}: {' '.join(failed) or value}")
-
-
-def attempt(function: Callable[[], Any], otherwise: Any) -> tuple[Any, list[str]]:
-    """What it returns; or, for an error in foreign code, something else and the reason."""
+def read_by_child(row: Row, which: str, function: str, *words: object) -> None:
+    """Put what a function of this module reads in a process of its own into a row, or why it reads nothing."""
     try:
-        return function(), []
-    except (WorklogError, RuntimeError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-        return otherwise, [f"{type(error).__name__}: {str(error).strip()}"]
+        row[which] = float(run(["-m", "tests.record.ported", "--child", function, *map(str, words)]))
+    except FOREIGN as error:
+        row["why"].append(f"{which}: {error}")
 
 
 def run(words: Sequence[str]) -> str:
@@ -184,53 +162,27 @@ def run(words: Sequence[str]) -> str:
     return (done.stdout.strip().splitlines() or [""])[-1]
 
 
-# ---------------------------------------------------------------------------------------------------- the child process
-
-
-def child(function: str, *words: Any) -> None:
-    """Print as JSON what a function reads at each of the points, its last argument: a number, or its error."""
-    *given, points = words
-    read, values = {"tensara": tensaras_case, "calls": printed_by}[function](*given), list[float | str]()
-    for point in points:
-        try:
-            values.append(read(point))
-        except Exception as error:  # of foreign code
-            values.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
-    print(json.dumps(values))
-
-
-def tensaras_case(engine: str, problem: str, solution: str) -> Callable[[str], float]:
-    """Microseconds of a case by Tensara's own function."""
+def tensaras_case(engine: str, problem: str, solution: str, case: str) -> float:
+    """Microseconds of a case by Tensara's own function. In a child."""
     module("fastapi", HTTPException=Exception)  # which the engine only raises
     sys.path.insert(0, engine)
     import utils  # type: ignore[import-not-found]
 
     classes = [value for name, value in vars(loaded(problem)).items() if name != "Problem"]
     (posed,) = (value() for value in classes if hasattr(value, "reference_solution"))
-
-    def microseconds(case: str) -> float:
-        words = next(words for words in posed.generate_test_cases() if words["name"] == case)
-        inputs = words["create_inputs"]()
-        outputs = utils.normalize_outputs(posed.reference_solution(*inputs))
-        given = (
-            loaded(solution).solution,
-            posed,
-            1,
-            words,
-            inputs,
-            [output.new_zeros(output.shape) for output in outputs],
-        )
-        read = utils.run_dynamic_benchmark(*given, language="python")
-        if "runtime_ms" not in read:
-            raise RuntimeError(str(read))
-        return 1e3 * float(read["runtime_ms"])
-
-    return microseconds
+    words = next(words for words in posed.generate_test_cases() if words["name"] == case)
+    inputs = words["create_inputs"]()
+    outputs = utils.normalize_outputs(posed.reference_solution(*inputs))
+    given = [loaded(solution).solution, posed, 1, words, inputs, [output.new_zeros(output.shape) for output in outputs]]
+    read = utils.run_dynamic_benchmark(*given, language="python")
+    if "runtime_ms" not in read:
+        raise RuntimeError(str(read))
+    return 1e3 * float(read["runtime_ms"])
 
 
-def printed_by(folder: str, example: str) -> Callable[[str], float]:
-    """The TFLOP/s that a call in an example prints. folder: of the package flashinfer, of which some files import
-    compiled code: what the examples take from these is defined here.
+def printed_by(folder: str, example: str, call: str) -> float:
+    """The TFLOP/s that a call in an example prints, in a child. folder: of the package flashinfer, of which some files
+    import compiled code: what the examples take from these is defined here.
     """
     module("flashinfer", __path__=[str(Path(folder) / "flashinfer")])
     module(
@@ -239,17 +191,12 @@ def printed_by(folder: str, example: str) -> Callable[[str], float]:
         get_compute_capability=lambda device: __import__("torch").cuda.get_device_capability(device),
         GPUArchitectureError=RuntimeError,
     )
-    functions = vars(loaded(example))
-
-    def printed(words: str) -> float:
-        with redirect_stdout(StringIO()) as text:
-            eval(words, functions)
-        number = re.search(r"([\d.]+) TFLOPs/s", text.getvalue())
-        if number is None:
-            raise RuntimeError(f"{words} printed no TFLOP/s: {text.getvalue()!r:.200}")
-        return float(number[1])
-
-    return printed
+    with redirect_stdout(StringIO()) as text:
+        eval(call, vars(loaded(example)))
+    number = re.search(r"([\d.]+) TFLOPs/s", text.getvalue())
+    if number is None:
+        raise RuntimeError(f"{call} printed no TFLOP/s: {text.getvalue()!r:.200}")
+    return float(number[1])
 
 
 def module(name: str, **values: Any) -> None:
@@ -266,8 +213,6 @@ def loaded(path: str) -> ModuleType:
     return new
 
 
-# ---------------------------------------------------------------------------------------------------------- the command
-
 MEASURES = {"NVBench": nvbench, "Tensara": tensara, "FlashInfer": flashinfer}
 
 
@@ -278,10 +223,10 @@ def main(folder: Path, out: Path | None) -> None:
     """Port the published examples in FOLDER, cloning what isn't there; on a GPU, measure them."""
     examples, clones = prepare(folder.resolve())
     for example in examples:
-        print(f"{example.project} {example.name}: {example.lines} lines changed")
+        print(f"{example.project} {example.ours}: {example.lines} lines changed")
     if why := gpu_reason():
         sys.exit(f"not measured: {why}")
-    now, rows = datetime.now(UTC).isoformat(timespec="seconds"), list[dict[str, Any]]()
+    now, rows = datetime.now(UTC).isoformat(timespec="seconds"), list[Row]()
     document = {
         "kind": "ported",
         "schema": 1,
@@ -295,9 +240,10 @@ def main(folder: Path, out: Path | None) -> None:
         "rows": rows,
     }
     for example in (example for example in examples if example.measured):
-        print(f"{example.project} {example.name} …", file=sys.stderr, flush=True)
-        new, failed = attempt(partial(MEASURES[example.project], example, clones), [])
-        rows += new or [example.row("all", why=failed)]
+        try:
+            rows += MEASURES[example.project](example, clones)
+        except FOREIGN as error:
+            rows.append(example.row("all") | {"why": [f"{type(error).__name__}: {error}"]})
         if out is not None:  # after each example, so that a crash loses one
             documents.write_text(out, document)
     print(document["label"], pd.DataFrame(rows).drop(columns="why").to_string(index=False), sep="\n")
@@ -306,6 +252,6 @@ def main(folder: Path, out: Path | None) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(*json.loads(sys.argv[2]))
+        print(globals()[sys.argv[2]](*sys.argv[3:]))
     else:
         main()

@@ -44,15 +44,10 @@ measured = ["-b", "product", "-a", "N[pow2]=[5,6]"]
 """
 ENGINE = """
 from fastapi import HTTPException
-
-class Output:
+class Output(list):
     shape = (3,)
-    def new_zeros(self, shape):
-        return [0] * shape[0]
-
-def normalize_outputs(computed):
-    return (Output(),)
-
+    new_zeros = lambda self, shape: [0] * shape[0]
+normalize_outputs = lambda computed: (Output(),)
 def run_dynamic_benchmark(solution, problem, test_id, case, inputs, outputs, language):
     assert (language, outputs, inputs) == ("python", [[0, 0, 0]], (4,))
     return {"runtime_ms": solution(*inputs)} if case["name"] == "n = 1" else {"status": "WRONG_ANSWER"}
@@ -67,9 +62,7 @@ class Doubled:
 PRINTS = """
 import flashinfer.triton
 from flashinfer.utils import round_up
-
-def shows(n):
-    print(f"GEMM | {n}: {round_up(n, 8) / 10:.3f} TFLOPs/s")
+shows = lambda n: print(f"GEMM | {n}: {round_up(n, 8) / 10:.3f} TFLOPs/s")
 """
 
 
@@ -148,9 +141,6 @@ def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path: Path) -> N
     example = Example("FlashInfer", theirs, ours, 9, ("shows(61)", "shows(1)"))
     first, second = ported.flashinfer(example, {"FlashInfer": tmp_path})
     assert [first["theirs"], second["ours"], first["unit"], first["why"]] == [6.4, 0.8, "TFLOP/s", []]
-    ours.write_text("import no_such_module")
-    first, _ = ported.flashinfer(example, {"FlashInfer": tmp_path})
-    assert first["theirs"] == 6.4 and first["ours"] is None and "No module named 'no_such_module'" in first["why"][0]
 
 
 def test_a_failed_example_is_a_row_of_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
