@@ -20,7 +20,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import OtherHarness, Timer, Work, cupti_timer, nvbench_summaries, works_on
+from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, nvbench_summaries, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate
@@ -190,12 +190,12 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
         spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
         return [*spins, *(work(gpu, size, size / 32) for size in sizes)]
 
-    others = (
-        OtherHarness("NVBench cold", reads_three_too_long),
-        OtherHarness("no number", reads_no_number),
-        OtherHarness("broken", fails_at_the_second),
-        OtherHarness.of_timer("missing", is_not_installed, "torch"),
-    )
+    others = {
+        "NVBench cold": (reads_three_too_long, "peers"),
+        "no number": (reads_no_number, "peers"),
+        "broken": (fails_at_the_second, "peers"),
+        "missing": (by_timer("missing", is_not_installed), "torch"),
+    }
     replaced: dict[str, Any] = dict(gpu=lambda: GPU, HARNESSES=others, works_on=works_on)
     replaced |= dict(KNOWN_US=(1, 100), SIZES=(512, 4096), PROMISED_SIZES=(512, 4096))
     for name, value in replaced.items():
@@ -207,7 +207,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     assert not written[0] and all(written[1:]), "after each step"
     compared = open_comparison(path)
     assert compared.document["complete"]
-    assert {*compared.harnesses} == {peers.OURS, peers.KEPT, *(other.name for other in others), peers.TRACED}
+    assert {*compared.harnesses} == {peers.OURS, peers.KEPT, *others, peers.TRACED}
     missing = "ModuleNotFoundError: No module named 'a_foreign_package'; to get it: "
     assert compared.reasons == {
         "no number": "it read nan µs",
@@ -271,7 +271,7 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("worklog.runner.session.Session", lambda: session)
     monkeypatch.setattr(peers, "gpu", lambda: GPU)
-    monkeypatch.setattr(peers, "HARNESSES", (OtherHarness.of_timer("foreign", on_its_own_stream),))
+    monkeypatch.setattr(peers, "HARNESSES", {"foreign": (by_timer("foreign", on_its_own_stream), "peers")})
     path = peers.compare(tmp_path / "out.json", benchmarks=[scaled, on_a_stream])
     compared = open_comparison(path, "benchmarks")
     assert compared.kinds == ["scaled · beta=0 · N", "on_a_stream · op=a · N", "on_a_stream · op=b · N"]

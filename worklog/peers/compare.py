@@ -7,7 +7,7 @@ a crash in foreign code loses nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,12 +18,13 @@ from worklog.gpu.device import gpu, software, tool
 from worklog.harness import Harness, time_in_turn
 from worklog.peers.harnesses import (
     HARNESSES,
-    OtherHarness,
     Timer,
     Work,
+    by_timer,
     cupti_timer,
     declared_works,
     in_words,
+    rows_of,
     works_on,
 )
 from worklog.runner.declare import Benchmark
@@ -79,19 +80,17 @@ class OurHarness:
         hot = median(hot_us) if hot_us else None
         return Read(interval, reading.converged, wall_s, reading.samples.sm_mhz, hot)
 
-    def rows(self, works: Sequence[Work]) -> list[Row]:
+    def rows(self, works: Sequence[Work]) -> Iterator[Row]:
         """With the event overhead removed and with it kept: one measurement, shown in two ways; and the hot time where
         it is taken.
         """
-        rows = []
         for work in works:
             read = self.read(work)
             shown = {OURS: read.interval.shifted(-self.offset_us), KEPT: read.interval, HOT: read.hot}
             for name, us in shown.items():
                 if us is not None:
                     how = (read.wall_s, None, us.low, us.high, read.converged)
-                    rows.append(Row(name, work.kind, work.of, us.value, *how))
-        return rows
+                    yield Row(name, work.kind, work.of, us.value, *how)
 
 
 def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Sequence[Benchmark] = ()) -> Path:
@@ -110,12 +109,12 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
     tracer = partial(cupti_timer, session.timeline, stream)
     rows, promises = document["rows"], document["promises"]
 
-    def add(read: Callable[[Sequence[Work]], list[Row]]) -> None:
+    def add(read: Callable[[Sequence[Work]], Iterable[Row]]) -> None:
         rows.extend(map(asdict, read(works)))
 
     steps: dict[str, Callable[[], object]] = {OURS: lambda: add(ours.rows)}
-    for other in (*HARNESSES, OtherHarness.of_timer(TRACED, tracer)):
-        steps[other.name] = partial(add, other.rows)
+    for name, (reader, extra) in {**HARNESSES, TRACED: (by_timer(TRACED, tracer), "peers")}.items():
+        steps[name] = partial(add, partial(rows_of, name, reader, extra))
     if benchmarks:
         document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
     else:

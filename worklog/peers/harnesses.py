@@ -10,8 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
     from worklog.runner.session import Session
 
 Timer = Callable[["Work"], float]  # microseconds of one launch
+Reader = Callable[[Sequence["Work"]], Iterator[Row]]  # the reading of each work, in turn; it may raise anything
 TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
 TRACE_BYTES = 2**20
 FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
-COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
 
@@ -70,18 +69,18 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
     """Kernels of known length in microseconds and FP32 cuBLAS at some sizes, each launched once, so that nothing is
     loaded later. Raises LaunchFailed, OutOfMemory.
     """
-    works = [_spin(session, us) for us in known_us] + [product(size) for size in sizes]
+
+    def spin(us: int) -> Work:
+        def enqueue(stream: Any) -> None:  # cupyx's benchmark reads __name__, which a partial doesn't have
+            session.timeline.spin(1000 * us, stream)
+
+        return Work(KNOWN, us, enqueue)
+
+    works = [*map(spin, known_us), *map(product, sizes)]
     for work in works:
         work.enqueue(session.device.stream)
     session.device.synchronize()
     return works
-
-
-def _spin(session: Session, us: int) -> Work:
-    def enqueue(stream: Any) -> None:  # cupyx's benchmark reads __name__, which a partial doesn't have
-        session.timeline.spin(1000 * us, stream)
-
-    return Work(KNOWN, us, enqueue)
 
 
 def product(size: int, kernel: Kernel | None = None) -> Work:
@@ -125,34 +124,27 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     """
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Work] = []
-    for benchmark in benchmarks:
-        for point in benchmark.points():
-            if point.skipped:
-                continue
-            try:
-                made = called(session, benchmark.name, point.values)
-            except Skipped:
-                continue
-            if made.sync or made.timer:
-                tag = "sync" if made.sync else "timer"
-                raise BadSetting(f"{benchmark.name} has {tag}=True, which other harnesses don't know: choose others")
-            kind, of = _named(benchmark.name, point.values)
-            works.append(Work(kind, of, _on_any_stream(session, made)))
-            works[-1].enqueue(session.device.stream)
+    for benchmark, point in ((declared, point) for declared in benchmarks for point in declared.points()):
+        if point.skipped:
+            continue
+        try:
+            made = called(session, benchmark.name, point.values)
+        except Skipped:
+            continue
+        if made.sync or made.timer:
+            tag = "sync" if made.sync else "timer"
+            raise BadSetting(f"{benchmark.name} has {tag}=True, which other harnesses don't know: choose others")
+        # Such as "scaled · beta=0 · N", and the value of N, the last axis with a number above 0.
+        numbers = [axis for axis, value in point.values.items() if not isinstance(value, str) and value > 0]
+        last = numbers[-1] if numbers else ""
+        others = ", ".join(f"{axis}={value}" for axis, value in point.values.items() if axis != last)
+        kind = " · ".join(filter(None, (benchmark.name, others, last)))
+        works.append(Work(kind, point.values.get(last, 1.0), _on_any_stream(session, made)))
+        works[-1].enqueue(session.device.stream)
     if not works:
         raise BadSetting("nothing to time: every point is skipped")
     session.device.synchronize()
     return works
-
-
-def _named(name: str, axes: Mapping[str, Any]) -> tuple[str, float]:
-    """The kind of a benchmark's point, such as "scaled · beta=0 · N", and the value of its last number above 0."""
-    last, of = "", 1.0
-    for axis, value in axes.items():
-        if not isinstance(value, str) and value > 0:
-            last, of = axis, value
-    others = ", ".join(f"{axis}={value}" for axis, value in axes.items() if axis != last)
-    return " · ".join(filter(None, (name, others, last))), of
 
 
 def _on_any_stream(session: Session, made: Call) -> Callable[[Any], None]:
@@ -167,50 +159,39 @@ def _on_any_stream(session: Session, made: Call) -> Callable[[Any], None]:
             device.stream = stream
             loans[stream.ptr] = device.loan("cupy")
         loan = loans[stream.ptr]
-        kwargs = given | ({"stream": loan.handle} if takes_stream else {})
         with loan.current():
-            made.fn(*made.args, **kwargs)
+            made.fn(*made.args, **given | ({"stream": loan.handle} if takes_stream else {}))
 
     return enqueue
 
 
-@dataclass(frozen=True)
-class OtherHarness:
-    """read: from works to the reading of each, in turn; it may raise anything. extra: what brings it."""
+def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
+    """A harness that times each work with the function that `setup` imports."""
 
-    name: str
-    read: Callable[[Sequence[Work]], Iterator[Row]]
-    extra: str = "peers"
+    def read(works: Sequence[Work]) -> Iterator[Row]:
+        timer = setup()
+        for work in works:
+            started = time.perf_counter()
+            us = timer(work)
+            yield Row(name, work.kind, work.of, us, time.perf_counter() - started)
 
-    @classmethod
-    def of_timer(cls, name: str, setup: Callable[[], Timer], extra: str = "peers") -> OtherHarness:
-        """One that times each work with the function that `setup` imports."""
+    return read
 
-        def read(works: Sequence[Work]) -> Iterator[Row]:
-            timer = setup()
-            for work in works:
-                started = time.perf_counter()
-                us = timer(work)
-                yield Row(name, work.kind, work.of, us, time.perf_counter() - started)
 
-        return cls(name, read, extra)
-
-    def rows(self, works: Sequence[Work]) -> list[Row]:
-        """What it reads. Any error in it becomes the reason of the rows that it did not read."""
-        rows: list[Row] = []
-        try:
-            for row in self.read(works):
-                if row.us is not None and not isfinite(row.us):
-                    row = replace(row, us=None, reason=f"it read {row.us} µs")
-                rows.append(row)
-        # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
-        except Exception as error:
-            why = in_words(error)
-            if isinstance(error, ImportError):
-                why += f"; to get it: {install_command(self.extra)}"
-            read = {(row.work, row.of) for row in rows}
-            rows += [Row(self.name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in read]
-        return rows
+def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[Row]:
+    """What a harness reads. Any error in it becomes the reason of the rows that it did not read. extra: what brings it."""
+    rows: list[Row] = []
+    try:
+        for row in read(works):
+            if row.us is not None and not isfinite(row.us):
+                row = replace(row, us=None, reason=f"it read {row.us} µs")
+            rows.append(row)
+    # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
+    except Exception as error:
+        why = in_words(error) + (f"; to get it: {install_command(extra)}" if isinstance(error, ImportError) else "")
+        done = {(row.work, row.of) for row in rows}
+        rows += [Row(name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in done]
+    return rows
 
 
 def in_words(error: BaseException) -> str:
@@ -324,12 +305,20 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     names = {f"work{number}": work for number, work in enumerate(works)}
     for name, work in names.items():
         register(name, work)
-    with tempfile.TemporaryDirectory() as folder, _stdout_to_stderr():
-        path = Path(folder) / "nvbench.json"
-        bench.run_all_benchmarks([sys.argv[0], "--devices", "0", "--json", str(path)])
-        document = json.loads(path.read_text(encoding="utf-8"))
+    # Its native code prints tables to standard output, where ours may be JSON.
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "nvbench.json"
+            bench.run_all_benchmarks([sys.argv[0], "--devices", "0", "--json", str(path)])
+            document = json.loads(path.read_text(encoding="utf-8"))
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
     for name, numbers in nvbench_summaries(document).items():
-        for title, tag in (("NVBench cold", COLD), ("NVBench batch", BATCH)):
+        for title, tag in (("NVBench cold", "nv/cold/"), ("NVBench batch", "nv/batch/")):
             if (mean := numbers.get(f"{tag}time/gpu/mean")) is not None:
                 yield Row(title, names[name].kind, names[name].of, 1e6 * mean, numbers.get(f"{tag}walltime"))
 
@@ -347,23 +336,11 @@ def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
     return by_name
 
 
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """NVBench's native code prints its tables to standard output, where ours may be JSON."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-HARNESSES = (
-    OtherHarness.of_timer("CuPy benchmark", _cupy, "cuda13"),
-    OtherHarness.of_timer("torch Timer", _torch_timer, "torch"),
-    OtherHarness.of_timer("do_bench", partial(_do_bench, "do_bench")),
-    OtherHarness.of_timer("do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph")),
-    OtherHarness("NVBench cold", _nvbench),
-)
+# By name: how it reads, and the extra that brings it.
+HARNESSES: dict[str, tuple[Reader, str]] = {
+    "CuPy benchmark": (by_timer("CuPy benchmark", _cupy), "cuda13"),
+    "torch Timer": (by_timer("torch Timer", _torch_timer), "torch"),
+    "do_bench": (by_timer("do_bench", partial(_do_bench, "do_bench")), "peers"),
+    "do_bench_cudagraph": (by_timer("do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph")), "peers"),
+    "NVBench cold": (_nvbench, "peers"),
+}
