@@ -139,7 +139,7 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
         last = numbers[-1] if numbers else ""
         others = ", ".join(f"{axis}={value}" for axis, value in point.values.items() if axis != last)
         kind = " · ".join(filter(None, (benchmark.name, others, last)))
-        works.append(Work(kind, point.values.get(last, 1.0), _on_any_stream(session, made)))
+        works.append(Work(kind, float(point.values.get(last, 1.0)), _on_any_stream(session, made)))
         works[-1].enqueue(session.device.stream)
     if not works:
         raise BadSetting("nothing to time: every point is skipped")
@@ -179,7 +179,7 @@ def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
 
 
 def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[Row]:
-    """What a harness reads. Any error in it becomes the reason of the rows that it did not read. extra: what brings it."""
+    """What a harness reads; for an error in it, rows with the reason. extra: what brings the harness."""
     rows: list[Row] = []
     try:
         for row in read(works):

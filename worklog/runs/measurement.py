@@ -66,6 +66,28 @@ class Context:
     label: str = ""
 
 
+def at(thing: Any, path: str) -> Any:
+    """A part of a part, such as "time.value"; None where one of them is missing."""
+    for name in path.split("."):
+        thing = getattr(thing, name, None)
+    return thing
+
+
+class Number:
+    """A property: a number that a measurement holds in a part, or the share of that in another one."""
+
+    def __init__(self, path: str, of: str = "") -> None:
+        self.path, self.of = path, of
+
+    def __get__(self, m: Any, owner: object = None) -> float | None:
+        """The number; None where a part is missing."""
+        if m is None:
+            return self  # type: ignore[return-value]
+        value: float | None = at(m, self.path)
+        whole = at(m, self.of) if self.of else 1
+        return value / whole if value is not None and whole else None
+
+
 @dataclass(frozen=True, repr=False)
 class Measurement:
     """One kernel at one place under one harness. It shows itself.
@@ -77,6 +99,10 @@ class Measurement:
     turn by turn: above 1, this one is faster; None for a baseline that has no time, which the degradations state.
     Intervals are 95 %. roof: what of_roof is a share of. witnesses: microseconds of one launch with a warm L2 by the
     wall clock, if it was cross-checked; or why it has no reading. context: of its run.
+
+    us, us_low, us_high: microseconds per launch and the ends of the interval; ratio, ratio_low, ratio_high: the first
+    baseline's time over them. of_roof, of_copy, of_memory_peak: TFLOP/s as a share of the roof, and GB/s as a share of
+    a copy's measured rate and of the memory's theoretical one. Each is None where it isn't known.
     """
 
     kernel: str
@@ -122,20 +148,10 @@ class Measurement:
         clocks, of = self.changed.get("clocks", self.context.clocks), self.context
         return of.label or source_label(of.origin, of.gpu.name, clocks, of.created) + of.remark
 
-    @property
-    def us(self) -> float | None:
-        """Microseconds per launch."""
-        return self.time.value if self.time else None
-
-    @property
-    def us_low(self) -> float | None:
-        """The lower end of its interval."""
-        return self.time.low if self.time else None
-
-    @property
-    def us_high(self) -> float | None:
-        """The upper end of its interval."""
-        return self.time.high if self.time else None
+    us, us_low, us_high = Number("time.value"), Number("time.low"), Number("time.high")
+    ratio, ratio_low, ratio_high = Number("first.value"), Number("first.low"), Number("first.high")
+    of_roof, of_copy = Number("tflops", "roof.tflops"), Number("gbs", "context.calibration.copy_gbs")
+    of_memory_peak = Number("gbs", "context.gpu.memory_peak_gbs")
 
     @property
     def baseline(self) -> str:
@@ -146,21 +162,6 @@ class Measurement:
     def first(self) -> Estimate | None:
         """The first baseline's time over the kernel's."""
         return self.against.get(self.baseline)
-
-    @property
-    def ratio(self) -> float | None:
-        """The value of this."""
-        return self.first.value if self.first else None
-
-    @property
-    def ratio_low(self) -> float | None:
-        """The lower end of its interval."""
-        return self.first.low if self.first else None
-
-    @property
-    def ratio_high(self) -> float | None:
-        """The upper end of its interval."""
-        return self.first.high if self.first else None
 
     @property
     def converged(self) -> bool:
@@ -188,21 +189,6 @@ class Measurement:
         rate = self.tflops if self.shape else None
         return rate / self.context.calibration.fp32_tflops if rate and self.context else None
 
-    @property
-    def of_roof(self) -> float | None:
-        """The share of the roof."""
-        return self.tflops / self.roof.tflops if self.tflops and self.roof else None
-
-    @property
-    def of_copy(self) -> float | None:
-        """GB/s as a share of the measured rate of a copy."""
-        return self.gbs / self.context.calibration.copy_gbs if self.gbs and self.context else None
-
-    @property
-    def of_memory_peak(self) -> float | None:
-        """GB/s as a share of the memory's theoretical rate."""
-        return self.gbs / self.context.gpu.memory_peak_gbs if self.gbs and self.context else None
-
     @cached_property
     def sm_mhz(self) -> float | None:
         """Median SM clock of the samples that count, where it is known."""
@@ -211,7 +197,7 @@ class Measurement:
     @property
     def cycles(self) -> float | None:
         """SM cycles of one launch, where the clock is known."""
-        return None if self.sm_mhz is None or self.us is None else self.us * self.sm_mhz
+        return self.us * self.sm_mhz if self.us is not None and self.sm_mhz is not None else None
 
     @cached_property
     def hot(self) -> Estimate | None:
@@ -319,8 +305,8 @@ def _parts(m: Measurement) -> dict[str, str]:
     """Percent of the parts of the time's interval that are known: launches, placements of the buffers, processes."""
     if m.time is None:
         return {}
-    kernels = m.samples.sides[0].kernels if m.samples.sides else None
-    parts = {"launches": m.time.launches, "placement": m.time.placement, process_label(kernels): m.time.process}
+    process = process_label(m.samples.sides[0].kernels if m.samples.sides else None)
+    parts = {"launches": m.time.launches, "placement": m.time.placement, process: m.time.process}
     return {part: small(100 * half / m.time.value) for part, half in parts.items() if half is not None}
 
 
@@ -335,6 +321,8 @@ def facts(m: Measurement) -> Table:
     if m.n:
         low, high = m.quantiles((0, 1))
         scatter = f", {low:.5g} to {high:.5g} µs, standard deviation {m.deviation_us:.2g} µs"
+    of_work = ("GB/s", "of copy", "items/s") if m.shape is None else ()
+    peak = (f"of {m.roof.datapath.upper()} peak",) if m.roof and m.roof.datapath else ()
     rows: list[tuple[str, Cell]] = [
         ("gate", row["gate"]),
         ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts and ': '}{parts}"),
@@ -342,13 +330,10 @@ def facts(m: Measurement) -> Table:
         *share_cells(m).items(),
         ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
         ("of ceiling", Bar(str(row["of ceiling"]), m.of_ceiling)),
+        *((name, more[name]) for name in (*of_work, *peak)),
+        ("SM MHz", row["SM MHz"]),
+        ("samples", f"{m.n} of {len(m.samples.counts)} count{scatter}"),
+        *((name, us if isinstance(us, str) else f"{duration(us)}, warm L2") for name, us in m.witnesses.items()),
+        *(("degraded", degradation) for degradation in m.degradations),
     ]
-    if m.shape is None:
-        rows += [(name, more[name]) for name in ("GB/s", "of copy", "items/s")]
-    if m.roof and m.roof.datapath:
-        rows.append((name := f"of {m.roof.datapath.upper()} peak", more[name]))
-    rows += [("SM MHz", row["SM MHz"]), ("samples", f"{m.n} of {len(m.samples.counts)} count{scatter}")]
-    for name, us in m.witnesses.items():
-        rows.append((name, us if isinstance(us, str) else f"{duration(us)}, warm L2"))
-    rows += [("degraded", degradation) for degradation in m.degradations]
     return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
-from worklog.runs.documents import write_text
+from worklog.runs.documents import write_bytes, write_text
 from worklog.runs.estimates import over_shapes
-from worklog.runs.measurement import COLUMNS, Measurement, cells, changed_words, details, share_cells
+from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, details, share_cells
 from worklog.runs.record import RunRecord, runs_dir
 from worklog.runs.table import WIDTH, Bar, Cell, Table, duration
 
@@ -30,12 +30,12 @@ LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
     "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
 )
-# Columns of a frame that a measurement calls the same, and those that it has elsewhere.
-SAME_NAME = (
+# Columns of a frame: those that a measurement calls the same, and those that it has in a part.
+COLUMNS_OF_FRAME = (
     "status", "reason", "us", "us_low", "us_high", "tflops", "baseline", "ratio", "ratio_low", "ratio_high",
     "of_ceiling", "of_roof", "gbs", "of_copy", "of_memory_peak", "sm_mhz", "converged", "label",
 )  # fmt: skip
-ELSEWHERE = dict(
+PARTS = dict(
     us_launches="time.launches", us_placement="time.placement", us_process="time.process", datapath="roof.datapath",
     flops="work.flops", elements="work.elements", bytes_read="work.bytes_read", bytes_written="work.bytes_written",
     hot_us="hot.value", hot_low="hot.low", hot_high="hot.high", hot_ratio="hot_ratio.value",
@@ -159,10 +159,8 @@ class Run(RunRecord):
         """The rows of frame(), each with all columns."""
         made = list[dict[str, Any]]()
         for m in self.measurements:
-            numbers = {name: getattr(m, name) for name in SAME_NAME} | {"changed": _changed(m)}
-            for name, path in ELSEWHERE.items():
-                holder, _, part = path.partition(".")
-                numbers[name] = getattr(getattr(m, holder), part, None)
+            numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME} | {"changed": _changed(m)}
+            numbers |= {name: at(m, path) for name, path in PARTS.items()}
             numbers |= {f"of {name}": ratio and ratio.value for name, ratio in [*m.against.items()][1:]}
             numbers |= {"degradations": "; ".join(m.degradations), "source": m.label.partition(" · ")[0]}
             numbers["clock_off"] = self.clock_off(m)
@@ -208,14 +206,16 @@ class Run(RunRecord):
             timed = sorted((m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0)
             for kernel, row in rows.items():
                 m = there.get(kernel)
-                cell: Cell = "" if m is None else m.status
+                row[place or "time"] = "" if m is None else m.status
                 if m is not None and m.us is not None:
-                    mark = ""
-                    if len(timed) > 1:
-                        same = not self.difference(timed[0], m).visible
-                        mark = FASTEST if m is timed[0] else SAME if same else SLOWEST if m is timed[-1] else ""
-                    cell = Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (timed[0].us or 0.0) / m.us)
-                row[place or "time"] = cell
+                    mark = SLOWEST if m is timed[-1] else ""
+                    if m is timed[0]:
+                        mark = FASTEST if len(timed) > 1 else ""
+                    elif not self.difference(timed[0], m).visible:
+                        mark = SAME
+                    row[place or "time"] = Bar(
+                        f"{mark} {duration(m.us, padded=True)}".strip(), (timed[0].us or 0.0) / m.us
+                    )
         return Table.of(f"time · {self.label}", [*rows.values()], notes=LEGEND)
 
     def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
@@ -284,27 +284,24 @@ def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str =
     """
     import pandas
 
-    if kind == "markdown" and isinstance(shown, pandas.DataFrame):
-        rows = [[*map(str, row)] for row in shown.itertuples(index=False)]
-        write_text(path, f"### {title}\n\n{Table(title, [*map(str, shown.columns)], rows).markdown()}\n")
-    elif kind == "markdown" and isinstance(shown, Run):
-        parts = [f"{shown.full_label}\n"]
-        for table in filter(None, chain(*shown.tables())):
+    if kind == "markdown":
+        parts, tables = list[str](), list[Table]()
+        if isinstance(shown, pandas.DataFrame):
+            rows = [[*map(str, row)] for row in shown.itertuples(index=False)]
+            tables.append(Table(title, [*map(str, shown.columns)], rows))
+        else:
+            parts, tables = [f"{shown.full_label}\n"], [*filter(None, chain(*shown.tables()))]
+        for table in tables:
             notes = "".join(f"- {note}\n" for note in table.notes)
             parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
         write_text(path, "\n".join(parts))
-    else:
-        if isinstance(shown, Run):
-            shown = shown.samples() if of_samples else shown.frame()
-        if kind == "csv":
-            write_text(path, shown.to_csv(index=False))
-            return
-        try:
-            shown.to_parquet(path, index=False)
-        except ImportError as error:
-            raise BadSetting("--parquet: pandas has no library that writes it: pip install pyarrow") from error
-        except OSError as error:
-            raise BadSetting(f"cannot write {path}: {error.strerror}; give --parquet another name") from error
+        return
+    frame = shown if isinstance(shown, pandas.DataFrame) else shown.samples() if of_samples else shown.frame()
+    try:
+        content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
+    except ImportError as error:
+        raise BadSetting("--parquet: pandas has no library that writes it: pip install pyarrow") from error
+    write_bytes(path, content, f"give --{kind} another name")
 
 
 def live_runs() -> list[Path]:
