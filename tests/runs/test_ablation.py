@@ -1,20 +1,25 @@
-"""The effect of each pitfall, from a run whose numbers are chosen by the test."""
+"""The effect of each pitfall, and two measurements compared at one SM clock."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from pytest import approx
 
-from tests.helpers import CALIBRATION, GPU
+from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import NothingToDraw
+from worklog.lab.panel_answer import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs, work_of
-from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work
+from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work, about, duration, recordings
 from worklog.runs.ablation import effect_in_words, effects, effects_text
-from worklog.runs.samples import PRECISION
+from worklog.runs.samples import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
 
 SIZE = Shape.of(1024)
@@ -100,3 +105,144 @@ def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_
     jobs = ablation_jobs("warptiled", [SIZE])
     shown = effects_text(run(*[measurement(50.0, job.pitfalls) for job in jobs if job.pitfalls]), "warptiled")
     assert all(pitfall.title[:40] in shown for pitfall in PITFALLS)
+
+
+# The time doesn't depend on these: watching the clock only repeats samples, the gate runs before and after the timing,
+# cuBLAS's place in the loop is the baseline's, zeros take as many multiply-adds, and a placement is one of those that
+# the unbiased measurement averages.
+NOTHING = "clocks", "gate", "order", "inputs", "placement"
+# These change what is timed: the launch instead of the kernel, the misses, the first launch, the gap before the kernel.
+SOMETHING = "timer", "l2", "warmup", "queue"
+SEED = 20261126
+
+
+@cache
+def recorded(name: str) -> Run:
+    part, _, name = name.rpartition("/")
+    return Run.load(recordings(part)[name], "recorded")
+
+
+def pairs(run: Run) -> dict[str, list[tuple[Measurement, Measurement]]]:
+    """By the setting that alone was changed: the unbiased measurement of a kernel at a size, and the changed one."""
+    unbiased = {(m.kernel, m.shape): m for m in run.measurements if not m.changed}
+    found = defaultdict(list)
+    for m in run.measurements:
+        if len(m.changed) == 1 and (m.kernel, m.shape) in unbiased:
+            found[next(iter(m.changed))].append((unbiased[m.kernel, m.shape], m))
+    return found
+
+
+def as_read(first: Estimate | None, second: Estimate | None) -> bool:
+    """Whether the effect is visible if both times are compared as they were read, as it was done before."""
+    assert first is not None and second is not None
+    return abs(second.value / first.value - 1) > PRECISION + first.relative_half_width + second.relative_half_width
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "cells", "before", "now"),
+    [
+        ("h200", NOTHING, 75, 4, 0),
+        ("h200", SOMETHING, 60, 30, 30),
+        ("grid/h100", ("clocks", "order", "turns", "inputs", "placement"), 45, 2, 0),
+        ("grid/h100", SOMETHING, 36, 21, 20),
+    ],
+)
+def test_at_one_clock_settings_that_do_nothing_have_no_effect_and_the_others_keep_theirs(
+    name: str, settings: tuple[str, ...], cells: int, before: int, now: int
+) -> None:
+    run = recorded(name)
+    compared = [pair for setting in settings for pair in pairs(run)[setting]]
+    seen = [as_read(first.time, second.time) for first, second in compared]
+    differences = [run.difference(*pair) for pair in compared]
+    assert (len(compared), sum(seen), sum(difference.visible for difference in differences)) == (cells, before, now)
+    if settings is SOMETHING:
+        lost = [d for d, visible in zip(differences, seen, strict=True) if visible and not d.visible]
+        assert all(abs(d.clock or 0.0) > CLOCK_OFF for d in lost), "it was the clock"
+
+
+def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off() -> None:
+    run = recorded("h200")
+    [off] = [m for m in run.select("warptiled") if m.shape == (2048,) * 3]
+    assert run.clock_off(off) == approx(1950 / 1976 - 1, abs=3e-4)
+    assert "warptiled at 2048: 1950, -1.3%" in run.text()
+    assert "warptiled" in set(run.frame().dropna(subset="clock_off").kernel)
+    assert small_run(measurements=[measured("a"), measured("b")]).clock_off(measured("a")) is None
+    at_2048 = {e.setting: e for e in effects(run, "warptiled") if e.shape[0] == 2048}
+    assert at_2048["inputs"].clock == approx(0.0144, abs=1e-4) and not at_2048["inputs"].visible
+    assert at_2048["offset"].clock == 0.0, "the same samples"
+    [line] = [line for line in effects_text(run, "warptiled").splitlines() if "inputs=zeros" in line]
+    assert line.endswith("+1.44 %")
+
+
+def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -> Measurement:
+    """40 samples whose clock drifts by 0.5 % around `mhz`, and a time that follows it; 2 that don't count; and 30 µs of
+    event overhead in each.
+    """
+    drift, scatter = 1 + 0.0025 * np.sin(np.arange(40)), np.random.default_rng(1).normal(0.0, noise, 40)
+    times, clocks = [*(30 + us * drift**slope + scatter), 9 * us, 9 * us], [*(mhz * drift), mhz / 2, mhz / 2]
+    samples = Samples([Side("a", times, clocks if mhz else [None] * 42)], [1] * 40 + [0, 0], 30.0)
+    return replace(measured("a", us=us), time=Estimate(us, us, us), samples=samples)
+
+
+@pytest.mark.parametrize(("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)])
+def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope: float, fitted: float) -> None:
+    first, second = with_clock(100.0, 1980.0, slope), with_clock(101.0, 1960.0, slope)
+    found = small_run().difference(first, second)
+    assert found.log == approx(math.log(1.01) - fitted * math.log(1960 / 1980), abs=2e-5)
+    assert found.clock == approx(1960 / 1980 - 1, abs=1e-5) and found.noise == approx(PRECISION, abs=1e-5)
+    by_host = small_run(harness=Harness().but(timer="host").as_dict())
+    assert by_host.difference(first, second).noise > HOST_SD
+
+
+def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise() -> None:
+    noisy, run = [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))], small_run()
+    found, same = run.difference(*noisy), run.difference(noisy[0], noisy[0])
+    assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
+    assert found.noise == approx(PRECISION + 0.2 * 20 / 1980, abs=1e-5) and same.noise == approx(PRECISION)
+    unknown = [with_clock(us, 0.0) for us in (100.0, 101.0)]
+    assert run.difference(*unknown)[::2] == (approx(math.log(1.01)), None), "as read"
+    line = ([np.array([0.0, 0.01]), np.zeros(1)], [np.array([0.0, -0.007]), np.zeros(1)])
+    assert fitted_slope(*line) == (approx(-0.7), math.inf), "two samples of one group give a slope without a half-width"
+
+
+def test_the_assumed_constants_are_those_of_the_recordings() -> None:
+    """The slope and its doubt, of the pairs that determine theirs; what a host clock reads in several measurements."""
+    slopes = list[float]()
+    for run in (recorded("h200"), recorded("grid/h100")):
+        for first, second in (pair for found in pairs(run).values() for pair in found):
+            difference = run.difference(first, second)
+            if abs(difference.clock or 0.0) > 1e-5:
+                read = math.log((second.us or 0.0) / (first.us or 0.0))
+                slopes.append((read - difference.log) / math.log1p(difference.clock or 0.0))
+    fitted = [slope for slope in slopes if slope != approx(SLOPE, abs=1e-6)]
+    assert (len(fitted), len(slopes)) == (31, 233)
+    assert [min(fitted), max(fitted)] == approx([-1.0, -0.66], abs=0.005)
+    assert abs(np.array(fitted) - SLOPE).max() <= SLOPE_HALF + 1e-6
+    groups = defaultdict(list)
+    for m in recorded("grid/h100").measurements:
+        if m.changed.get("timer") == "host" and m.us:
+            groups[m.kernel, m.shape].append(math.log(m.us))
+    squares = sum(float(np.var(logs)) * len(logs) for logs in groups.values())
+    assert math.sqrt(squares / sum(len(logs) - 1 for logs in groups.values())) == approx(HOST_SD, rel=0.02)
+
+
+@pytest.mark.parametrize(("kernel", "size"), [("naive", 4096), ("vectorized", 1024)])
+def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: int) -> None:
+    answers = Answers([recorded("grid/h100")])
+    steps = {step.row[0]: step for step in answers.answer(kernel, size, **answers.naive).steps}
+    after = [name for name in steps if name not in ("1 clocks", "2 timer")]
+    assert {(steps[name].role, steps[name].row[-1]) for name in after} == {("grey", "within noise")}
+    assert steps["2 timer"].difference.visible and not steps["1 clocks"].difference.visible
+
+
+@pytest.mark.parametrize(
+    ("us", "half", "words"),
+    [
+        (40.37, 0.52, "about 40 µs"),
+        (40.37, 0.02, "40.37 µs"),
+        (2654.8, 0.03, "about 2.65 ms"),
+        (7.5, 3.0, "about 8 µs"),
+    ],
+)
+def test_a_number_with_a_wide_interval_has_the_digits_that_it_knows(us: float, half: float, words: str) -> None:
+    assert about(us, half, duration) == words

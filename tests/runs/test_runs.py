@@ -1,4 +1,6 @@
-"""A run file: what is written is read back, what is broken is named, and nothing that was there is lost."""
+"""A run file and other JSON documents: what is written is read back, what is broken is named with a remedy, and nothing
+that was there is lost.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +8,25 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
 from tests.damage import DAMAGES, GONE, changed, damaged
-from tests.helpers import CALIBRATION, GPU, measured, small_run
+from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
 from worklog.errors import BadRunFile
+from worklog.peers.compare import text
+from worklog.peers.exploits import open_exploits
 from worklog.problem import Shape
-from worklog.runs import (
-    Context,
-    Estimate,
-    Run,
-    Sample,
-    Samples,
-    open_run,
-)
+from worklog.runs import Context, Date, Estimate, Run, Sample, Samples, open_run, read_json, write_text
+from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.record import SCHEMA
 
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
@@ -141,9 +141,6 @@ def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it() -> None:
     assert set(run.frame()["source"]) == {"live"}
 
 
-# ------------------------------------------------------------------------------------------------------ damaged files
-
-
 def show(run: Run) -> None:
     shown = f"{run}{run._repr_html_()}{run.frame().to_csv()}"
     assert not re.search(r"\bnan\b|None ok", shown)
@@ -218,3 +215,101 @@ def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path: P
     del lines[0]["created"]
     with pytest.raises(BadRunFile, match="missing required field `created`"):  # no label with the date of today
         Run.load(with_lines(lines, tmp_path))
+
+
+WHOLE = {"schema": 2, "kind": "rows", "created": "2026-11-21", "rows": [{"us": 1.5}], "more": None}
+
+
+@dataclass
+class Rows:
+    """A kind of document."""
+
+    created: Date
+    rows: list[dict[str, float]]
+
+
+def refused(content: Any, path: Path) -> str:
+    """The message for a file with this content, which stays as it was, without its name and the advice."""
+    path.write_bytes(content := content if isinstance(content, bytes) else json.dumps(content).encode())
+    with pytest.raises(BadRunFile) as caught:
+        read_json(path, Rows, "rows", (1, 2), "do this")
+    words = str(caught.value)
+    assert path.read_bytes() == content and caught.value.exit_code == 2
+    assert words.startswith(str(path)) and "\n" not in words
+    assert words.endswith((": do this", ": install a newer gemm-worklog"))
+    return words.removeprefix(str(path)).removesuffix(": do this")
+
+
+def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    for content in (b"not json", b"\xff\xfe\x00", b"[" * 100_000, json.dumps(WHOLE).encode()[:-9], [float("inf")]):
+        assert " is not a whole JSON document: it was cut short or is another format" in refused(content, path)
+    for content in ([], None, "schema", {"schema": 1, "kind": "other"}):
+        assert "other" in refused(content, path).partition(", not rows")[0]
+    for schema in ("1", None, True, 0, 99):
+        words = refused({**WHOLE, "schema": schema}, path)
+        assert f"has schema {schema!r}" in words and ("install a newer gemm-worklog" in words) == (schema == 99)
+    for place, value in (("created", "lately"), ("created", GONE), ("rows", {}), ("rows 0 us", "1.5")):
+        words = refused(changed(WHOLE, place, value), path)
+        assert "isn't a whole document of rows" in words and place.partition(" ")[0] in words
+
+
+def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.json"
+    write_text(path, WHOLE | {"rows": [{"us": np.float64(1.5)}], "more": float("nan")})
+    assert read_json(path, Rows, "rows", (1, 2), "") == (WHOLE, Rows("2026-11-21", [{"us": 1.5}]))
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("none", "No such file"), ("", "directory"), ("pipe", "a pipe or a device, not a file")):
+        with pytest.raises(BadRunFile, match=f"{why}.*; do this"):
+            read_json(tmp_path / name, Rows, "rows", (1, 2), "do this")
+
+
+@pytest.mark.parametrize(("kind", "recorded"), [("peers", open_comparison), ("exploits", open_exploits)])
+def test_a_damaged_recording_is_installed_again(
+    kind: str, recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recordings" / kind
+    folder.mkdir(parents=True)
+    (folder / "file.json").write_text(json.dumps({"schema": 1 if kind == "peers" else 2, "kind": kind}))
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    with pytest.raises(BadRunFile, match=r"missing.*: install gemm-worklog again"):
+        recorded()
+
+
+ROWS = [
+    {"ruler": "ours", "work": KNOWN, "of": 10, "us": 10.02, "wall_s": 0.1},
+    {"ruler": "ours", "work": KNOWN, "of": 1, "us": 1.01, "wall_s": 0.2},
+    {"ruler": "theirs", "work": KNOWN, "of": 1, "us": 4.4},
+    {"ruler": "theirs", "work": CUBLAS, "of": 512, "us": 17.9, "wall_s": 2.0},
+    {"ruler": "gone", "work": KNOWN, "of": 1, "us": None, "reason": "ImportError: no module"},
+]
+
+
+def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true_length() -> None:
+    comparison = compared(ROWS)
+    assert comparison.harnesses == ["ours", "theirs", "gone"]
+    assert (comparison.works(KNOWN), comparison.works(CUBLAS)) == ([1, 10], [512])
+    assert comparison.us(KNOWN, 1) == {"ours": 1.01, "theirs": 4.4}
+    assert (comparison.wall_s(CUBLAS, 512), comparison.wall_s(KNOWN, 1)) == ({"theirs": 2.0}, {"ours": 0.2})
+    assert comparison.reasons == {"gone": "ImportError: no module"}
+    errors = comparison.errors()
+    assert errors.keys() == {"ours", "theirs"} and [length for length, _ in errors["ours"]] == [1, 10]
+    assert [error for _, error in errors["ours"]] == approx([0.01, 0.02])
+
+
+def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -> None:
+    path, document = tmp_path / "peers.json", {"schema": 1, "kind": "peers", **compared(ROWS).document}
+    short = document | {"complete": False, "origin": "live", "promises": {"wall_s": []}}
+    for written, label in ((document, "recorded · NVIDIA H200 · clocks as found · 2026-11-21"), (short, "live · ")):
+        path.write_text(json.dumps(written))
+        comparison = open_comparison(path)
+        assert comparison.document == written and comparison.label.startswith(label)
+        assert comparison.label.endswith("cut short") is not comparison.complete and "4.40" in text(comparison)
+    shipped = open_comparison()
+    assert shipped.label.startswith("recorded · ") and {"worklog", "NVBench cold"} <= {*shipped.harnesses}
+    path.write_text(json.dumps(document | {"rows": [{"ruler": "ours", "work": KNOWN, "of": 0}]}))
+    with pytest.raises(BadRunFile, match=r"rows.*: give a file that `worklog peers` wrote"):
+        open_comparison(path)

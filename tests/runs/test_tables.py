@@ -1,21 +1,29 @@
-"""The renderer of tables, and a run, a measurement and a verdict as tables: the label stands with the numbers, and a
-failure never shows a time.
+"""Runs, measurements and verdicts as tables and data frames: the label stands with the numbers, and a failure never shows
+a time.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
+import pandas
 import pytest
+from pytest import approx
 
 from tests.helpers import measured, small_run
+from tests.helpers import typed as worklog
 from worklog.cli.figures import markdown
+from worklog.plots.selection import sample_times
 from worklog.problem import Shape
-from worklog.runs import Bar, Estimate, Measurement, Stage, Table, Verdict, bound, duration, scaled
+from worklog.runs import Estimate, Measurement, Run, Stage, Verdict, recorded_run
 from worklog.runs.measurement import cells, details
-from worklog.runs.table import of_baseline, small
+from worklog.runs.table import Bar, Table, bound, duration, of_baseline, scaled, small
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(
@@ -43,22 +51,16 @@ def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown() -> None
     assert lines == ["| a | b |", "|---|--:|", "| x \\| y z | 1 |"]
 
 
-@pytest.mark.parametrize(("share", "length"), [(0.25, "25.0"), (1.7, "100.0"), (-1.0, "0.0")])
-def test_a_bar_stays_in_its_cell(share: float, length: str) -> None:
-    assert f" {length}%,transparent" in Bar("words", share).html()
+def test_numbers_and_bars_in_cells() -> None:
+    for share, length in ((0.25, "25.0"), (1.7, "100.0"), (-1.0, "0.0")):
+        assert f" {length}%,transparent" in Bar("words", share).html()
     assert Bar("<b>", None).html() == "&lt;b&gt;"
-
-
-def test_numbers_in_cells() -> None:
     assert of_baseline(0.9731, 0.9723, 0.9739) == "97.31 % ±0.08" and of_baseline(0.627, 0.624, 0.63) == "62.7 % ±0.3"
     assert bound(-0.081) == "0.09" and scaled(198_000) == "198 k" and scaled(5.2459e6) == "5.246 M"
     times = {0.5: "0.5 µs", 8.4321: "8.432 µs", 999.9: "999.9 µs", 1000: "1 ms", 2649.7: "2.65 ms", 1.2e6: "1.2 s"}
     assert {us: duration(us) for us in times} == times
     narrow = {0.0: "0.00", 0.3: "0.30", 0.0051: "0.01", 0.0049: "0.005", 0.0019: "0.002", 0.00004: "0.00004"}
     assert {half: small(half) for half in narrow} == narrow
-
-
-# --------------------------------------------------------------------------------------------------------- a run
 
 
 def test_a_measured_row() -> None:
@@ -159,9 +161,6 @@ def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_
     assert small_run(measurements=[unchecked]).full_label.endswith(unchecked.degradations[0])
 
 
-# ------------------------------------------------------------------------------------- a verdict and a measurement
-
-
 def test_a_verdict_shows_every_stage_with_its_margin() -> None:
     page = Html(VERDICT._repr_html_())
     assert {"the gate: failed", "✗\u00a0failed", "✓\u00a0passed", "900 of 600", "rms <b>9</b>"} <= {*page.words}
@@ -186,3 +185,111 @@ def test_the_parts_of_an_interval_are_shown_in_percent_of_the_time() -> None:
     assert details(m)["parts of ±95 %"] == "0.02 % launches, 0.80 % placement"
     m = replace(m, time=Estimate(100.0, 99.2, 100.8, process=0.5))
     assert "±0.50 % of process (for 2 kernels per launch, recorded on an H100)" in repr(m)
+
+
+def points() -> Run:
+    """A benchmark with two axes, one of which is called as a column of the frame."""
+    m = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"})
+    m = replace(m, against={"gelu": m.first})
+    hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
+    m = replace(m, samples=replace(m.samples, sides=hot, overhead_us=3.45))
+    return small_run(measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
+
+
+def test_a_frame_has_the_axes_as_columns() -> None:
+    frame = points().frame()
+    assert list(frame[["kernel", "N", "axis us", "us"]].iloc[0]) == ["relu", 8, "half", 100.0]
+    assert frame.status.to_list() == ["measured", "skipped"] and frame.columns.is_unique
+
+
+def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
+    run = points()
+    samples, (m, _) = run.samples(), run.measurements
+    assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
+    assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
+    assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
+    assert sample_times(m)[0] == approx([us - 3.45 for us in m.samples.sides[0].us]), "as the charts have them"
+    assert set(samples.label) == {run.label} and set(samples["axis us"]) == {"half"}
+
+
+def example(of: Callable[..., object]) -> Any:
+    """The value of a docstring's example, of the recording."""
+    words = re.sub(r"\s+", " ", of.__doc__ or "")
+    return eval(re.findall(r"Example[^`]*`([^`]+)`", words)[0], {"run": recorded_run()})
+
+
+def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size() -> None:
+    naive = recorded_run().select("naive", Shape.of(256))[0]
+    assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples.counted(), ddof=1), abs=1e-4)
+    assert example(Run.frame).loc["naive", 256] == naive.us
+
+
+def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart() -> None:
+    near = [replace(measured(name, us=us), time=Estimate(us, us - 1, us + 1)) for name, us in (("a", 50), ("b", 51.5))]
+    run = small_run(measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)])
+    table = run.pivot()
+    assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
+    shown = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
+    assert shown == {
+        "a": ["+ 50.00 µs", "9.000 µs"],
+        "b": ["≈ 51.50 µs", ""],
+        "c": ["− 90.00 µs", ""],
+        "d": ["70.00 µs", ""],
+    }
+    assert run.label in table.title and "one clock" in table.text()
+    assert "skipped" in small_run().pivot().text() and small_run(measurements=[]).pivot().rows == ()
+
+
+def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_time() -> None:
+    run = small_run(measurements=[*small_run().measurements, measured("cuBLAS", 1024, ratio=0.25)])
+    shown = {row[0]: [str(cell) for cell in row[1:]] for row in run.shares().rows}
+    assert shown == {
+        "512": ["100.0 µs", "50.0 % ±1.0", "50.00 µs", "100.0 % ±1.0"],
+        "1024": ["failed", "", "100.0 µs", "25.0 % ±1.0"],
+        "2048": ["skipped", "", "", ""],
+        "geometric mean": ["", "50.0 %", "", "50.0 %"],
+        "lowest": ["", "50.0 %", "", "25.0 %"],
+    }
+    assert "naive: failed: failed at precision" in run.shares().text()
+    kinds = {Shape.of(1024): "large", Shape.of(3): "absent"}
+    assert [row[:2] for row in run.shares(kinds).rows][:2] == [["1024", "large"], ["3", "absent"]]
+    assert small_run(measurements=[]).shares().rows == ()
+
+
+def test_show_prints_a_run_and_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = points().save(tmp_path / "run.jsonl")
+    csv, tables, parquet = tmp_path / "a.csv", tmp_path / "a.md", tmp_path / "a.parquet"
+    shown = worklog("show", path, "--csv", csv, "--markdown", tables)
+    assert shown.exit_code == 0 and "100.0 µs" in shown.stdout and "relu" in shown.stdout
+    assert pandas.read_csv(csv).kernel.to_list() == ["relu", "relu"]
+    written = tables.read_text()
+    assert written.startswith(points().full_label) and "| N | us | time |" in written
+    assert "N=9 us=half: skipped" in written
+    assert "fastest" in worklog("show", path, "--pivot").stdout
+    again = worklog("show", path, "--csv", csv)
+    assert again.exit_code == 2 and "exists already: give --csv another name" in again.stderr
+    csv.unlink()
+    worklog("show", path, "--samples", "--csv", csv)
+    assert len(pandas.read_csv(csv)) == 8
+    with monkeypatch.context() as patch:
+        patch.setattr(pandas.DataFrame, "to_parquet", missing)
+        found = worklog("show", path, "--parquet", parquet)
+    assert found.exit_code == 2 and "pip install pyarrow" in found.stderr
+    pytest.importorskip("pyarrow", reason="pyarrow isn't installed: pip install pyarrow")
+    worklog("show", path, "--parquet", parquet)
+    assert len(pandas.read_parquet(parquet)) == len(points().frame())
+
+
+def missing(*_: object, **__: object) -> None:
+    raise ImportError
+
+
+@pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")])
+def test_every_command_that_prints_measurements_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], column: str
+) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    found = worklog(*command, "--csv", tmp_path / "a.csv", "--markdown", tmp_path / "a.md")
+    assert found.exit_code == 0 and {column, "label"} <= {*pandas.read_csv(tmp_path / "a.csv").columns}
+    head, _, columns, rule, *rows = (tmp_path / "a.md").read_text().splitlines()
+    assert "recorded · NVIDIA H200" in head and f" {column} " in columns and rule.startswith("|---") and len(rows) > 10
