@@ -15,8 +15,8 @@ import worklog
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
 from worklog.errors import BadRunFile, WorklogError
-from worklog.runs import live_runs, new_path, newest_run, open_run, recorded_run, runs_dir
-from worklog.runs.run import recordings
+from worklog.runs import new_path, newest_run, open_run, recorded_run, runs_dir
+from worklog.runs.run import live_runs, recordings
 from worklog.settings import Harness
 
 EXAMPLES = Path(__file__).parents[2] / "notebooks" / "examples"

@@ -25,8 +25,9 @@ from worklog.errors import BadRunFile
 from worklog.peers.compare import text
 from worklog.peers.exploits import open_exploits
 from worklog.problem import Shape
-from worklog.runs import Context, Date, Estimate, Run, Sample, Samples, open_run, read_json, write_text
+from worklog.runs import Context, Estimate, Run, Sample, Samples, open_run, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs.documents import Date, read_json
 from worklog.runs.record import SCHEMA
 
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"

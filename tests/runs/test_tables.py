@@ -1,6 +1,4 @@
-"""Runs, measurements and verdicts as tables and data frames: the label stands with the numbers, and a failure never shows
-a time.
-"""
+"""Runs, measurements and verdicts as tables and frames: the label stands with the numbers, a failure shows no time."""
 
 from __future__ import annotations
 

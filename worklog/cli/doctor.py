@@ -21,6 +21,7 @@ from worklog.gpu import device
 from worklog.harness.calibration import certificate
 from worklog.kernel import disk_cache, kernels_dir, nvrtc
 from worklog.runner.session import calibrated
+from worklog.runs.run import live_runs
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
@@ -110,7 +111,7 @@ def _findings() -> Iterator[Finding]:
         yield Finding("kernels", f"{len(list(kernels_dir().glob('[0-9]*.cu')))} in {kernels_dir()}")
     except WorklogError as error:
         yield Finding("kernels", "missing", str(error))
-    shipped, saved, cache = runs.recordings(), runs.live_runs(), disk_cache.folder()
+    shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
     yield Finding("recordings", ", ".join(shipped) or "none", advice)
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")

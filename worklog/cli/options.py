@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from worklog.errors import BadSetting
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import require_writable
+from worklog.runs.documents import require_writable
 from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:

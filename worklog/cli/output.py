@@ -15,7 +15,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from worklog.runs import WIDTH, Run, export
+from worklog.runs import WIDTH, Run
+from worklog.runs.run import export
 
 if TYPE_CHECKING:
     from pandas import DataFrame

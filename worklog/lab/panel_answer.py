@@ -13,7 +13,8 @@ from worklog.errors import BadSetting
 from worklog.lab.readings import Held, NotRecorded, Reading, Settings, changes, in_words, unbiased_settings
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
-from worklog.runs import CLOCK_OFF, Difference, Run, about, duration
+from worklog.runs import Difference, Run, about, duration
+from worklog.runs.samples import CLOCK_OFF
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
