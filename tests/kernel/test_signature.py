@@ -13,9 +13,7 @@ import pytest
 from tests.helpers import SIGNATURE
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.device_code import device_code
-from worklog.kernel.source import code
-from worklog.kernel.unit import read
+from worklog.kernel.device_code import prepared
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 
@@ -235,16 +233,17 @@ void solve(const float* A) { gemm<<<1, 1>>>(A); }
 }
 int main() { return 0; }
 """
-    kept = device_code(source)
+    program, unit = prepared("mine.cu", source, (), ())
+    kept = program.source
     assert [n for n, line in enumerate(kept.splitlines(), 1) if line.strip()] == [2, 4, 5, 6, 8, 9, 10, 12]
     assert kept.splitlines()[9] == source.splitlines()[9] and len(kept) == len(source)
-    assert read(source).kernels == ["gemm"] and '"' not in code(source)
+    assert unit.kernels == ["gemm"]
 
 
 def test_nothing_is_left_out_of_the_projects_own_kernels() -> None:
     ours = [*(ROOT / "kernels").glob("[0-9]*.cu"), *(ROOT / "tests" / "exploits").glob("*/*.cu")]
     sources = [path.read_text(encoding="utf-8") for path in ours if path.stem != "library"]
-    assert len(sources) > 50 and all(device_code(source) == source for source in sources)
+    assert len(sources) > 50 and all(prepared("", source, (), ())[0].source == source for source in sources)
 
 
 def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails(few_shapes: None) -> None:
@@ -315,6 +314,21 @@ def test_a_macro_of_the_command_line_decides_which_code_is_read() -> None:
     versions = OLD.replace("#if 0", "#if VERSION == 1").replace("#endif\n", "#else\n") + "\n#endif"
     assert Kernel.from_source(versions, define=["VERSION=1"]).arguments == ("C", "A", "B", "N")
     assert Kernel.from_source(versions, define=["VERSION=2"]).arguments[0] == "A"
+
+
+def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path: Path) -> None:
+    (tmp_path / "types.h").write_text("#include <vector>\n#define TILE 16\ntypedef __half element;\n")
+    (tmp_path / "own.cuh").write_text(f'#include "types.h"\n{GEMM} {{}}\n__global__ void short_one(element* A) {{}}')
+    (file := tmp_path / "runner.cu").write_text(
+        '#include "own.cuh"\nvoid f() { gemm<<<m, TILE>>>(A, B, C, m, n, k); }\nstatic int count() { return 1; }'
+    )
+    found = Kernel.from_file(file, entry="gemm")
+    assert (found.arguments, found.grid, found.block) == (("A", "B", "C", "M", "N", "K"), "M", "16")
+    assert "count" not in found.source and "vector" not in dict(found.program.headers)["types.h"]
+    with pytest.raises(BadSetting, match="has 2 kernels \\(gemm, short_one\\)"):
+        Kernel.from_file(file)
+    with pytest.raises(BadSetting, match=r"short_one takes __half\* A"):
+        Kernel.from_file(file, entry="short_one").require_launch()
 
 
 def test_launches_through_the_runtime_and_their_shared_memory_are_read() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from worklog.kernel.source import blank, closing, code
+from worklog.kernel.source import blank, uncommented
 
 KEPT = (
     r"^[ \t]*#[^\n]*",
@@ -74,7 +74,8 @@ class Edit:
 
 def edits(source: str) -> list[Edit]:
     """Every edit of a source."""
-    bare, listed = code(source), list[Edit]()
+    bare = LITERAL.sub(lambda match: blank(match[0]), uncommented(source))
+    listed = list[Edit]()
     for pattern in KEPT:
         bare = re.sub(pattern, lambda match: blank(match[0]), bare, flags=re.MULTILINE)
 
@@ -125,3 +126,13 @@ def chosen(every: Sequence[Edit], most: int, seed: int) -> list[Edit]:
     while len(kept) < most and any(by_kind.values()):
         kept += [group.pop() for group in by_kind.values() if group]
     return sorted(kept[:most], key=lambda edit: (edit.start, edit.new))
+
+
+def closing(text: str, start: int) -> int:
+    """The place behind the bracket that closes the one at `start`."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] == "(") - (text[place] == ")")
+        if depth == 0:
+            return place + 1
+    return len(text)

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from worklog.kernel import Kernel
-from worklog.kernel.source import code, reduced
-from worklog.kernel.unit import UNCLEAR, known, read
+from worklog.kernel.source import reduced, uncommented
+from worklog.kernel.unit import UNCLEAR, read
 
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp")
 GEMM = re.compile(r"gemm|mat(?:rix)?[\W_]*mul|mmul|\bmm_", re.IGNORECASE)
@@ -82,19 +82,24 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
     for unit in units.values():
         for constant, value in unit.constants.items():
             constants[constant] = value if constants.get(constant, value) == value else UNCLEAR
-    constants = known(constants)
+    constants = {name: value for name, value in constants.items() if value != UNCLEAR}
     for path, own in units.items():
         near = sorted(units, key=lambda other: (other != path, other.parent != path.parent))
         for name in own.kernels:
             declared = own.definition(name)
-            launches = [(o, c) for o in near for c in units[o].calls if f"::{name}".endswith(f"::{c.function}")]
+            launches = [
+                (other, function, call)
+                for other in near
+                for function in units[other].functions
+                for call in function.calls
+                if f"::{name}".endswith(f"::{call.function}")
+            ]
             instance = host = ""
-            for other, launch in launches[:1]:
-                scope = function_around(code(texts[other]), launch.place)
+            for other, function, launch in launches[:1]:
+                scope = function_around(uncommented(texts[other]), launch.node.start_byte)
                 host = scope if other != path else ""
-                instance = arguments(
-                    reduced(part, units[other].around(launch)).strip("() ") for part in launch.template
-                )
+                names = units[other].names(function)
+                instance = arguments(reduced(part, names).strip("() ") for part in launch.template)
             template = bool(declared is not None and declared.template and not instance)
             yield PublicKernel(folder, path, name + instance, host, template, constants)
 

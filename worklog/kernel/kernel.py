@@ -19,7 +19,7 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
-from worklog.kernel.device_code import device_code, prepared
+from worklog.kernel.device_code import included, prepared
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
@@ -75,7 +75,7 @@ class Kernel:
         """
         path = Path(path)
         source = read_source(path)
-        if re.search(r'^[ \t]*#[ \t]*include[ \t]*"', device_code(source, [str(path.parent)]), re.MULTILINE):
+        if any((path.parent / header).is_file() for header in included(source)):
             words["include"] = (*listed("include", words.get("include", ())), path.parent)
         return cls.from_source(source, file=path.name, name=name or path.stem, **words)
 
@@ -123,8 +123,7 @@ class Kernel:
                 raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
-        code = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
-        unit = read(source, tuple(define))
+        code, unit = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
         if not names:
@@ -236,7 +235,8 @@ class Kernel:
     def unit(self) -> Unit:
         """What its source defines."""
         assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return read(self.source, tuple(option[2:] for option in self.code.options if option.startswith("-D")))
+        define = tuple(option[2:] for option in self.code.options if option.startswith("-D"))
+        return read(self.source, define, tuple(text for _, text in self.code.headers))
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""

@@ -18,12 +18,13 @@ from typing import Any
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel.device import Block
 from worklog.kernel.resources import MAX_THREADS
-from worklog.kernel.source import code, evaluate, filled, parts, plain, reduced, sizes
-from worklog.kernel.unit import Definition, Unit, known
+from worklog.kernel.source import comments, evaluate, filled, nodes, parts, plain, reduced, sizes, text_of
+from worklog.kernel.unit import Definition, Unit
 from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
+INDICES = ("blockIdx.x", "blockIdx.y")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
@@ -32,8 +33,7 @@ _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
 _MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
-_NOT_FLOAT = re.compile(r"\b(?:double|half|__half2?|int|u?int\d+_t|unsigned|char|short|__nv_bfloat16|bfloat16)\b")
-_WIDE = re.compile(r"\b(?:u?int64_t|s?size_t|long|ptrdiff_t)\b")
+_PASSED = ("void", "float2", "float4")  # elements of a pointer beside float that the gate's memory may be taken for
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,25 @@ class Launch:
         return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
-def launch_text(argument: str, sizes: Any) -> str:
+def launch_text(argument: str, given: Any) -> str:
     """A grid or a block as one text: "N / 8, M", 256, or ("N / 8", "M"). Raises BadSetting."""
-    given = listed(argument, sizes)
-    if not all(isinstance(size, str | Integral) for size in given):
-        raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {sizes!r:.60}")
-    text = plain(", ".join(map(str, given)))
-    written = re.fullmatch(r"dim3\s*[({](.*)[)}]", text, re.DOTALL)
-    return written[1].strip() if written else text
+    texts = listed(argument, given)
+    if not all(isinstance(size, str | Integral) for size in texts):
+        raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {given!r:.60}")
+    return ", ".join(sizes(", ".join(map(str, texts)), {}))
 
 
 def order(words: str, file: str, function: str, defined: Definition | None, unit: Unit) -> tuple[str, ...]:
     """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
     declared = defined.parameters if defined is not None else ()
     for parameter in declared:
-        if parameter.type in unit.records or (parameter.pointer and _NOT_FLOAT.search(parameter.type)):
+        kind, known = parameter.type, {*_PASSED, *(defined.template if defined is not None else ())}
+        if kind.endswith(("*", "[]")):
+            taken = parameter.declaration if kind.endswith("*") else f"{parameter.name} as an array of arrays"
+            raise BadSetting(f"{file}: {function} takes {taken}: the gate passes float*, row-major")
+        if kind not in known if not parameter.dtype else parameter.pointer and parameter.dtype != "float32":
             advice = "the gate passes float* and numbers: give the kernel these instead"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
-        if parameter.type.endswith(("*", "[]")):
-            taken = parameter.declaration if parameter.type.endswith("*") else f"{parameter.name} as an array of arrays"
-            raise BadSetting(f"{file}: {function} takes {taken}: the gate passes float*, row-major")
     if words:
         values = _given(words, file, len(declared) if defined is not None else None)
     elif defined is None:
@@ -96,7 +95,7 @@ def order(words: str, file: str, function: str, defined: Definition | None, unit
         values = [*_by_name(declared[:-1], file, function, defined.body), WORKSPACE]
     else:
         values = _by_name(declared, file, function, defined.body)
-    wide = {n for n, parameter in enumerate(declared) if not parameter.pointer and _WIDE.search(parameter.type)}
+    wide = {n for n, parameter in enumerate(declared) if not parameter.pointer and parameter.dtype.endswith("int64")}
     return tuple(f"{WIDE}{value}" if n in wide else value for n, value in enumerate(values))
 
 
@@ -113,9 +112,9 @@ def _given(words: str, file: str, declared: int | None) -> list[str]:
     return names
 
 
-def _by_name(declared: Sequence[Parameter], file: str, function: str, body: str) -> list[str]:
+def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any) -> list[str]:
     """The values of parameters by their names, N for an only size: A, B and C once each, and at least one size."""
-    kinds = ["pointer" if p.pointer else "float" if p.type in ("float", "T") else "integer" for p in declared]
+    kinds = ["pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared]
     if kinds == ["pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER]:
         return [*LADDER]
     values = []
@@ -139,14 +138,26 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: str)
     return values
 
 
-def _is_m_n_k(body: str, names: Mapping[str, str]) -> bool:
+def _is_m_n_k(body: Any, names: Mapping[str, str]) -> bool:
     """Whether the product is A (M x N) times B (N x K), as on LeetGPU: rows of A have length N, those of B and C K."""
+    lengths: dict[str, set[str]] = {names[matrix]: set() for matrix in MATRICES}
+    for element in nodes(body, "subscript_expression"):
+        factors = set().union(*_products(element.named_children[1]))
+        matrix = text_of(element.named_children[0])
+        lengths.get(matrix, set()).update(size for size in SIZES if names.get(size) in factors)
+    a, b, c = lengths.values()
+    return a == {"N"} and b == {"K"} and c <= {"K"}
 
-    def lengths(matrix: str) -> set[str]:
-        indices = " ".join(re.findall(rf"\b{names[matrix]}\s*\[([^\]]*)\]", body))
-        return {s for s in SIZES if s in names and re.search(rf"\*\s*{names[s]}\b|\b{names[s]}\s*\*", indices)}
 
-    return lengths("A") == {"N"} and lengths("B") == {"K"} and lengths("C") <= {"K"}
+def _products(node: Any) -> list[set[str]]:
+    """The factors of each product in a tree."""
+
+    def factors(node: Any) -> set[str]:
+        if node.type == "binary_expression" and node.children[1].type == "*":
+            return set().union(*map(factors, node.named_children))
+        return factors(node.named_children[0]) if node.type == "parenthesized_expression" else {text_of(node)}
+
+    return [found for product in nodes(node, "binary_expression") if len(found := factors(product)) > 1]
 
 
 def described(defined: Definition | None, values: Sequence[str]) -> list[str]:
@@ -184,10 +195,9 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
 
 
 def stated(source: str, label: str) -> set[str]:
-    """What comments and literals say behind `label:`, up to the next label or the end of the line."""
-    comments = "".join(" " if kept == char != "\n" else char for char, kept in zip(source, code(source), strict=True))
+    """What comments say behind `label:`, up to the next label or the end of the line."""
     pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block)\b|$)"
-    return set(re.findall(pattern, comments, re.IGNORECASE | re.MULTILINE))
+    return set(re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE))
 
 
 def domain(source: str, tile: Mapping[str, int]) -> str:
@@ -217,23 +227,24 @@ def launch(
     if defined is None:
         return Launch(function), ""
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
-    stated_here = {**known({**unit.constants, **defined.constants}), **template}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
-    free = {name: text for name, text in stated_here.items() if name not in (*SIZES, *own)}
+    free = {n: text for n, text in {**unit.names(defined), **template}.items() if n not in (*SIZES, *own)}
     launches, blocks = set(), set()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
             launches.add(_readable(function, parts(grid), parts(block), free, own))
     origin = "a comment" if launches else "the host code"
-    called = [call for call in unit.calls if f"::{defined.name}".endswith(f"::{call.function}")]
-    for call in called if not launches else ():
+    calls = [(caller, call) for caller in unit.functions for call in caller.calls if not launches]
+    for caller, call in calls:
+        if not f"::{defined.name}".endswith(f"::{call.function}"):
+            continue
         passed: dict[str, str] = {}
         for argument, value in zip(call.arguments, values, strict=False):
             variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", plain(argument))
             if variable and (size := _size(value)):
                 # One variable for two sizes says nothing of a grid.
                 passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
-        names = {name: text for name, text in {**unit.around(call), **template}.items() if name not in passed}
+        names = {name: text for name, text in {**unit.names(caller), **template}.items() if name not in passed}
         arguments = ", ".join(reduced(part, names) for part in call.template)
         if (instance and arguments != ", ".join(parts(instance))) or len(call.configuration) < 2:
             continue
@@ -262,13 +273,20 @@ def _by_tile(
     """The launch of BM and BN, of the only tile, or of a thread per element, where it is clear which index walks the
     columns of C; and which of these it was.
     """
-    body = defined.body
-    axes = {"blockIdx.x": "x", "blockIdx.y": "y", **dict(re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body))}
-    products = [set(re.split(r"\s*\*\s*", product)) for product in re.findall(r"[\w.]+(?:\s*\*\s*[\w.]+)+", body)]
+    body = text_of(defined.body)
+    axes = {"blockIdx.x": "x", "blockIdx.y": "y"}
+    for given in nodes(defined.body, "init_declarator", "assignment_expression"):
+        used = {text_of(field) for field in nodes(given.named_children[-1], "field_expression")} & {*INDICES}
+        axes |= {text_of(given.named_children[0]): index[-1] for index in used}
+    products = _products(defined.body)
     tiles = {name for factors in products if factors & axes.keys() for name in (factors & known.keys()) - axes.keys()}
     planar = "threadIdx.y" in body
-    first = _first_index(body, axes, products, own)
-    numbers = dict(re.findall(r"\bblockIdx\.([xy])\s*\*\s*(\d+)\s*\+\s*threadIdx\.\1\b", body))
+    first = _first_index(defined.body, axes, products, own)
+    numbers = dict[str, str]()
+    for total in nodes(defined.body, "binary_expression"):
+        left, right = map(text_of, total.named_children)
+        if stride := re.fullmatch(r"blockIdx\.([xy]) \* (\d+)", left):
+            numbers |= {stride[1]: stride[2]} if right == f"threadIdx.{stride[1]}" else {}
     if tiles == {"BM", "BN"}:
         m, n = "BM", "BN"
         block = [f"BN / {known.get('TN', 1)}", f"BM / {known.get('TM', 1)}"]
@@ -293,14 +311,17 @@ def _by_tile(
     return None
 
 
-def _first_index(body: str, axes: Mapping[str, str], products: Sequence[set[str]], own: Mapping[str, str]) -> str:
+def _first_index(body: Any, axes: Mapping[str, str], products: Sequence[set[str]], own: Mapping[str, str]) -> str:
     """What blockIdx.x walks: "N" for the columns of C, "M" for its rows, "" where the source doesn't say. axes: x or y
     of each name that is computed from blockIdx.
     """
     lengths = {name for name, size in own.items() if size != "M"}  # of rows
-    walked = set()
+    walked, limits = set(), dict[str, set[str]]()
+    for test in nodes(body, "binary_expression"):
+        if test.children[1].type in ("<", "<=", ">", ">="):
+            limits.setdefault(text_of(test.named_children[0]), set()).add(text_of(test.named_children[1]))
     for name, axis in axes.items():
-        compared = {own.get(size) for size in re.findall(rf"\b{re.escape(name)}\s*[<>]=?\s*(\w+)", body)}
+        compared = {own.get(size) for size in limits.get(name, ())}
         multiplied = any(name in factors and factors & lengths for factors in products)
         row = "row" in name.lower() or "M" in compared or multiplied
         column = "col" in name.lower() or (len(own) > 1 and "N" in compared)

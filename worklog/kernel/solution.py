@@ -30,8 +30,8 @@ from worklog.kernel.device_code import prepared
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.signature import Launch
-from worklog.kernel.source import evaluate, plain, read_source, reduced, sizes
-from worklog.kernel.unit import Definition, Statement, Unit, known, read
+from worklog.kernel.source import evaluate, plain, read_source, reduced, sizes, text_of
+from worklog.kernel.unit import Call, Definition, Unit, read
 from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
@@ -84,28 +84,29 @@ class Launched:
     place: str
 
 
-def launches(unit: Unit, own: Definition, values: Mapping[str, Any], source: str, file: str) -> list[Launched]:
+def launches(unit: Unit, own: Definition, values: Mapping[str, Any], file: str) -> list[Launched]:
     """The launches of a host function in their order. own: its definition. values: of its parameters, None for a
-    pointer. source: for the lines. Raises BadSetting, with the line, for a statement that isn't read.
+    pointer. Raises BadSetting, with the line, for a statement that isn't read.
     """
-    names = {name: text for name, text in known({**unit.constants, **own.constants}).items() if name not in values}
+    names = {name: text for name, text in unit.names(own).items() if name not in values}
     names |= {name: str(value) for name, value in values.items() if type(value) is int}
     result = []
-    for statement in own.statements:
-        if statement.declares or _WAITS.fullmatch(statement.text.rstrip("; ")):
+    for statement in own.body.named_children:
+        shown = text_of(statement)
+        if statement.type == "declaration" or _WAITS.fullmatch(shown.rstrip("; ")):
             continue
-        place = f"{file}:{source[: statement.place].count(chr(10)) + 1}"
+        place = f"{file}:{own.line(statement)}"
         try:
-            result.append(_launched(statement, names, values, place))
+            call = next((call for call in own.calls if call.node.parent == statement), None)
+            result.append(_launched(call, names, values, place))
         except BadSetting as error:
-            shown = " ".join(statement.text.split())
             raise BadSetting(f"{place}: cannot read {shown:.70}: {error}; {ADVICE}") from error
     if not result:
         raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
     return result
 
 
-def _launched(statement: Statement, names: Mapping[str, str], values: Mapping[str, Any], place: str) -> Launched:
+def _launched(call: Call | None, names: Mapping[str, str], values: Mapping[str, Any], place: str) -> Launched:
     """A launch with numbers for its expressions. names: expressions of names."""
 
     def blocks(words: str) -> tuple[int, ...]:
@@ -121,7 +122,6 @@ def _launched(statement: Statement, names: Mapping[str, str], values: Mapping[st
             return bare
         return float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {})
 
-    call = statement.call
     if call is None:
         raise BadSetting("it is none of the statements that are read")
     if not 2 <= len(call.configuration) <= 4:
@@ -250,7 +250,7 @@ class _Kernels(Solver):
         key = tuple(values.values())
         if key not in self._read:  # once, so that a timed launch parses nothing
             solution = self.solution
-            self._read[key] = launches(solution.unit, self.own, values, solution.source, solution.file)
+            self._read[key] = launches(solution.unit, self.own, values, solution.file)
         for launch in self._read[key]:
             self._launch(launch, given)
 
@@ -265,7 +265,7 @@ class _Kernels(Solver):
         bound = [_bound(*pair, given, place) for pair in zip(defined.parameters, launch.arguments, strict=True)]
         key = launch.entry, launch.shared
         if key not in self._compiled:
-            code = prepared(solution.file, solution.source, solution.folders, solution.define)
+            code, _ = prepared(solution.file, solution.source, solution.folders, solution.define)
             names = tuple(parameter.name for parameter in defined.parameters)
             program = replace(code, entry=launch.entry, arguments=names, shared=launch.shared)
             self._compiled[key] = self.device.compile(program)

@@ -1,4 +1,4 @@
-"""CUDA C++ as text: files, comments, brackets and integer expressions."""
+"""CUDA C++ as text and as a tree: files, comments and integer expressions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import tree_sitter
+import tree_sitter_cuda
 
 from worklog.errors import BadSetting, WorklogError
+from worklog.problem import TYPES, Parameter
 from worklog.runs import read_text
 
 _OPERATORS = {
@@ -23,14 +28,12 @@ _OPERATORS = {
 }
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
 _OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
-DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
-_CEILING = re.compile(r"\b\w*(?:ceil|cdiv|div_?up)\w*\s*\(([^(),]+),([^(),]+)\)", re.IGNORECASE)
-_CAST = re.compile(
-    r"\(\s*(?:const\s+)?(?:unsigned\s+|long\s+|signed\s+)*(?:int|size_t|long|unsigned|float|double|char|\w+_t|float[24]|"
-    r"int[24]|__half2?|half2?)(?:\s+const)?\s*\**\s*\)\s*(?=[\w(])|"
-    r"\b(?:static_cast|reinterpret_cast|const_cast)\s*<[^<>]*>\s*(?=\()"
-)
-_SIZES = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8, "size_t": 8, "half": 2, "__half": 2}
+_CASTS = ("static_cast", "reinterpret_cast", "const_cast", *TYPES)
+_CEILING = re.compile(r"ceil|cdiv|div_?up", re.IGNORECASE)
+_LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+_PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILINE)
+LINE = re.compile(rf"(?P<directive>{DIRECTIVE.pattern}\n?)|[^\n]*\n|[^\n]+", re.MULTILINE)
 DEPTH = 8  # of constants that name others
 
 
@@ -87,30 +90,78 @@ def filled(text: str, values: Mapping[str, object]) -> str:
     return re.sub(name, lambda match: str(values.get(match[0], match[0])), text)
 
 
+def tree_of(text: str) -> Any:
+    """The root of a text's tree. Other characters than ASCII are one byte, so that its places are the text's."""
+    return _PARSER.parse(re.sub(r"[^\x00-\x7f]", "?", text).encode()).root_node
+
+
+def nodes(node: Any, *types: str) -> Iterator[Any]:
+    """The nodes of these types in a tree, in order."""
+    if node.type in types:
+        yield node
+    for child in node.named_children:
+        yield from nodes(child, *types)
+
+
+def text_of(node: Any) -> str:
+    """The source of a node on one line; "" for None."""
+    return " ".join(node.text.decode().split()) if node is not None else ""
+
+
+def expression(text: str) -> Any:
+    """The tree of an expression; None for what isn't one."""
+    root = tree_of(f"auto x = {text};")
+    return None if root.has_error else next(nodes(root, "init_declarator")).child_by_field_name("value")
+
+
 def reduced(text: str, names: Mapping[str, str]) -> str:
-    """The expression with the names' values, without casts and sizeof; as a number if that is all that is left."""
+    """The expression with the names' values, as plain() has it; as a number if that is all that is left."""
     values = {name: value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})" for name, value in names.items()}
     for _ in range(DEPTH):
         text = filled(plain(text), values)
     text = plain(text)
     with suppress(BadSetting):
         return str(evaluate(text, {}))
-    return " ".join(text.split())
+    return text
 
 
 def plain(text: str) -> str:
     """An expression without C++'s casts, suffixes, sizeof and divisions that round up."""
-    text = _CAST.sub("", text).replace("std::", "")
-    text = re.sub(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)", lambda match: str(_SIZES.get(match[1], match[0])), text)
-    text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
-    return _CEILING.sub(r"((\1 + \2 - 1) / \2)", text).strip()
+    tree = expression(text)
+    return " ".join(text.split()) if tree is None else _plain(tree)
+
+
+def _plain(node: Any) -> str:
+    kind, children = node.type, node.named_children
+    if kind == "cast_expression":
+        return _plain(children[-1])
+    if kind == "parenthesized_expression":
+        return f"({_plain(children[0])})"
+    if kind == "binary_expression":
+        return f"{_plain(children[0])} {node.children[1].type} {_plain(children[1])}"
+    if kind == "number_literal":
+        return text_of(node).rstrip("uUlL")
+    if kind == "sizeof_expression" and (dtype := TYPES.get(text_of(children[0]).strip("() "))):
+        return str(Parameter("", "", dtype, False).itemsize)
+    if kind == "call_expression" and len(children) == 2:
+        name, values = text_of(children[0]).removeprefix("std::"), [*map(_plain, children[1].named_children)]
+        if name.partition("<")[0] in _CASTS and len(values) == 1:
+            return f"({values[0]})"
+        ceiling = len(values) == 2 and _CEILING.search(name)
+        return f"(({values[0]} + {values[1]} - 1) / {values[1]})" if ceiling else f"{name}({', '.join(values)})"
+    return text_of(node)
 
 
 def sizes(words: str, names: Mapping[str, str]) -> list[str]:
-    """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or of a number."""
+    """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or numbers."""
     text = names.get(words.strip(), words).strip()
-    written = re.fullmatch(r"(?:dim3\s*[({]|\{)(.*)[)}]", text, re.DOTALL)
-    return [reduced(size, names) for size in parts(written[1] if written else text)]
+    listed = parts(text)
+    if len(listed) == 1 and (tree := expression(text)) is not None:
+        if tree.type in ("call_expression", "compound_literal_expression"):
+            tree = tree.named_children[1] if text_of(tree.named_children[0]) == "dim3" else tree
+        if tree.type in ("argument_list", "initializer_list"):
+            listed = [*map(text_of, tree.named_children)]
+    return [reduced(size, names) for size in listed]
 
 
 def parts(expressions: str) -> list[str]:
@@ -125,24 +176,9 @@ def parts(expressions: str) -> list[str]:
     return [part.strip() for part in pieces]
 
 
-def closing(text: str, start: int) -> int:
-    """The place behind the bracket that closes the one at `start`; brackets of other kinds don't count."""
-    ends, depth = {"(": ")", "{": "}"}[text[start]], 0
-    for place in range(start, len(text)):
-        depth += (text[place] == text[start]) - (text[place] == ends)
-        if depth == 0:
-            return place + 1
-    return len(text)
-
-
 def blank(text: str) -> str:
     """Spaces in place of a text, so that what is behind it keeps its line and column."""
     return re.sub(r"[^\n]", " ", text)
-
-
-def code(source: str) -> str:
-    """The source with spaces in place of comments and literals."""
-    return _NOT_CODE.sub(lambda match: blank(match[0]), source)
 
 
 def needs_sm_90a(source: str) -> bool:
@@ -155,6 +191,11 @@ def uncommented(source: str) -> str:
     return _NOT_CODE.sub(lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source)
 
 
+def comments(source: str) -> str:
+    """The source's comments, one or more lines each."""
+    return "\n".join(text for text in _NOT_CODE.findall(source) if text.startswith("/"))
+
+
 def code_lines(source: str) -> str:
     """The source without comments and empty lines."""
     bare = uncommented(source)
@@ -163,16 +204,9 @@ def code_lines(source: str) -> str:
 
 def loop_line(source: str, first: int, last: int) -> int:
     """The line where the innermost loop around these lines begins; 0 where there is none."""
-    bare, line = code(source), 0
-    for word in re.finditer(r"\b(?:for|while|do)\b", bare):
-        begin, end = bare.count("\n", 0, word.start()) + 1, word.end()
-        if word[0] != "do" and "(" in bare[end:]:
-            end = closing(bare, bare.index("(", end))
-        braces = re.compile(r"\s*(?=\{)").match(bare, end)
-        end = closing(bare, braces.end()) if braces else bare.find(";", end)
-        if begin <= first and last <= bare.count("\n", 0, end) + 1:
-            line = begin
-    return line
+    tree = tree_of(DIRECTIVE.sub(lambda match: blank(match[0]), uncommented(source)))
+    spans = [(loop.start_point[0] + 1, loop.end_point[0] + 1) for loop in nodes(tree, *_LOOPS)]
+    return max((begin for begin, end in spans if begin <= first and last <= end), default=0)
 
 
 def demangled(text: str) -> str:
