@@ -20,12 +20,10 @@ from tests.helpers import measured, small_run
 from worklog import plots
 from worklog.cli.figures import markers
 from worklog.gpu import device
-from worklog.kernel.ladder import LADDER, RUNGS
-from worklog.problem.gemm import Shape
+from worklog.kernel.ladder import RUNGS
 from worklog.runner import check as checks
-from worklog.runner import emulated_rungs
 from worklog.runner import measure as bench
-from worklog.runner.job import jobs_of, silent
+from worklog.runner.job import jobs_of
 from worklog.runs import CHAPTERS, recordings, runs_dir
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -80,7 +78,7 @@ def test_figures_of_a_run_file(tmp_path: Path, one_png: None) -> None:
 
 
 def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One rung on the emulator instead of all, one figure, and a run to draw it from."""
+    """One figure, and a run to draw it from."""
 
     def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
         paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
@@ -88,17 +86,13 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
     monkeypatch.setattr("worklog.runner.job.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0])
-    monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
-    executed = emulated_rungs.execute(silent, LADDER[1:2])
-    monkeypatch.setattr(emulated_rungs, "execute", lambda progress: executed)
     saved(runs_dir() / "latest.json")
-    alone = worklog("article", "--no-emulate").stdout
-    assert "coalesced" not in alone and alone.endswith("table not rewritten in README.md: there is no such file\n")
+    alone = worklog("article").stdout
+    assert alone.endswith("table not rewritten in README.md: there is no such file\n")
     readme = tmp_path / "README.md"
     readme.write_text("\n".join(markers("table")))
     result = worklog("article")
     assert result.exit_code == 0 and result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
-    assert re.search(r"^ coalesced +fp32 ok +64 +none +2\.5 ", result.stdout, re.MULTILINE)
     assert result.stdout.splitlines()[-5:] == [
         "  figures/ladder.svg",
         "  and beside each one .png, and both as _dark: 4 files",

@@ -251,7 +251,7 @@ def yields(value: int) -> Iterator[int]:
         ({"fn": print, "against": partial(yields, 1)}, "against is a coroutine or generator"),
         ({"fn": print, "grad_to_none": Array(8)}, "grad_to_none: give a list, not Array"),
         ({"fn": print, "harness": {"l2": "warm"}}, r"harness is dict: give one such as worklog\.Harness\(\)"),
-        ({"fn": print, "cross_check": "graph"}, "cross_check = 'graph': take wall clock, none"),
+        ({"fn": print, "cross_check": "graph"}, "cross_check = 'graph': take one of wall clock, none"),
         ({"fn": print, "cross_check_limit": 0}, "cross_check_limit = 0: give a share above 0"),
         ({"fn": print, "timer": True, "harness": Harness(l2="rotate")}, "can't rotate inputs"),
         ({"fn": print, "datapath": "bf8"}, "datapath = 'bf8': take one of fp32"),

@@ -23,9 +23,7 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.source import demangled
 from worklog.lab.magic import try_kernel
 from worklog.problem.gemm import Shape
-from worklog.runner import emulated_rungs
 from worklog.runner.check import Checked, check, check_in_child
-from worklog.runner.emulated_rungs import execute, text
 
 SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
@@ -288,33 +286,6 @@ def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytes
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(NoGpu, match="no GPU to measure on"):
         check_in_child(rung("naive"), on="gpu")
-
-
-# ------------------------------------------------------------------------------------- rungs, for `worklog article`
-
-
-def test_rungs_are_executed_with_their_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
-    steps: list[tuple[int, int, str]] = []
-    naive, tiles = executed = execute(lambda *step: steps.append(step), [rung("naive"), rung("tiles_2d")])
-    assert [(row["rung"], row["precision"], row["reason"], row["findings"]) for row in executed] == [
-        ("naive", "fp32", None, 0),
-        ("tiles_2d", "fp32", None, 0),
-    ]
-    assert steps[0] == (0, 2, "naive, emulated") and steps[-1] == (2, 2, "done")
-    assert naive["sectors_per_request"] == pytest.approx(16.5, abs=0.1)
-    assert naive["sectors_per_fma"] > 30 and tiles["sectors_per_fma"] < 1
-    assert tiles["conflict_share"] > 0.1 and naive["conflict_share"] == 0
-    assert (naive["shape"], tiles["shape"]) == ([64, 64, 64], [128, 128, 64])
-    assert text([naive, {**tiles, "caveats": ("mostly fewer",)}]).splitlines()[-1] == "  tiles_2d: mostly fewer"
-
-
-def test_a_rung_without_a_barrier_fails_and_its_races_are_counted() -> None:
-    record = rung("tiles_1d")
-    broken = record.with_text(record.source.replace("__syncthreads();", "", 1))
-    (row,) = execute(lambda *step: None, [broken])
-    assert "race" in row["reason"] and row["findings"] >= 1
-    assert "failed at launch: 04_tiles_1d.cu:" in text([row])
 
 
 WITH_OPTIONS = """

@@ -61,7 +61,7 @@ class VirtualGpu:
         self.device = VirtualDevice(self.machine)
         self.stream = self.device.stream
         self.traced: list[tuple[float, float, str]] | None = None  # start and end in ns of what ran, if it is listed
-        self.watch = SimpleNamespace(reason=None)
+        self.watch = SimpleNamespace(reason=None, reasons=lambda: self.mask(self.machine.host_now))
         self.remarks: list[str] = []
         self.log: list[str] = []
         self.launches, self.moves = 0, -1
@@ -198,9 +198,6 @@ class VirtualGpu:
 
     def host_us(self) -> float:
         return self.machine.host_now
-
-    def throttle_reasons(self) -> int:
-        return self.mask(self.machine.host_now)
 
     def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
         gap = Work(lambda: self.node_us, lambda: None)

@@ -4,7 +4,6 @@ table, and a web page of them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from worklog.lab.site import site as site_page
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
-from worklog.runner import check, emulated_rungs, job, measure
+from worklog.runner import check, job, measure
 from worklog.runs import Measurement, Run, Table, in_steps, open_run, recorded_run, write_text
 from worklog.runs.measurement import cells
 from worklog.settings import Harness
@@ -104,29 +103,22 @@ def figures(file: Path | None, out: Path) -> None:
 @click.option(
     "--readme", "file", type=options.FILE, default="README.md", show_default=True, help="Where the table is rewritten."
 )
-@click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
 @options.HARNESS
-def article(out: Path, file: Path, emulate: bool, harness: Harness) -> None:
-    """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
-    figures, print the table, update the README.
+def article(out: Path, file: Path, harness: Harness) -> None:
+    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the
+    README.
     """
     live = selection.live_wanted(set=harness != Harness())
-    planned, executed = job.article_jobs(), list[emulated_rungs.Row]()
+    planned = job.article_jobs()
     with output.progress_bar() as progress:
         run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
     output.print_run(run, as_json=False)
-    if emulate and not live:
-        with output.progress_bar() as progress:
-            executed = emulated_rungs.execute(progress)
-        click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
     _draw(run, out, others(run.origin == "recorded"))
     if run.shapes() and rewrite(file, markdown(run), *markers("table")):
         click.echo(f"table rewritten: {file}")
     else:
         why_not = "it has no table markers" if file.is_file() else "there is no such file"
         click.echo(f"table not rewritten in {file}: {why_not}")
-    if any(row["reason"] for row in executed):
-        sys.exit(1)
 
 
 def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:

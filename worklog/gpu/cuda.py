@@ -56,19 +56,10 @@ class CudaKernel:
         self.resources = Resources(function.num_regs, function.local_size_bytes, function.shared_size_bytes)
 
 
-class _External:
-    """A stream's handle under CUDA's stream protocol, for cupy.cuda.Stream.from_external()."""
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.handle
-
-
 def stream_of(handle: int) -> Any:
     """The CUDA stream of this handle as CuPy's; 0 is the legacy default stream."""
-    return cupy.cuda.Stream.from_external(_External(handle)) if handle else cupy.cuda.Stream.null
+    external = type("External", (), {"__cuda_stream__": lambda _: (0, handle)})()
+    return cupy.cuda.Stream.from_external(external) if handle else cupy.cuda.Stream.null
 
 
 class CudaDevice:
@@ -101,18 +92,15 @@ class CudaDevice:
         with self.errors("copying on the GPU"):
             to.data.copy_from_device_async(source.data, source.nbytes, self.stream)
 
-    def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
-        """Copy `host` over the buffer."""
+    def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:  # noqa: D102
         with self.errors("copying to the GPU"), self.stream:
             buffer.set(np.ascontiguousarray(host, dtype=np.float32).ravel(), stream=self.stream)
 
-    def fill(self, buffer: Any, value: float) -> None:
-        """Set every element."""
+    def fill(self, buffer: Any, value: float) -> None:  # noqa: D102
         with self.errors("filling a buffer"), self.stream:
             buffer.fill(value)
 
-    def download(self, buffer: Any) -> NDArray[np.float32]:
-        """The elements, after all enqueued work."""
+    def download(self, buffer: Any) -> NDArray[np.float32]:  # noqa: D102
         with self.errors("copying from the GPU"):
             host: NDArray[np.float32] = buffer.get(stream=self.stream)
             self.stream.synchronize()
@@ -153,21 +141,20 @@ class CudaDevice:
         """Whether all work of this process ends within some seconds. CUDA knows no time-out, so a thread waits, and
         stays behind if the work never ends. Raises LaunchFailed.
         """
-        number, failed = cupy.cuda.runtime.getDevice(), []
+        number, failed = cupy.cuda.runtime.getDevice(), list[LaunchFailed]()
 
         def wait() -> None:
             try:
                 cupy.cuda.runtime.setDevice(number)
-                cupy.cuda.runtime.deviceSynchronize()
-            except CUDA_ERRORS as error:
+                self.synchronize_all()
+            except LaunchFailed as error:
                 failed.append(error)
 
         waiting = threading.Thread(target=wait, name="worklog waits for the GPU", daemon=True)
         waiting.start()
         waiting.join(within_s)
-        with self.errors("waiting for the GPU"):
-            for error in failed:
-                raise error
+        for error in failed:
+            raise error
         return not waiting.is_alive()
 
     def empty_cache(self) -> None:
@@ -193,15 +180,10 @@ class CudaDevice:
 
 
 class CudaLoan:
-    """A CudaDevice's memory and stream for host functions.
-
-    arrays: "cupy", "torch" or "pointers".
-    """
+    """A CudaDevice's memory and stream for host functions. arrays: "cupy", "torch" or "pointers"."""
 
     def __init__(self, device: CudaDevice, arrays: str) -> None:
-        self.device = device
-        self.arrays = arrays
-        self.handle = int(device.stream.ptr)
+        self.device, self.arrays, self.handle = device, arrays, int(device.stream.ptr)
         self._external: Any = None
         if arrays == "torch":
             import_module("torch")
@@ -296,12 +278,10 @@ class Cublas(Runnable):
         """In FP32, it doesn't use tensor cores."""
         return ("tf32",) if self.claimed == "tf32" else ()
 
-    def describe(self) -> dict[str, Any]:
-        """As Runnable has it."""
+    def describe(self) -> dict[str, Any]:  # noqa: D102
         return {"library": "cuBLAS", "domain": str(self.domain)}
 
-    def workspace_elements(self, shape: Shape) -> int:
-        """The same at every shape."""
+    def workspace_elements(self, shape: Shape) -> int:  # noqa: D102
         return int(self.workspace.size)
 
     def use_workspace(self, buffer: Any) -> None:
@@ -313,11 +293,9 @@ class Cublas(Runnable):
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
         if self.device.stream is not self.stream:
             self._follow()
-        scalars = np.array([alpha, beta], np.float32)
-        m, n, k = shape.m, shape.n, shape.k
-        pointers = (scalars.ctypes.data, b.data.ptr, a.data.ptr, scalars.ctypes.data + 4, c.data.ptr)
-        alpha_at, b_at, a_at, beta_at, c_at = map(ctypes.c_void_p, pointers)
-        dense = cublas.CUBLAS_OP_N
+        m, n, k, dense = shape.m, shape.n, shape.k, cublas.CUBLAS_OP_N
+        a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
+        alpha_at, beta_at = (ctypes.byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
         self._call("Sgemm_v2", dense, dense, n, m, k, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
 
     def _call(self, function: str, *arguments: Any) -> None:

@@ -63,9 +63,9 @@ def visible_to_a_child() -> str:
     it.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    listed = None if named is None else [name.strip() for name in named.split(",")]
-    if listed is not None and len(listed) == 1:
-        return listed[0]
+    visible = None if named is None else [name.strip() for name in named.split(",")]
+    if visible is not None and len(visible) == 1:
+        return visible[0]
     number, cupy = 0, sys.modules.get("cupy")  # 0 if nothing was chosen yet
     if cupy is not None and gpu_reason() is None:
         try:
@@ -75,8 +75,9 @@ def visible_to_a_child() -> str:
                 f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or "
                 "set CUDA_VISIBLE_DEVICES to one GPU"
             ) from error
-    visible = [str(number)] if listed is None else listed[number:]
-    return visible[0] if visible else ""
+    if visible is None:
+        return str(number)
+    return visible[number] if number < len(visible) else ""
 
 
 def gpu() -> Gpu:
@@ -94,23 +95,15 @@ def _current(number: int) -> Gpu:
 
     from worklog.runs.gpu import Gpu  # here: whether there is a GPU is known without NumPy
 
-    properties = cupy.cuda.runtime.getDeviceProperties(number)
-    sm_clock, memory_clock, driver = properties["clockRate"] / 1e3, properties["memoryClockRate"] / 1e3, "unknown"
+    of = cupy.cuda.runtime.getDeviceProperties(number)
+    sm_clock, memory_clock, driver = of["clockRate"] / 1e3, of["memoryClockRate"] / 1e3, "unknown"
     with suppress(pynvml.NVMLError), nvml_handle() as handle:
         sm_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
         memory_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM))
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-    return Gpu(
-        name=properties["name"].decode(),
-        compute_capability=(properties["major"], properties["minor"]),
-        multiprocessors=properties["multiProcessorCount"],
-        l2_bytes=properties["l2CacheSize"],
-        memory_bytes=properties["totalGlobalMem"],
-        sm_clock_mhz=sm_clock,
-        memory_clock_mhz=memory_clock,
-        memory_bus_bits=properties["memoryBusWidth"],
-        driver=driver,
-    )
+    name, capability = of["name"].decode(), (of["major"], of["minor"])
+    sizes = of["multiProcessorCount"], of["l2CacheSize"], of["totalGlobalMem"]
+    return Gpu(name, capability, *sizes, sm_clock, memory_clock, of["memoryBusWidth"], driver)
 
 
 def bus_id() -> str:
@@ -133,7 +126,9 @@ def nvml_handle() -> Iterator[Any]:
 
 
 class ClockWatch:
-    """NVML's view of the GPU while something is measured. reason: why NVML cannot be read, None where it can."""
+    """NVML's view of the GPU while something is measured. reason: why NVML cannot be read, None where it can. reasons:
+    gives the mask of event reasons right now, 0 where NVML cannot be read.
+    """
 
     def __init__(self) -> None:
         import pynvml
@@ -142,14 +137,10 @@ class ClockWatch:
         try:
             pynvml.nvmlInit()  # and no shutdown: the handle stays valid
             with nvml_handle() as handle:
-                self._read = partial(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+                self.reasons = partial(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
             self.reasons()
         except pynvml.NVMLError as error:
-            self.reason = f"NVML: {error}"
-
-    def reasons(self) -> int:
-        """The mask of event reasons right now, 0 where NVML cannot be read."""
-        return 0 if self.reason else int(self._read())
+            self.reason, self.reasons = f"NVML: {error}", partial(int)
 
 
 def reason_names(mask: int) -> str:

@@ -242,7 +242,7 @@ def take_batch(
                     launch.behind()
             timeline.synchronize()
             launch.after()
-    mask = timeline.throttle_reasons()  # once: reading NVML takes longer than a short kernel
+    mask = timeline.watch.reasons()  # once: reading NVML takes longer than a short kernel
     turns: Turns = []
     for turn in range(count):
         turns.append([])

@@ -145,10 +145,6 @@ class CudaTimeline:
         """The host's monotonic clock in microseconds."""
         return time.perf_counter() * 1e6
 
-    def throttle_reasons(self) -> int:
-        """NVML's mask of clock event reasons now, 0 where it cannot be read."""
-        return self.watch.reasons()
-
     def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
         """One launch that replays all of these, in this order: a CUDA graph, uploaded. Each must have been launched
         before, since capture cannot load a module. Raises LaunchFailed if one can't be recorded.

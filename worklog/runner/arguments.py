@@ -51,12 +51,11 @@ def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:
     """
     if not (size := bytes_of(given)):
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
-    return [(given, {}), *(_copied(given) for _ in range(input_sets(size, l2_bytes) - 1))]
-
-
-def _copied(given: Arguments) -> ArgumentSet:
-    copies = {id(array): _copy(array) for array in arrays(given)}
-    return _replaced(given, lambda array: copies[id(array)]), copies
+    sets: list[ArgumentSet] = [(given, {})]
+    for _ in range(input_sets(size, l2_bytes) - 1):
+        copies = {id(array): _copy(array) for array in arrays(given)}
+        sets.append((_replaced(given, lambda array, copies=copies: copies[id(array)]), copies))  # type: ignore[misc]
+    return sets
 
 
 def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = ()) -> Any:
@@ -75,11 +74,9 @@ def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = (
         return value
     others = {key: _replaced(part, new, (*inside, id(value))) for key, part in parts.items()}
     changed = {key: other for key, other in others.items() if other is not parts[key]}
-    if not changed:
-        return value
-    if isinstance(value, tuple):
+    if changed and isinstance(value, tuple):
         return value._make(others.values()) if hasattr(value, "_make") else type(value)(others.values())
-    same = copy(value)
+    same = copy(value) if changed else value
     for key, other in changed.items():
         if isinstance(same, (dict, list)):
             same[key] = other

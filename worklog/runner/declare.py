@@ -144,27 +144,18 @@ class Benchmark:
                 raise BadSetting(f"{self.name}: a child process cannot load it: define it in a file or a cell")
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
-        host = HostFunction.of(f"{path}:{self.function.__name__}")
-        return Kernel(self.name, host)
+        return Kernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
 
-    def results(
-        self,
-        *,
-        axes: Iterable[str] = (),
-        against: Benchmark | Sequence[Benchmark] | None = None,
-        harness: Harness | None = None,
-        progress: Progress = silent,
-        out: Path | None = None,
-    ) -> Run:
+    def results(self, *, axes: Iterable[str] = (), against: Any = None, **how: Any) -> Run:
         """Its measurements at all points: live if there is a GPU, else of the newest run that holds it.
 
-        axes: other values of some axes, as "N[pow2]=10:12" or "dtype=float32". against: benchmarks with the same axes,
-        timed in the same loop. harness, out: as for worklog.measure. Raises what worklog.measure raises, and BadRunFile
-        where there is neither a GPU nor such a run. Example: `softmax.results(axes=["N=1024"])`.
+        axes: other values of some axes, as "N[pow2]=10:12" or "dtype=float32". against, how: as for measure, which
+        measures several. Raises what that raises, and BadRunFile where there is neither a GPU nor such a run. Example:
+        `softmax.results(axes=["N=1024"])`.
         """
         (chosen,) = at(axes, [self])
         if live_wanted():
-            return measure([chosen], against, harness=harness, progress=progress, out=out)
+            return measure([chosen], against, **how)
         points = [point.values for point in chosen.points()]
         run = newest_run(lambda run: all(at in [m.axes for m in run.select(self.name)] for at in points))
         run.measurements = [m for m in run.select(self.name) if m.axes in points]
@@ -176,9 +167,8 @@ class Benchmark:
         """Its axes with their values, and how many points they make."""
         rows = []
         for axis in self.space.axes:
-            shown = [str(value) for value in axis.values]
-            if axis.kind == "pow2":
-                shown = [f"2^{int(value).bit_length() - 1}" for value in axis.values]
+            is_power = axis.kind == "pow2"
+            shown = [f"2^{int(value).bit_length() - 1}" if is_power else str(value) for value in axis.values]
             if len(shown) > SHOWN:
                 shown = [*shown[: SHOWN - 2], "…", shown[-1]]
             rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(shown)))
@@ -274,18 +264,18 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
     by_name = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
     if not by_name:
         raise BadSetting(f"{path} declares no benchmark: write @worklog.bench() above a function of a state")
-    matching = set[str]()
-    for pattern in filters or ["*"]:
-        names = fnmatch.filter(by_name, pattern)
-        if not names:
+    for pattern in filters:
+        if not fnmatch.filter(by_name, pattern):
             has = ", ".join(by_name)
             raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: it has {has}")
-        matching.update(names)
+    matching = {name for pattern in filters or ["*"] for name in fnmatch.filter(by_name, pattern)}
     return at(axes, [benchmark for name, benchmark in by_name.items() if name in matching])
 
 
 def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
-    """Benchmarks with other values of some axes, as "N[pow2]=10:12". Raises BadSetting for an axis of none."""
+    """Benchmarks with other values of some axes, as "N[pow2]=10:12". Raises BadSetting for an axis of none, and for
+    values of another kind; int and pow2 are one.
+    """
     texts = {text.partition("=")[0].partition("[")[0].strip(): text for text in listed("axes", axes)}
     names = {axis.name for benchmark in benchmarks for axis in benchmark.space.axes}
     for name, text in texts.items():
@@ -293,23 +283,21 @@ def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
             raise BadSetting(f"--axis {text}: no benchmark has an axis {name}{meant(name, names)}")
     changed = []
     for benchmark in benchmarks:
-        space = benchmark.space
-        new = [_read(axis, texts.get(axis.name), benchmark.objects.get(axis.name)) for axis in space.axes]
-        changed.append(replace(benchmark, space=replace(space, axes=tuple(new))))
+        new = list[Axis]()
+        for axis in benchmark.space.axes:
+            if axis.name not in texts:
+                new.append(axis)
+                continue
+            other, objects = Axis.parse(texts[axis.name], axis.kind.replace("pow2", "int")), benchmark.objects
+            if other.kind != axis.kind and {other.kind, axis.kind} != {"int", "pow2"}:
+                raise BadSetting(f"--axis {axis.name}: its values are of kind {axis.kind}, not {other.kind}")
+            for value in other.values if axis.name in objects else ():
+                if value not in objects[axis.name]:
+                    known = ", ".join(objects[axis.name])
+                    raise BadSetting(f"--axis {axis.name}: there is no {value!r}: choose from {known}")
+            new.append(other)
+        changed.append(replace(benchmark, space=replace(benchmark.space, axes=tuple(new))))
     return changed
-
-
-def _read(axis: Axis, text: str | None, objects: Mapping[str, Any] | None) -> Axis:
-    """The axis with the values in a text, of the same kind; int and pow2 are one."""
-    if text is None:
-        return axis
-    new, kind = Axis.parse(text, axis.kind.replace("pow2", "int")), axis.kind
-    if {kind, new.kind} > {kind} and {kind, new.kind} != {"int", "pow2"}:
-        raise BadSetting(f"--axis {axis.name}: its values are of kind {kind}, not {new.kind}")
-    for value in new.values:
-        if objects is not None and value not in objects:
-            raise BadSetting(f"--axis {axis.name}: there is no {value!r}: choose from {', '.join(objects)}")
-    return new
 
 
 def measure(
@@ -321,7 +309,7 @@ def measure(
     out: Path | None = None,
 ) -> Run:
     """Time each benchmark at each of its points into one run. against: timed in the same loop at the same values, each
-    of several too.
+    of several too. harness, out: as for worklog.measure.
 
     Raises what worklog.measure raises, and BadSetting for a baseline that lacks an axis.
     """

@@ -7,7 +7,7 @@ Sampling is set with --set instead of bench.option, and --set hot_ms=0 is what b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +21,11 @@ Generator = Callable[[Any], object]
 AXES = "__worklog_axes__"  # of a function that axis decorates
 
 
+@dataclass(frozen=True)
 class CudaStream:
     """A CUDA stream, by its handle; CuPy and cuda.core take it, too."""
 
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
+    handle: int
 
     def addressof(self) -> int:
         """The handle."""
@@ -66,15 +66,13 @@ class State(declare.State):
             raise BadSetting("state.set_stream: the harness times its own stream, which is the current one: use that")
 
     def add_element_count(self, count: int, column_name: str = "") -> None:
-        """State.elements; columns have their own names here."""
+        """State.elements; columns have their own names here. The next two are State.reads and State.writes."""
         self.elements(count)
 
-    def add_global_memory_reads(self, nbytes: int, column_name: str = "") -> None:
-        """State.reads."""
+    def add_global_memory_reads(self, nbytes: int, column_name: str = "") -> None:  # noqa: D102
         self.reads(nbytes)
 
-    def add_global_memory_writes(self, nbytes: int, column_name: str = "") -> None:
-        """State.writes."""
+    def add_global_memory_writes(self, nbytes: int, column_name: str = "") -> None:  # noqa: D102
         self.writes(nbytes)
 
     def exec(

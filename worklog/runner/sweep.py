@@ -66,6 +66,22 @@ class Variants:
         reasons = {str(point): point.skipped for point in self.skipped}
         return replace(self.space, skip=lambda values: reasons.get(str(Point(values)))).preview(SECONDS_EACH)
 
+    def require_some(self) -> None:
+        """Raise BadSetting where no variant is left."""
+        if not self.kept:
+            raise BadSetting(f"nothing to measure: {self.preview()}")
+
+    def same(self, about: Mapping[str, Any]) -> tuple[str, str]:
+        """The name of the variant that a kernel in a run is, "" for none, and what its label says."""
+        for variant in self.kept:
+            if variant.kernel.program.measured_as(about):
+                return variant.name, ""
+        for variant in self.kept:
+            compiled = {"registers": variant.registers, "shared_bytes": variant.shared_bytes}
+            if {"entry": variant.kernel.entry, **compiled}.items() <= about.items():
+                return variant.name, f" · {CHANGED}"
+        return "", ""
+
     def frame(self) -> pandas.DataFrame:
         """One row per variant: its axes, and its properties before a launch.
 
@@ -96,27 +112,17 @@ def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch:
     would measure on one, else sm_90. Raises BadSetting for an axis that isn't a parameter of this rung, and
     NvrtcMissing.
     """
-    arch, space = arch or (gpu().arch if live_wanted() else "sm_90"), tiles(record, axes)
-    kept, skipped = list[Variant](), list[Point]()
-    for point in space.points():
-        variant = _variant(record, point, shape, arch)
-        if isinstance(variant, Variant):
-            kept.append(variant)
-        else:
-            skipped.append(Point(point.values, variant))
-    return Variants(record, space, shape, arch, tuple(kept), tuple(skipped))
-
-
-def tiles(record: Kernel, axes: Sequence[Axis]) -> Space:
-    """All combinations of the axes. Raises BadSetting, as variants() does."""
     for axis in axes:
         if axis.name not in record.template:
-            near = meant(axis.name, record.template)
-            names = ", ".join(record.template)
+            near, names = meant(axis.name, record.template), ", ".join(record.template)
             raise BadSetting(f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}")
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    return Space(record.name, tuple(axes))
+    arch, space = arch or (gpu().arch if live_wanted() else "sm_90"), Space(record.name, tuple(axes))
+    made = [(point, _variant(record, point, shape, arch)) for point in space.points()]
+    kept = [variant for _, variant in made if isinstance(variant, Variant)]
+    skipped = [Point(point.values, why) for point, why in made if isinstance(why, str)]
+    return Variants(record, space, shape, arch, tuple(kept), tuple(skipped))
 
 
 def sweep(
@@ -125,7 +131,7 @@ def sweep(
     """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
     no variant is left.
     """
-    _require_some(chosen)
+    chosen.require_some()
     kernels: list[str | Kernel] = [*(variant.kernel for variant in chosen.kept), BASELINE]
     return measure(kernels, [chosen.shape], harness=harness, progress=progress, out=out)
 
@@ -147,54 +153,36 @@ def recorded(chosen: Variants) -> Run:
     many registers and as much shared memory: their label says so. A note names the variants that it doesn't hold.
     Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant is left.
     """
-    _require_some(chosen)
-    runs = [Run.load(path, origin="recorded") for path in recordings("sweeps").values()]
-    for run in runs:
+    chosen.require_some()
+    held = []
+    for path in recordings("sweeps").values():
+        run = Run.load(path, origin="recorded")
         times, kernels = list[Measurement](), dict[str, Any]()
         for m in run.select(shape=chosen.shape):
-            name, since = (BASELINE, "") if m.kernel == BASELINE else _same(chosen, run.kernels.get(m.kernel, {}))
+            about = run.kernels.get(m.kernel, {})
+            name, since = (BASELINE, "") if m.kernel == BASELINE else chosen.same(about)
             if name:
                 times.append(replace(m, kernel=name, context=replace(run.context, remark=since)))
-            if name and m.kernel in run.kernels:
-                kernels[name] = run.kernels[m.kernel]
+                kernels |= {name: about} if about else {}
         timed = {m.kernel for m in times}
         absent = [variant.name for variant in chosen.kept if variant.name not in timed]
         if len(absent) < len(chosen.kept):
             missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []
             return replace(run, measurements=times, kernels=kernels, notes=[*run.notes, *missing])
-    held = "; ".join(map(_held, runs))
-    others = f" (recorded: {held})" if held else ""
+        held.append(_held(run))
+    others = f" (recorded: {'; '.join(held)})" if held else ""
     raise BadRunFile(f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded{others}: measure on a GPU")
-
-
-def _require_some(chosen: Variants) -> None:
-    if not chosen.kept:
-        raise BadSetting(f"nothing to measure: {chosen.preview()}")
-
-
-def _same(chosen: Variants, about: Mapping[str, Any]) -> tuple[str, str]:
-    """The name of the variant that a kernel in a run is, "" for none, and what its label says. about: the kernel."""
-    for variant in chosen.kept:
-        if variant.kernel.program.measured_as(about):
-            return variant.name, ""
-    for variant in chosen.kept:
-        compiled = {"entry": variant.kernel.entry, "registers": variant.registers, "shared_bytes": variant.shared_bytes}
-        if compiled.items() <= about.items():
-            return variant.name, f" · {CHANGED}"
-    return "", ""
 
 
 def _held(run: Run) -> str:
     """The sizes, the rung and the values of each axis, of a recorded sweep."""
-    values, rungs = dict[str, dict[str, None]](), dict[str, None]()
-    for name, about in run.kernels.items():
-        for record in LADDER:
-            if about.get("entry", "").startswith(f"{record.function}<"):
-                rungs[record.name] = None
-                for axis, _, value in (word.partition("=") for word in name.split()):
-                    values.setdefault(axis, {})[value] = None
+    functions = {about.get("entry", "").partition("<")[0] for about in run.kernels.values()}
+    rungs = ", ".join(record.name for record in LADDER if record.function in functions)
+    values: dict[str, dict[str, None]] = {}
+    for axis, _, value in (word.partition("=") for name in run.kernels if "=" in name for word in name.split()):
+        values.setdefault(axis, {})[value] = None
     axes = "".join(f" {axis}={','.join(known)}" for axis, known in values.items())
-    return f"{', '.join(rungs)} at {', '.join(map(str, run.shapes()))}" + (f" with{axes}" if axes else "")
+    return f"{rungs} at {', '.join(map(str, run.shapes()))}" + (f" with{axes}" if axes else "")
 
 
 def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant | str:

@@ -99,10 +99,10 @@ class Call:
             is_number = isinstance(number, Real) and not isinstance(number, bool)
             if number is not None and not (is_number and 0 < float(number) < math.inf):
                 raise BadSetting(f"worklog.time: {what} = {number!r}: {wanted}")
-        if self.cross_check not in CROSS_CHECKS:
-            raise BadSetting(f"worklog.time: cross_check = {self.cross_check!r}: take {', '.join(CROSS_CHECKS)}")
-        if self.datapath is not None and self.datapath not in DATAPATHS:
-            raise BadSetting(f"worklog.time: datapath = {self.datapath!r}: take one of {', '.join(DATAPATHS)}")
+        for what, known in (("cross_check", CROSS_CHECKS), ("datapath", (*DATAPATHS, None))):
+            if getattr(self, what) not in known:
+                names = ", ".join(filter(None, known))
+                raise BadSetting(f"worklog.time: {what} = {getattr(self, what)!r}: take one of {names}")
 
     def require_timeable(self, harness: Harness) -> None:
         """Raise BadSetting where it can't be timed under this harness."""
@@ -128,12 +128,6 @@ class Call:
     def given(self) -> Arguments:
         """What each of them is called on."""
         return self.args, dict(self.kwargs or {})
-
-    @property
-    def work(self) -> Work:
-        """Of one call, as far as it is known."""
-        amounts = (self.flops, self.elements, self.reads, self.writes)
-        return Work(*(None if amount is None else round(amount) for amount in amounts))
 
     def alone(self, *_: Any, **__: Any) -> None:
         """Call it on its own arguments, whatever it is given."""
@@ -178,8 +172,8 @@ def time(
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """
     harness = Harness() if harness is None else harness
-    works, checks = (flops, reads, writes, elements), (cross_check, cross_check_limit)
-    call = Call(fn, args, kwargs, against, *works, grad_to_none, *checks, sync, timer, name, datapath)
+    checks = cross_check, cross_check_limit, sync, timer
+    call = Call(fn, args, kwargs, against, flops, reads, writes, elements, grad_to_none, *checks, name, datapath)
     call.require_timeable(harness)  # before a GPU is needed
     require_gpu()
     with Clocks() as clocks:
@@ -266,7 +260,9 @@ def time_call(
         if beyond_us < TOLERANCE_US:
             said.append(NEARLY_NOTHING.format(beyond_us))
         verdict = verdict and verdict.and_then(*judge(us))
-    return session.conclude(job, used, reading, verdict, said, call.work, datapath, witnesses)
+    amounts = (call.flops, call.elements, call.reads, call.writes)
+    work = Work(*(None if amount is None else round(amount) for amount in amounts))
+    return session.conclude(job, used, reading, verdict, said, work, datapath, witnesses)
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
