@@ -23,7 +23,7 @@ from worklog.lab.panel_answer import Answers
 from worklog.lab.readings import grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
-from worklog.runs import Measurement, recorded_run, recordings
+from worklog.runs import Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.estimates import median
 
@@ -275,6 +275,22 @@ def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas() 
     assert bubble[1] > 1.7 * bubble[0]
     mhz = [measured("warptiled", 2048, **how).sm_mhz or 0.0 for how in ({}, {"clocks": "ignored"}, {"gate": False})]
     assert mhz[0] == approx(1950, abs=1) and min(mhz[1:]) > 1967
+
+
+def test_what_a_warm_l2_saves_per_tile_in_06() -> None:
+    run = Run.load(recordings("chapters")["h100_waits"], "recorded")
+    per_tile: dict[str, list[float]] = {}
+    for cold in run.select(changed={}):
+        [warm] = run.select(cold.kernel, cold.problem, {"l2": "warm"})
+        tiles = cold.problem.k / run.kernels[cold.kernel]["tile"]["BK"]
+        per_tile.setdefault(cold.kernel, []).append((cycles(cold) - cycles(warm)) / tiles)
+    for name in ("vectorized", "conflict_free"):
+        assert 411 < min(per_tile[name]) < max(per_tile[name]) < 595
+    assert min(per_tile["register_banks"]) > 380, "as much as a kernel that waits, although it fetches ahead"
+    assert 200 < min(per_tile["double_buffered"]) < max(per_tile["double_buffered"]) < 240
+    assert max(per_tile["autotuned"]) < 170 and max(per_tile["warptiled"]) < 50
+    [cold], [warm] = (run.select("vectorized", worklog.Shape.of(1024), how) for how in ({}, {"l2": "warm"}))
+    assert (cycles(cold) - cycles(warm)) / (cold.sm_mhz or 1) > 30
 
 
 def test_the_groups_and_constants_of_09() -> None:
