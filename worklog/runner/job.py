@@ -106,9 +106,8 @@ def jobs_of(
         if not isinstance(given, str | Kernel):
             advice = "give a rung's name, Kernel.from_file(…) or from_function(…)"
             raise BadSetting(f"{given!r:.60} isn't a kernel: {advice}")
-    names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
     sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
-    beside = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in others)
+    names, beside = (dict.fromkeys(k if isinstance(k, str) else k.name for k in of) for of in (chosen, others))
     if len(names) * len(sides) > MOST_VALUES:
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
@@ -117,8 +116,7 @@ def jobs_of(
         for shape in sides
         for name in names
     ]
-    own = dict.fromkeys(kernel for kernel in [*chosen, *others] if not isinstance(kernel, str))
-    return jobs, [*own]
+    return jobs, [*dict.fromkeys(kernel for kernel in [*chosen, *others] if not isinstance(kernel, str))]
 
 
 def ablation_jobs(kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()) -> list[Job]:
@@ -126,12 +124,12 @@ def ablation_jobs(kernel: str, shapes: Iterable[Size] | Size, unknown: Collectio
     (statistic, offset, roof) are computed from the unbiased samples. unknown: settings that the run is older than.
     """
     known = [g for g in PITFALLS if g.setting not in unknown]
-    biased: list[Changes] = [((g.setting, g.biased[0]),) for g in known if g.resampled]
-    biased.append(tuple((g.setting, g.biased[0]) for g in known if g.article))
-    biased.append(tuple((g.setting, g.biased[0]) for g in known if g.setting in HOW_ONE_MEASURES))
+    groups = [[g] for g in known if g.resampled]
+    groups += [[g for g in known if g.article], [g for g in known if g.setting in HOW_ONE_MEASURES]]
+    biased: list[Changes] = [tuple((g.setting, g.biased[0]) for g in group) for group in groups]
     at = [Shape.of(size) for size in listed("shapes", shapes)]
-    unbiased = [Job(kernel, shape) for shape in at]
-    return unbiased + [Job(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
+    jobs = [Job(kernel, shape) for shape in at]
+    return jobs + [Job(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
 
 
 def article_jobs() -> list[Job]:
@@ -157,51 +155,41 @@ def grid_jobs() -> list[Job]:
     for changed in every:
         chosen.append(tuple(g for g in every if g is not changed))
         chosen.append(tuple(g for g in every if (g.article is not None) != (g is changed)))
-    changes = [{g.setting: g.biased[0] for g in pitfalls} for pitfalls in [*chosen, every]]
-    for biased in changes:
+    distinct = dict[Changes, None]()
+    for pitfalls in [*chosen, tuple(every)]:
+        biased = {g.setting: g.biased[0] for g in pitfalls}
         if biased.get("timer") == "host":  # which needs no blocking kernel
             biased.pop("queue", None)
-    return [
-        Job(name, Shape.of(size), changed + GRID_SAMPLING)
-        for size in GRID_SIZES
-        for name in ABLATION_RUNGS
-        for changed in dict.fromkeys(tuple(biased.items()) for biased in changes)
-    ]
+        distinct[tuple(biased.items())] = None
+    places = [(name, Shape.of(size)) for size in GRID_SIZES for name in ABLATION_RUNGS]
+    return [Job(name, shape, changes + GRID_SAMPLING) for name, shape in places for changes in distinct]
 
 
-# Seconds of the gate for one kernel, from its stages' times in the recording of an H200. Most of it is the host's work
-# on the elements of the matrices.
-GATE_S = 0.15
-GATE_S_PER_BYTE = 4e-9
-GATE_LAUNCHES = 11  # at the benchmark shape: exact families, repetitions, products, precision
+GATE_S, GATE_LAUNCHES = 0.5, 11  # of one kernel on an H200: most of it is the host's work on the matrices' elements
 
 
 def estimate(jobs: Sequence[Job], harness: Harness) -> tuple[list[float], str]:
-    """Roughly the seconds per job, and the label of the run whose rates are used. A job takes the gate, which grows
-    with the matrices, if it is the first of its kernel and shape; the warm-up, or the idle second before a cold start;
-    and the least number of samples of the kernel and of its baselines, up to the budget.
+    """Roughly the seconds per job, and the label of the run whose rates are used: of each kernel at the nearest size,
+    or the slowest rate for one that wasn't recorded. A job takes the gate, if it is the first of its kernel and shape;
+    the warm-up, or the idle second before a cold start; and the least number of samples of the kernel and of its
+    baselines, up to the budget.
     """
     run = recorded_run()
     known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
-    checked: set[tuple[str, Shape]] = set()
-
-    def launch_s(kernel: str, flops: int) -> float:
-        """At this kernel's rate at the nearest size, or at the slowest rate for a kernel that wasn't recorded."""
-        same = [entry for entry in known if entry[0] == kernel] or known
-        _, _, rate = min(same, key=lambda entry: (abs(math.log(flops / entry[1])), entry[2]))
-        return flops / rate
-
-    def job_s(job: Job) -> float:
-        used, where = harness.but(**dict(job.changed)), (job.kernel, job.problem)
-        kernel_s, *others_s = (launch_s(name, job.problem.flops) for name in (job.kernel, *job.baselines))
-        turn_s, gate_s = kernel_s + sum(others_s), 0.0
-        if used.gate and where not in checked:
-            checked.add(where)
-            gate_s = GATE_S + GATE_S_PER_BYTE * job.problem.compulsory_bytes + GATE_LAUNCHES * kernel_s
-        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, turn_s)
-        return gate_s + warm_up_s + min(used.budget_s, used.least_samples * turn_s)
-
-    return [job_s(job) for job in jobs], run.label
+    seconds, checked = list[float](), set[tuple[str, Shape]]()
+    for job in jobs:
+        used, flops, launches_s = harness.but(**dict(job.changed)), job.problem.flops, list[float]()
+        for name in (job.kernel, *job.baselines):
+            same = [entry for entry in known if entry[0] == name] or known
+            nearest = min(same, key=lambda entry: (abs(math.log(flops / entry[1])), entry[2]))
+            launches_s.append(flops / nearest[2])
+        gate_s = GATE_S + GATE_LAUNCHES * launches_s[0]
+        if not used.gate or (job.kernel, job.problem) in checked:
+            gate_s = 0.0
+        checked.add((job.kernel, job.problem))
+        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, sum(launches_s))
+        seconds.append(gate_s + warm_up_s + min(used.budget_s, used.least_samples * sum(launches_s)))
+    return seconds, run.label
 
 
 def work_of(shape: Shape) -> Work:
