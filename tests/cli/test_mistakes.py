@@ -100,7 +100,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
     def minutes(*_: Any, **__: Any) -> None:
         raise AssertionError("minutes of work for a mistake")
 
-    monkeypatch.setattr(bench, "Child", minutes)
+    monkeypatch.setattr(bench, "run_child", minutes)
     monkeypatch.setattr("worklog.peers.exploits.ExploitGate", minutes)
     assert re.match(complaint, one_line(worklog(*shlex.split(line))))
     assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} | {"taken": "no folder"} == files

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,6 +29,7 @@ from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
 from worklog.runner import timing, worker
+from worklog.runner.child import Ended
 from worklog.runner.job import BASELINE
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
@@ -219,7 +219,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"worklog.{name}.require_gpu", lambda *_: None, raising=False)
     for name in ("runner.session", "gpu.device"):
         monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
-    monkeypatch.setattr("worklog.runner.measure.Child", InThisProcess)
+    monkeypatch.setattr("worklog.runner.measure.run_child", in_this_process)
     monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
 
 
@@ -237,17 +237,13 @@ class LockableSession(VirtualSession):
         return {}
 
 
-class InThisProcess(nullcontext[Any]):
-    """As worklog.runner.child.Child, without the process."""
-
-    kind = "done"
-
-    def __init__(self, order: dict[str, Any], *_: Any) -> None:
-        super().__init__(self)
-        self.order = order
-
-    def run(self, take: Callable[[Any], None], *_: Any) -> None:
-        worker.answer(self.order, lambda kind, **words: take({"is": kind, **words}), LockableSession)
+def in_this_process(order: dict[str, Any], take: Callable[[Any], None], *_: Any, **__: Any) -> Ended:
+    """As worklog.runner.child.run_child, without the process."""
+    said: list[dict[str, Any]] = []
+    worker.answer(order, lambda kind, **words: said.append({"is": kind, **words}), LockableSession)
+    for answer in said:
+        take(answer)
+    return Ended(said[-1], 0)
 
 
 def of_run(clocks: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.runner import session
 from worklog.runner.check import check_in_child
-from worklog.runner.child import Child, environment
+from worklog.runner.child import Ended, environment, run_child
 from worklog.runner.job import silent
 
 HEAD = """
@@ -29,45 +29,45 @@ def say(**words): pipe.send({"is": "said", **words})
 """
 
 
-def child(source: str, timeout_s: float = WAIT_S, **order: Any) -> Child:
-    return Child(order, timeout_s, (sys.executable, "-u", "-c", HEAD + source))
-
-
-def heard(of: Child) -> list[dict[str, Any]]:
-    """All answers of a process until its end."""
+def run(source: str, progress: Any = silent, **how: Any) -> tuple[list[dict[str, Any]], Ended]:
+    """All answers of a process, and its end."""
     said: list[dict[str, Any]] = []
-    with of:
-        of.run(said.append, silent)
-    return said
+    command = (sys.executable, "-u", "-c", HEAD + source)
+    order = {"what": "x" * 1_000_000}
+    ended = run_child(order, said.append, progress, command=command, **{"timeout_s": WAIT_S, **how})
+    return said, ended
 
 
 def test_it_gets_its_order_answers_and_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    words = "x" * 1_000_000
     printed = "for i in range(20000): print('x' * 100)\nprint('last words', file=sys.stderr); sys.exit(3)"
-    of = child(f"print('{{}}', flush=True)\nsay(got=order['what'])\n{printed}", what=words)
-    assert heard(of) == [{"is": "said", "got": words}] and not of.hung
-    assert of.printed.endswith("last words") and len(of.printed) < 10_000
-    assert str(of) == "its process exited without an answer (exit code 3), and last printed 'last words'"
+    said, ended = run(f"print('{{}}', flush=True)\nsay(got=order['what'])\n{printed}")
+    assert [len(answer["got"]) for answer in said] == [1_000_000]
+    assert ended.printed.endswith("last words") and len(ended.printed) < 10_000
+    assert str(ended) == "its process exited without an answer (exit code 3), and last printed 'last words'"
     assert "last words" in capfd.readouterr().err
-    noise = child("say(good=1)\nos.write(order['answers'], b'\\xff\\x00{]' * 9)\nsay(lost=1)")
-    assert heard(noise) == [{"is": "said", "good": 1}]
+    said, _ = run("say(good=1)\nos.write(order['answers'], b'\\xff\\x00{]' * 9)\nsay(lost=1)")
+    assert said == [{"is": "said", "good": 1}]
 
 
 def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on() -> None:
-    of, said, shown = child("say(started=True)\nwhile True: print('x')", timeout_s=1.5), list[Any](), list[Any]()
-    with of:
-        of.run(said.append, lambda *step: shown.append(step), 3, 7)
-    assert len(said) == 1 and of.hung and str(of).startswith("hung: no progress for") and gone(of.pid)
+    shown = list[Any]()
+    source = "say(pid=os.getpid())\nwhile True: print('x')"
+    (answer,), ended = run(source, lambda *step: shown.append(step), timeout_s=1.5, first=3, total=7)
+    assert str(ended).startswith("hung: no progress for") and gone(answer["pid"])
     assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 
 
 PARENT = """
-import os, sys
-from worklog.runner.child import Child
-child = Child({{}}, 300.0, (sys.executable, "-c", {source!r}))
-print(child.pid, file=sys.stderr, flush=True)
-def then(answer): {then}
-child.run(then, lambda *_: None)
+import os, subprocess, sys
+from worklog.runner.child import run_child
+start = subprocess.Popen
+def started(*words, **how):
+    process = start(*words, **how)
+    print(process.pid, file=sys.stderr, flush=True)
+    return process
+subprocess.Popen = started
+def then(*_): {then}
+run_child({{}}, {take}, {progress}, timeout_s=300.0, command=(sys.executable, "-c", {source!r}))
 """
 JOB = """
 import ctypes, os, sys
@@ -93,7 +93,7 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
     monkeypatch.setattr(subprocess, "Popen", started)
     monkeypatch.setattr("pickle.dump", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Child({}, WAIT_S, (sys.executable, "-c", JOB))
+        run_child({}, print, silent, timeout_s=WAIT_S, command=(sys.executable, "-c", JOB))
     monkeypatch.undo()
     assert gone(begun[0].pid)
 
@@ -104,9 +104,11 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
     ids=["exits", "leaves", "leaves early"],
 )
 def test_it_ends_when_its_parent(source: str, then: str) -> None:
-    parent = PARENT.format(source=source, then=then)
-    if source == LATE:
-        parent = parent.replace("child.run(", then + "; child.run(")
+    early = source == LATE  # at the second call of progress
+    take, progress = (
+        ("print", "lambda done, total, doing, n=[]: n.append(1) or n[1:] and then()") if early else ("then", "print")
+    )
+    parent = PARENT.format(source=source, then=then, take=take, progress=progress)
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60)
     pid = int(done.stderr)
     until(lambda: gone(pid))

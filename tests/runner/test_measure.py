@@ -19,7 +19,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
-from worklog.runner.child import Child
+from worklog.runner.child import Ended, run_child
 from worklog.runner.job import Job
 from worklog.runner.measure import carry_out
 from worklog.runs.run import Run
@@ -116,11 +116,11 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
 def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[list[str]] = []
 
-    def noted(order: dict[str, Any], *rest: Any) -> Child:
+    def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Ended:
         orders.append([job.kernel for job in order["jobs"]])
-        return Child(order, *rest)
+        return run_child(order, *rest, **how)
 
-    monkeypatch.setattr(bench, "Child", noted)
+    monkeypatch.setattr(bench, "run_child", noted)
     names = ["first", "last", "fine", "fine", "other", "first", "last"]
     own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "other"))]
     tasks = [Job(name, SHAPE) for name in names]
@@ -133,12 +133,12 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
 def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
     pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def impatient(order: dict[str, Any], timeout_s: float, *rest: Any) -> Child:
+    def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Ended:
         """Only with the first process: the second one may be slow."""
         hangs = order["jobs"][0].kernel != "fine"
-        return Child(order, 0.5 if hangs else timeout_s, *rest)
+        return run_child(order, *rest, timeout_s=0.5 if hangs else timeout_s, **how)
 
-    monkeypatch.setattr(bench, "Child", impatient)
+    monkeypatch.setattr(bench, "run_child", impatient)
     run = measure("hangs with the lock", "fine")
     assert [m.status for m in run.measurements] == ["failed", "measured"]
     assert "hung: no progress for " in str(run.measurements[0].reason)

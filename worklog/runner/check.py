@@ -29,7 +29,7 @@ from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
-from worklog.runner.child import Answer, Child, Say, advice
+from worklog.runner.child import Answer, Say, advice, run_child
 from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
@@ -343,13 +343,9 @@ def check_in_child(
     emulated, why_not, stop = None, "" if emulate else "--no-emulate", threading.Event()
     why_not = "a host function" if what.host is not None else why_not
 
-    def in_child() -> Child:
-        with Child(order, timeout_s if live else math.inf, command) as process:
-            process.run(take, progress, stop=stop)
-        return process
-
     with ThreadPoolExecutor(1) as pool:
-        child = pool.submit(in_child)
+        limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
+        child = pool.submit(run_child, order, take, progress, **limits)
         try:
             if live and not why_not:
                 try:

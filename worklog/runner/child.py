@@ -24,6 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any
 
@@ -46,130 +47,130 @@ Answer = dict[str, Any]
 Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 
-class Child:
-    """A process that carries out an order, and a context that ends it. timeout_s: seconds between two answers after
-    which it counts as hung and is ended, once it has given one. command: what to start (default: COMMAND). Raises
-    OSError if it can't be started.
+def run_child(
+    order: Mapping[str, Any],
+    take: Callable[[Answer], None],
+    progress: Progress,
+    *,
+    timeout_s: float,
+    first: int = 0,
+    total: int = 0,
+    stop: threading.Event | None = None,
+    command: Sequence[str] | None = None,
+) -> Ended:
+    """Run one child to its end. Here Ctrl-C is handled for everything that runs in a child.
 
-    hung: whether it was. last: the last answer, {} before the first. printed: the last of its output.
+    take: gets each answer but "progress", after an interrupt the one that was being taken again. progress: is called
+    with `first` plus the steps done, and `total`, for each "progress" and twice a second in between. timeout_s: seconds
+    between two answers after which the child counts as hung and is ended, once it has given one. stop: ends the child
+    when another thread sets it. command: what to start (default: COMMAND).
+
+    Raises KeyboardInterrupt then or after Ctrl-C, once the child has gone and take() has got what it had answered; what
+    take() and progress() raise; OSError if it can't be started; WorklogError for one that stays.
+    """
+    done, doing, limit_s, printed = 0, "starting", max(timeout_s, START_TIMEOUT_S), b""
+    progress(first, total, doing)
+    heard, answered = Pipe(duplex=False)
+    answers, last, hung, interrupted = list[Answer](), Answer(), False, False
+    with heard, answered:
+        process = subprocess.Popen(
+            command or COMMAND,
+            stdin=subprocess.PIPE,  # the child ends when this is closed, also by the end of this process
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[answered.fileno()],
+            start_new_session=True,
+            env=environment(),
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            with suppress(BrokenPipeError):  # it has ended
+                pickle.dump({**order, "answers": answered.fileno()}, process.stdin)
+                process.stdin.flush()
+            answered.close()
+            since, shown, running = time.monotonic(), 0.0, True
+            pipes: list[Any] = [heard, process.stdout]
+            while running or answers or wait(pipes, 0):
+                try:
+                    if running and process.poll() is not None:
+                        running = False
+                        end(process)  # what it has started
+                    for pipe in wait(pipes, TICK_S if running and not answers else 0):
+                        if pipe is not heard:
+                            chunk = os.read(process.stdout.fileno(), 65536)
+                            printed = (printed + chunk)[-PRINTED:]
+                            pipes = pipes if chunk else [heard]
+                            continue
+                        try:
+                            answers.append(heard.recv())
+                        except Exception:  # its end, or noise that a kernel's process wrote there
+                            pipes.remove(heard)
+                    for answer in answers[:]:
+                        last = answer
+                        if answer["is"] == "progress":
+                            done, doing, shown = answer["done"], answer["doing"], 0.0
+                        else:
+                            take(answer)
+                            limit_s = timeout_s
+                        answers.remove(answer)
+                        since = time.monotonic()
+                    if running and stop is not None and stop.is_set():
+                        raise KeyboardInterrupt
+                    if (now := time.monotonic()) - shown >= TICK_S:
+                        shown = now
+                        progress(first + done, total, doing)
+                    if running and now - since > limit_s:
+                        hung = True
+                        end(process)
+                except KeyboardInterrupt:
+                    interrupted = True
+                    end(process)
+        finally:
+            end(process)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+    if interrupted:
+        raise KeyboardInterrupt
+    words = printed.decode(errors="replace").strip()
+    if words:
+        print(words, file=sys.stderr)
+    return Ended(last, process.returncode, words, timeout_s if hung else None)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Make sure that a child and what it started are gone. Raises WorklogError if it stays."""
+    with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one not yet waited for
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(STUCK_S)
+    except subprocess.TimeoutExpired as error:
+        raise WorklogError(
+            f"process {process.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
+            "look with nvidia-smi, and restart the machine if it stays"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended. last: its last answer, {} if there was none. printed: the last of its output. hung_s: the
+    seconds without an answer after which it was ended, if it was.
     """
 
-    def __init__(self, order: Mapping[str, Any], timeout_s: float, command: Sequence[str] | None = None) -> None:
-        self.timeout_s, self.hung, self.last, self.printed = timeout_s, False, Answer(), ""
-        self._heard, answers = Pipe(duplex=False)
-        with answers:
-            self._process = subprocess.Popen(
-                command or COMMAND,
-                stdin=subprocess.PIPE,  # it ends when this is closed, also by the end of this process
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=[answers.fileno()],
-                start_new_session=True,
-                env=environment(),
-            )
-            assert self._process.stdin is not None
-            try:
-                with suppress(BrokenPipeError):  # it has ended
-                    pickle.dump({**order, "answers": answers.fileno()}, self._process.stdin)
-                    self._process.stdin.flush()
-            except BaseException:  # an interrupt too
-                self.__exit__()
-                raise
-
-    @property
-    def pid(self) -> int:
-        """The process's id, and that of its session."""
-        return self._process.pid
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-        for pipe in (self._heard, self._process.stdout, self._process.stdin):
-            with suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
-
-    def run(
-        self,
-        take: Callable[[Answer], None],
-        progress: Progress,
-        first: int = 0,
-        total: int = 0,
-        stop: threading.Event | None = None,
-    ) -> None:
-        """Wait until the process has gone. Here Ctrl-C is handled for everything that runs in a child.
-
-        take: gets each answer but "progress", after an interrupt the one that was being taken again. progress: is
-        called with `first` plus the steps done, and `total`, for each "progress" and twice a second in between. stop:
-        ends the process when another thread sets it. Raises KeyboardInterrupt then or after Ctrl-C, once it has gone
-        and take() has got what it had answered; what take() and progress() raise; WorklogError for one that stays.
-        """
-        done, doing, limit_s, printed = 0, "starting", max(self.timeout_s, START_TIMEOUT_S), b""
-        heard, shown, interrupt = time.monotonic(), 0.0, False
-        answers, pipes, running = list[Answer](), [self._heard, self._process.stdout], True
-        while running or answers or wait(pipes, 0):  # type: ignore[arg-type]
-            try:
-                if running and self._process.poll() is not None:
-                    running = False
-                    self.end()  # what it has started
-                for pipe in wait(pipes, TICK_S if running and not answers else 0):  # type: ignore[arg-type]
-                    if pipe is not self._heard:
-                        chunk = os.read(pipe.fileno(), 65536)  # type: ignore[union-attr]
-                        printed = (printed + chunk)[-PRINTED:]
-                        pipes = pipes if chunk else [self._heard]
-                        continue
-                    try:
-                        answers.append(self._heard.recv())
-                    except Exception:  # its end, or noise that a kernel's process wrote there
-                        pipes.remove(self._heard)
-                for answer in answers[:]:
-                    self.last = answer
-                    if answer["is"] == "progress":
-                        done, doing, shown = answer["done"], answer["doing"], 0.0
-                    else:
-                        take(answer)
-                        limit_s = self.timeout_s
-                    answers.remove(answer)
-                    heard = time.monotonic()
-                if running and stop is not None and stop.is_set():
-                    raise KeyboardInterrupt
-                if (now := time.monotonic()) - shown >= TICK_S:
-                    shown = now
-                    progress(first + done, total, doing)
-                if running and now - heard > limit_s:
-                    self.hung = True
-                    self.end()
-            except KeyboardInterrupt:
-                interrupt = True
-                self.end()
-        if interrupt:
-            raise KeyboardInterrupt
-        self.printed = printed.decode(errors="replace").strip()
-        if self.printed:
-            print(self.printed, file=sys.stderr)
-
-    def end(self) -> None:
-        """Make sure that the process and what it started are gone. Raises WorklogError if it stays."""
-        with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one not yet waited for
-            os.killpg(self.pid, signal.SIGKILL)
-        try:
-            self._process.wait(STUCK_S)
-        except subprocess.TimeoutExpired as error:
-            raise WorklogError(
-                f"process {self.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
-                "look with nvidia-smi, and restart the machine if it stays"
-            ) from error
+    last: Answer
+    code: int
+    printed: str = ""
+    hung_s: float | None = None
 
     def __str__(self) -> str:
         """How it ended."""
-        code = self._process.returncode
-        if self.hung:
-            return f"hung: no progress for {self.timeout_s:.0f} s, so its process was ended"
-        if code < 0:
-            return f"crashed: its process ended with {signal.Signals(-code).name} ({signal.strsignal(-code)})"
+        if self.hung_s is not None:
+            return f"hung: no progress for {self.hung_s:.0f} s, so its process was ended"
+        if self.code < 0:
+            name, words = signal.Signals(-self.code).name, signal.strsignal(-self.code)
+            return f"crashed: its process ended with {name} ({words})"
         printed = f", and last printed {self.printed.splitlines()[-1].strip()!r}" if self.printed else ""
-        return f"its process exited without an answer (exit code {code}){printed}"
+        return f"its process exited without an answer (exit code {self.code}){printed}"
 
     @property
     def kind(self) -> str:

@@ -16,7 +16,7 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.kernel.solution import Solution, find_problem
-from worklog.runner.child import Answer, Child
+from worklog.runner.child import Answer, run_child
 from worklog.runner.job import (
     ABLATION_SIZES,
     BASELINE,
@@ -251,8 +251,8 @@ def carry_out(
             while first < len(jobs):
                 some = next([*together] for _, together in groupby(jobs[first:], home))
                 order = {"do": "measure", "jobs": some, "harness": harness, "user_kernels": own}
-                with Child(order, timeout_s, command) as end:
-                    end.run(take, progress, first, len(jobs), stop)
+                how: dict[str, Any] = {"timeout_s": timeout_s, "stop": stop, "command": command}
+                end = run_child(order, take, progress, first=first, total=len(jobs), **how)
                 done = len(run.measurements) if run else 0
                 if run is None or (done < first + len(some) and end.kind in ("", "done")):
                     raise end.error()
