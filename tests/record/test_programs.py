@@ -1,0 +1,290 @@
+"""The programs that make recordings: ported examples, mutants, kernels of public repositories, and intervals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from pytest import approx
+
+from tests.helpers import GPU, small_run
+from tests.record import corpus, mutants, ported, recording
+from tests.record.edits import chosen, edits
+from tests.record.intervals import WORKS, at_one_clock, clock_slope, coverage, together
+from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, tried
+from tests.record.ported import Example, prepare
+from tests.record.public_kernels import kernels
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import of_nvidia
+from worklog.runner import declare
+from worklog.runner.measure import carry_out
+from worklog.runs import Estimate, Measurement
+from worklog.runs.comparison import open_comparison
+from worklog.runs.estimates import DRIFT_SD_US, NORMAL, process_half_us
+
+PUBLISHED = """
+import cuda.bench as bench
+from tests.exploits.arrays import xp
+
+@bench.register()
+@bench.axis.int64_power_of_two("N", [5, 6])
+def product(state):
+    n = state.get_int64("N")
+    if n == 32:
+        state.skip("small")
+    a, b, c = xp.empty(n, n), xp.empty(n, n), xp.empty(n, n)
+    state.exec(lambda launch: xp.gemm(1.0, a, b, 0.0, c))
+"""
+REPLACE = '"import cuda.bench as" = "import worklog.runner.nvbench as"'
+DATA = f"""
+repository = {{ NVBench = ["a/b", "1"] }}
+[[NVBench]]
+path = "one.py"
+replace = {{ {REPLACE} }}
+measured = ["-b", "product", "-a", "N[pow2]=[5,6]"]
+"""
+ENGINE = """
+from fastapi import HTTPException
+class Output(list):
+    shape = (3,)
+    new_zeros = lambda self, shape: [0] * shape[0]
+normalize_outputs = lambda computed: (Output(),)
+def run_dynamic_benchmark(solution, problem, test_id, case, inputs, outputs, language):
+    assert (language, outputs, inputs) == ("python", [[0, 0, 0]], (4,))
+    return {"runtime_ms": solution(*inputs)} if case["name"] == "n = 1" else {"status": "WRONG_ANSWER"}
+"""
+PROBLEM = """
+class Doubled:
+    def reference_solution(self, n):
+        return 2 * n
+    def generate_test_cases(self):
+        return [{"name": f"n = {n}", "create_inputs": lambda: (4,)} for n in (1, 2)]
+"""
+PRINTS = """
+import flashinfer.triton
+from flashinfer.utils import round_up
+shows = lambda n: print(f"GEMM | {n}: {round_up(n, 8) / 10:.3f} TFLOPs/s")
+"""
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a clone of NVBench that has one example."""
+    written(tmp_path / "clones/a/b/one.py", PUBLISHED)
+    monkeypatch.setattr(ported, "DATA", written(tmp_path / "ported.toml", DATA))
+    monkeypatch.setattr(ported.recording, "cloned", lambda repository, commit, below: below / repository)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("another", "error"),
+    [('"absent" = ""', r"one\.py has no 'absent'"), (r'"\n" = " \n"', "12 lines are changed, more than 10")],
+)
+def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(another: str, error: str, folder: Path) -> None:
+    assert [example.lines for example in prepare(folder)[0]] == [1]
+    ported.DATA.write_text(DATA.replace(REPLACE, another))
+    with pytest.raises(ValueError, match=error):
+        prepare(folder)
+
+
+def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
+    monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
+    times = [
+        {"tag": f"nv/{kind}/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": value}]}
+        for kind, value in (("cold", "0.000130"), ("batch", "0.000110"))
+    ]
+    states = [
+        {"axis_values": [{"name": "N", "type": "int64", "value": n}], "skip_reason": skipped, "summaries": summaries}
+        for n, skipped, summaries in (("32", "small", None), ("64", None, times))
+    ]
+
+    def by_nvbench(words: Sequence[str]) -> str:
+        assert words[1:7] == ["--devices", "0", "-b", "product", "-a", "N[pow2]=[5,6]"]
+        return str(Path(words[-1]).write_text(json.dumps({"benchmarks": [{"name": "product", "states": states}]})))
+
+    ([example], clones) = prepare(folder)
+    monkeypatch.setattr(ported, "run", by_nvbench)
+    monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=(sys.executable, "-m", "tests.virtual.job")))
+    skipped, row = ported.nvbench(example, clones)
+    assert skipped["why"] == ["skipped: small", "NVBench skips it: small"] and skipped["ours"] is None
+    assert (row["point"], row["lines"]) == ("product N=64", 1)
+    assert (row["theirs"], row["hot_theirs"]) == (approx(130), approx(110))
+    assert row["ours"] == approx(2 * 64**3 / 4096, rel=0.02) and row["low"] <= row["ours"]
+
+
+def test_tensaras_engine_times_its_cases_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "engine/utils.py", ENGINE)
+    theirs = written(tmp_path / "doubled/def.py", PROBLEM)
+    written(theirs.with_name("torch.py"), "def solution(n):\n    return n / 8\n")
+
+    def measured(solutions: Sequence[Any], *, cases: Sequence[str], **how: Any) -> Any:
+        assert (solutions[0].host.arrays, solutions[0].problem, cases) == ("torch", "ours.py", ["n = 1", "n = 2"])
+        timed = Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))
+        return small_run(measurements=[timed])
+
+    monkeypatch.setattr(ported.measure, "measure_solutions", measured)
+    example = Example("Tensara", theirs, Path("ours.py"), 6, ("n = 1", "n = 2"))
+    right, wrong = ported.tensara(example, {"Tensara's engine": tmp_path})
+    assert [right[name] for name in ("example", "point", "theirs", "ours")] == ["doubled", "n = 1", 500.0, 490.0]
+    assert wrong["why"] == ["theirs: RuntimeError: {'status': 'WRONG_ANSWER'}"] and wrong["theirs"] is None
+
+
+def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path: Path) -> None:
+    theirs, ours = (written(tmp_path / f"{which}.py", PRINTS) for which in ("theirs", "ours"))
+    written(tmp_path / "flashinfer/triton/__init__.py", "")
+    example = Example("FlashInfer", theirs, ours, 9, ("shows(61)", "shows(1)"))
+    first, second = ported.flashinfer(example, {"FlashInfer": tmp_path})
+    assert [first["theirs"], second["ours"], first["unit"], first["why"]] == [6.4, 0.8, "TFLOP/s", []]
+
+
+def test_a_failed_example_is_a_row_of_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, card = folder / "ported.json", replace(GPU, name="a virtual GPU")
+    given = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": lambda *_: int("x")})
+    for name, value in given.items():
+        monkeypatch.setattr(ported, name, value)
+    done = CliRunner().invoke(ported.main, [str(folder), "--out", str(out)], catch_exceptions=False)
+    document = json.loads(out.read_text())
+    assert document["label"].startswith("live · a virtual GPU") and "one all: ValueError: invalid" in done.stdout
+    assert document["rows"][0]["why"][0].startswith("ValueError: invalid")
+
+
+SOURCE = Path(__file__).with_name("mutated.cu").read_text(encoding="utf-8")
+
+
+def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left() -> None:
+    every = edits(SOURCE)
+    kinds = ["operator", "bound", "constant", "index", "name", "guard", "statement", "synchronisation"]
+    assert {edit.kind for edit in every} == {*kinds, "alpha, beta"}
+    assert {edit.line for edit in every} == {5, 6, 7, 8, 9, 10}
+    for edit in every:
+        mutant = edit.applied(SOURCE)
+        assert mutant != SOURCE and mutant.count("\n") == SOURCE.count("\n")
+    assert "bar.sync 1, 127;" in "".join(edit.applied(SOURCE) for edit in every)
+    assert chosen(every, 9, 1) == chosen(every, 9, 1) != chosen(every, 9, 2)
+    assert len({edit.kind for edit in chosen(every, 9, 1)}) == 9
+
+
+def tried_edit(name: str, kind: str, old: str, new: str, **how: float) -> Outcome:
+    """What becomes of the first such edit of a kernel."""
+    every = edits(mutants.kernels()[name].source)
+    return tried(name, next(e for e in every if (e.kind, e.new) == (kind, new) and e.old.startswith(old)), **how)
+
+
+def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason() -> None:
+    survivor = Outcome("tiles", "tiles.cu", "bound", "1:1: < → !=", SURVIVED, "", 0.1)
+    done = [
+        tried_edit("guarded_tiles", "name", "row", "col"),
+        tried_edit("guarded_tiles", "alpha, beta", "alpha", "-alpha"),
+        tried_edit("tiles", "synchronisation", "__syncthreads", ";"),
+        survivor,
+        tried_edit("guarded_tiles", "statement", "As[", ";", limit_s=1e-6),
+    ]
+    results = [NOT_COMPILED, "exact on edge shapes", "finding", SURVIVED, TOO_SLOW]
+    assert [outcome.result for outcome in done] == results
+    document = mutants.record(done, {survivor.name: "the same trips"})
+    assert document["survivors"] == [{"mutant": survivor.name, "found": "", "explained": "the same trips"}]
+    (path,) = mutants.FOLDER.glob("2*.json")
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    assert recorded["rows"] and all(survivor["explained"] for survivor in recorded["survivors"])
+
+
+FOLDER = Path(__file__).with_name("sources")
+
+
+def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_scope() -> None:
+    (largest,) = (kernel for kernel in kernels(FOLDER) if kernel.path.stem == "tiled")
+    assert largest.entry == "largest<32>" and "unrelated" not in largest.host
+
+
+@pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
+def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted() -> None:
+    tries = corpus.tries_of(FOLDER, [])
+    rows = {kernel.entry: kernel for kernel in tries}
+    assert rows["matmul"].verdict == "passed as fp32" and "M % 16 == 0" in rows["matmul"].domain
+    # NVRTC compiles no launch from a kernel, so nothing else in its file either.
+    assert [rows[name].apart for name in ("small", "grow", "read")] == [*["dynamic parallelism"] * 2, "textures"]
+    (counts,) = corpus.record({FOLDER: tries})["rows"]
+    assert [counts[name] for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")] == [
+        *(5, 1, 2, 2, 2, 1)
+    ]
+
+
+def test_a_repository_is_cloned_at_its_commit_without_its_data(tmp_path: Path) -> None:
+    origin = tmp_path / "one" / "kernels"
+    origin.mkdir(parents=True)
+    git = ("-C", str(origin), "-c", "user.name=a", "-c", "user.email=a@b")
+    recording.git(*git, "init", "-q")
+    (origin / "data.bin").write_text("large", encoding="utf-8")
+    for text in ("first", "second"):
+        (origin / "kernel.cu").write_text(text, encoding="utf-8")
+        recording.git(*git, "add", ".")
+        recording.git(*git, "commit", "-q", "-m", "a kernel")
+    first = recording.git(*git, "rev-parse", "HEAD~1")
+    for _ in range(2):
+        folder = recording.cloned("one/kernels", first, tmp_path / "clones", host=str(tmp_path))
+        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"}
+        assert corpus.record({folder: []})["rows"][0]["commit"] == first
+    assert (folder / "kernel.cu").read_text(encoding="utf-8") == "first"
+
+
+POINTS = {
+    (point["work"], point["of"]): point for point in open_comparison(part="intervals").document["promises"]["coverage"]
+}
+
+
+def test_what_notebook_09_states_about_the_recording() -> None:
+    """Of 200 pairs in one process, and of all pairs across 25 processes: 95 to 96.5 % are expected (Student's t with 8
+    degrees of freedom for each reading, and about 16 for a difference), and 2 % are chance.
+    """
+    assert tuple(POINTS) == WORKS and [point["kernels"] for point in POINTS.values()] == [2, 1, 1, 1, 1]
+    in_one, across = zip(*map(coverage, POINTS.values()), strict=True)
+    ends = [round(100 * end(shares), 1) for shares in (in_one, across) for end in (min, max)]
+    assert ends == [93.0, 98.5, 93.8, 97.9]
+    slopes = {work: round(-clock_slope(point), 1) for work, point in POINTS.items()}
+    assert slopes["cuBLAS", 256] == min(slopes.values()) == 0.1
+    assert slopes["cuBLAS", 2048] == max(slopes.values()) == 1.0
+
+
+def test_what_differs_between_processes_is_as_recorded() -> None:
+    """Between readings in one process and between processes together; 25 processes know the latter to 15 %."""
+    drifts = []
+    for work in (("cuBLAS", 256), ("shared", 256)):
+        scaled = at_one_clock(POINTS[work])
+        us, halves = scaled[..., 1], np.ptp(scaled[..., [0, 2]], axis=-1) / 2
+        variance = us.var(axis=1, ddof=1).mean()
+        process = us.mean(axis=1).var(ddof=1) - variance / us.shape[1]
+        drifts.append(variance - ((halves / NORMAL) ** 2).mean())
+        half = process_half_us(POINTS[work]["kernels"])
+        assert (drifts[-1] + process) ** 0.5 == approx(half / NORMAL, rel=0.15)
+    assert max(drifts) ** 0.5 == approx(DRIFT_SD_US, rel=0.1)
+
+
+@pytest.mark.parametrize("slope", [-1.0, 0.0])
+def test_intervals_of_the_right_width_hold_in_95_percent(slope: float) -> None:
+    """Whether the time depends on the clock or not: the readings show it."""
+    rng = np.random.default_rng(0)
+    clocks = rng.uniform(1960, 2000, (10, 400))
+    middles = 1000 * (clocks / 1980) ** slope + rng.standard_normal(clocks.shape)
+    times = np.stack([middles - 1.96, middles, middles + 1.96], axis=-1)
+    columns = {"kernels": 1, "wall_s": [0.5]}
+    children = [[{"intervals_us": us, "sm_mhz": mhz, **columns}] for us, mhz in zip(times, clocks, strict=True)]
+    (point,) = together(children)
+    assert coverage(point) == approx((0.95, 0.95), abs=0.015) and clock_slope(point) == approx(slope, abs=0.01)
+    assert point["wall_s"] == 0.5
+    point["intervals_us"] = times + np.arange(10)[:, None, None]  # an effect of the process
+    assert coverage(point) == approx((0.95, 0.41), abs=0.03)
