@@ -17,11 +17,9 @@ from pytest import approx
 
 from tests.helpers import GPU, small_run
 from tests.record import corpus, mutants, ported, recording
-from tests.record.edits import chosen, edits
 from tests.record.intervals import WORKS, at_one_clock, clock_slope, coverage, together
-from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, tried
+from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
-from tests.record.public_kernels import kernels
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import of_nvidia
 from worklog.runner import declare
@@ -207,7 +205,7 @@ FOLDER = Path(__file__).with_name("sources")
 
 
 def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_scope() -> None:
-    (largest,) = (kernel for kernel in kernels(FOLDER) if kernel.path.stem == "tiled")
+    (largest,) = (kernel for kernel in corpus.kernels(FOLDER) if kernel.path.stem == "tiled")
     assert largest.entry == "largest<32>" and "unrelated" not in largest.host
 
 

@@ -67,7 +67,7 @@ def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPa
     used = [Harness().but(**dict(task.changed)) for task in article_jobs()]
     assert {one.hot_ms for one in used} == {0} and {one.most_samples for one in used if not one.biased()} == {2000}
     for name in ("save", "write_gallery"):
-        monkeypatch.setattr(f"worklog.plots.registry.{name}", lambda *_, **__: [])
+        monkeypatch.setattr(f"worklog.plots.{name}", lambda *_, **__: [])
     drawn = plots.draw_all(run, tmp_path)
     assert not drawn.missing and len(drawn.charts) == len(plots.draw_all(holding(tasks), tmp_path).charts)
 

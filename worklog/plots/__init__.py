@@ -1,13 +1,20 @@
 """The charts: a run in, a figure out with its finding as the title, its source as the footer, and an alt text.
 
 This room reads runs and draws; it measures nothing and imports nothing that does. Every chart is a matplotlib figure
-that shows itself as the last line of a cell. Charts on one pair of axes take `ax`, and then return it.
+that shows itself as the last line of a cell. Charts on one pair of axes take `ax`, and then return it. The figures that
+a run gives are registered here, and written into a folder with a page of them: Markdown named README.md, which a
+repository shows with the folder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
+from html import escape
+from pathlib import Path
 
+from worklog.errors import NothingToDraw
 from worklog.plots.charts.ablation import ablated, ablation
 from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
@@ -16,9 +23,8 @@ from worklog.plots.charts.rates import bars, ladder, ladders, sweep
 from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, save
-from worklog.plots.registry import Drawn, draw_all, write_gallery
 from worklog.plots.style import DARK, LIGHT
-from worklog.runs import Run
+from worklog.runs import Run, write_bytes
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
@@ -37,3 +43,88 @@ class Plots:
     def __init__(self, run: Run) -> None:
         for chart in OF_A_RUN:
             setattr(self, chart.__name__, update_wrapper(partial(chart, run), chart))
+
+
+# A new figure of a run is one entry here; its name is its file's.
+FIGURES: dict[str, Callable[[Run], Drawing]] = {
+    "headline": headline,
+    "ladder": ladder,
+    "sizes": sizes,
+    "roofline": roofline,
+    "traffic": lambda run: traffic(),
+    "calibration": calibration,
+    "peers": lambda run: peers(),
+    **DIAGRAMS,
+}
+
+
+@dataclass
+class Drawn:
+    """The result of `draw_all`: the charts by name, their files, for each chart that was not drawn, why, and the page
+    that shows them, where one was written.
+    """
+
+    charts: dict[str, Drawing] = field(default_factory=dict)
+    paths: list[Path] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    gallery: Path | None = None
+
+
+def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | None = None) -> Drawn:
+    """Draw every chart that the run has the measurements for (the registry's, its ablations, and the lines of its
+    benchmarks), each as SVG and PNG, light and dark, in the folder `out`, and the page that shows them. others: more
+    charts by name, which don't come from a run, or which replace the run's.
+
+    Raises WorklogError where the folder cannot be written.
+    """
+    draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in FIGURES.items()}
+    for kernel in ablated(run) or [None]:
+        draws[f"ablation_{kernel}" if kernel else "ablation"] = partial(ablation, run, kernel)
+    for kernel in dict.fromkeys(m.kernel for m in run.select() if m.shape is None):
+        stem = "".join(letter if letter.isalnum() else "_" for letter in kernel)
+        draws[f"lines_{stem}"] = partial(lines, replace(run, measurements=run.select(kernel)))
+    drawn = Drawn()
+    for name, draw in (draws | dict(others or {})).items():
+        try:
+            drawn.charts[name] = draw()
+            drawn.paths.extend(save(drawn.charts[name], out / name))
+        except NothingToDraw as nothing:
+            drawn.missing[name] = str(nothing)
+    drawn.gallery = write_gallery(drawn.charts, drawn.missing, out)
+    return drawn
+
+
+BEGIN = "<!-- written by `worklog figures` and `worklog article`"
+# Heading, picture in the palette of the reader's page, alt text, and links to the SVGs.
+FIGURE = """\
+### {headline}
+
+<picture><source media="(prefers-color-scheme: dark)" srcset="{name}_dark.png">\
+<img src="{name}.png" width="700" alt="{alt}"></picture>
+
+<details><summary>In words · <a href="{name}.svg">SVG</a>, <a href="{name}_dark.svg">dark</a></summary>
+
+{words}
+
+</details>"""
+
+
+def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
+    """Write README.md into the folder of the figures: the article's diagrams, the charts, and why others are missing.
+    Returns None and writes nothing if there is no chart, or if the folder has a README.md from another source. Raises
+    BadRunFile where the file cannot be written.
+    """
+    path = folder / "README.md"
+    if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
+        return None
+    diagrams, others = ["## The article's diagrams, with this machine's numbers"], ["## The charts"]
+    for name, chart in charts.items():
+        headline, words, alt = escape(chart.headline, False), escape(chart.alt, False), escape(chart.alt)
+        section = FIGURE.format(name=name, headline=headline, words=words, alt=alt)
+        (diagrams if name.startswith("diagram_") else others).append(section)
+    page = [f"{BEGIN}, which overwrite it -->", "# The figures"]
+    for sections in (diagrams, others):
+        page += sections if len(sections) > 1 else []
+    page += [f"Not drawn: `{name}`, {why}" for name, why in missing.items()]
+    write_bytes(path, ("\n\n".join(page) + "\n").encode())
+    return path

@@ -54,15 +54,19 @@ def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int],
     if not isinstance(document, dict) or document.get("kind") != kind:
         holds = document.get("kind") if isinstance(document, dict) else None
         raise BadRunFile(f"{path} holds {holds or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
-    schema = document.get("schema")
-    if type(schema) is not int or schema not in schemas:
-        newer = isinstance(schema, int) and schema > max(schemas)
-        what_to_do = "install a newer gemm-worklog" if newer else advice
-        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(schemas)}: {what_to_do}")
+    require_schema(path, document.get("schema"), schemas, advice)
     try:
         return document, msgspec.convert(document, to, str_keys=True)
     except ValueError as error:
         raise BadRunFile(f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}") from error
+
+
+def require_schema(path: Path, schema: object, known: Sequence[int], advice: str) -> None:
+    """Raise BadRunFile, saying what to do, for a document of a schema that this version doesn't know."""
+    if type(schema) is not int or schema not in known:
+        newer = isinstance(schema, int) and schema > max(known)
+        what_to_do = "install a newer gemm-worklog" if newer else advice
+        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(known)}: {what_to_do}")
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:

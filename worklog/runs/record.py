@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,7 +22,7 @@ import msgspec
 
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import Date, read_json, read_text, write_text
+from worklog.runs.documents import Date, read_json, read_text, require_schema, write_text
 from worklog.runs.gpu import Calibration, Gpu
 from worklog.runs.measurement import Context, Measurement, Work, source_label
 from worklog.runs.samples import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
@@ -236,13 +237,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadRunFile(f"cannot read {path}: {error.strerror}; {ADVICE}") from error
     except ValueError as error:
         raise BadRunFile(f"{path} is not a run: {error}: {ADVICE}") from error
-    try:
+    first: Any = None
+    with suppress(ValueError, RecursionError):
         first = msgspec.json.decode(texts[0])
-    except (ValueError, RecursionError):
-        first = None
-    if isinstance(first, dict) and first.get("kind") == "head":
-        return _read_lines(texts, path)
-    return _of_schema_1(path)
+    whole_lines = isinstance(first, dict) and first.get("kind") == "head"
+    return _read_lines(texts, path) if whole_lines else _of_schema_1(path)
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
@@ -272,10 +271,7 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document["measurements"].append(entry)
         elif kind == "end":
             document["complete"] = True
-    schema = document.get("schema")
-    if type(schema) is not int or schema > SCHEMA:
-        what_to_do = "install a newer gemm-worklog" if isinstance(schema, int) and schema > SCHEMA else ADVICE
-        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {SCHEMA}: {what_to_do}")
+    require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)
     return document
 
 
@@ -296,12 +292,12 @@ def _of_schema_1(path: Path) -> dict[str, Any]:
     try:
         for old in document["measurements"]:
             new = _measurement(old, document)
-            if AGAINST not in old["changed"]:
+            if AGAINST in old["changed"]:  # of the same turns as the one before
+                name, first = old["changed"][AGAINST], measurements[-1]
+                first["against"][name] = new["against"][old["baseline"]]
+                first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
+            else:
                 measurements.append(new)
-                continue
-            first, name = measurements[-1], old["changed"][AGAINST]  # of the same turns
-            first["against"][name] = new["against"][old["baseline"]]
-            first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         what = f"isn't a whole run (measurements {len(measurements)}: {error!r})"
         raise BadRunFile(f"{path} {what}: {ADVICE}") from error
@@ -309,41 +305,36 @@ def _of_schema_1(path: Path) -> dict[str, Any]:
 
 
 def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    measured, baseline = old["status"] == "measured", old.get("baseline", "cuBLAS")
-    new: dict[str, Any] = {
-        **old,
-        "status": "failed" if old["status"] == "refused" else old["status"],
-        "time": _estimate(old, "us") if measured else None,
-        "against": {baseline: _estimate(old, "ratio") if measured else None} if baseline else {},
-        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
-        "work": {field.name: old.get(field.name) for field in fields(Work)},
-        "roof": None,
-        "samples": {},
-    }
-    if old.get("tflops") and old.get("of_roof"):
-        new["roof"] = {"tflops": old["tflops"] / old["of_roof"], "datapath": old.get("datapath")}
-    columns: dict[str, Any] = old.get("samples", {})
-    if columns.get("us"):
-        sides = list[dict[str, Any]]()
-        for name, prefix in ((old["kernel"], ""), (baseline, "baseline_")):
-            if columns.get(f"{prefix}us"):
-                side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
-                sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ())})
-        for side, kernels in zip(sides, columns.get("kernels") or (), strict=False):
-            side["kernels"] = kernels
-        new["samples"] = {"sides": sides, "counts": [*map(int, columns["counts"])]}
+    baseline, columns = old.get("baseline", "cuBLAS"), old.get("samples", {})
+
+    def estimate(name: str) -> dict[str, Any] | None:
+        value = old.get(name) if old["status"] == "measured" else None
+        ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
+        parts = {part: old.get(f"{name}_{part}") for part in ("launches", "placement", "process")}
+        return None if value is None else {"value": value, **ends, **parts}
+
+    sides, kernels = list[dict[str, Any]](), columns.get("kernels") or (None, None)
+    for name, prefix, count in ((old["kernel"], "", kernels[0]), (baseline, "baseline_", kernels[1])):
+        if columns.get(f"{prefix}us"):
+            side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
+            sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ()), "kernels": count})
     overhead_us = old.get("overhead_us")
     if overhead_us is None:
         made_with = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
         overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
-    new["samples"] |= {"overhead_us": overhead_us, "throttle_mask": old.get("throttle_mask", 0)}
-    return new
-
-
-def _estimate(old: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    value = old.get(name)
-    if value is None:
-        return None
-    parts = {part: old.get(f"{name}_{part}") for part in ("launches", "placement", "process")}
-    ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
-    return {"value": value, **ends, **parts}
+    peak = old["tflops"] / old["of_roof"] if old.get("tflops") and old.get("of_roof") else None
+    return {
+        **old,
+        "status": "failed" if old["status"] == "refused" else old["status"],
+        "time": estimate("us"),
+        "against": {baseline: estimate("ratio")} if baseline else {},
+        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
+        "work": {field.name: old.get(field.name) for field in fields(Work)},
+        "roof": peak and {"tflops": peak, "datapath": old.get("datapath")},
+        "samples": {
+            "sides": sides,
+            "counts": [*map(int, columns["counts"])] if sides else [],
+            "overhead_us": overhead_us,
+            "throttle_mask": old.get("throttle_mask", 0),
+        },
+    }

@@ -91,7 +91,14 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     shape = Shape.of(size) if size is not None else ARTICLE_SHAPE if ARTICLE_SHAPE in fall_at else [*fall_at][-1]
     if shape not in fall_at:
         raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {', '.join(map(str, fall_at))}")
-    fall, every = fall_at[shape], _rows([*shown, *(fall.remainder for fall in fall_at.values())])
+    fall, every = fall_at[shape], dict[str, Row]()
+    for e in (*shown, *(fall.remainder for fall in fall_at.values())):
+        name = f"{e.article} {e.title}" if e.article else e.title
+        detail = DETAILS.get(e.setting, f"{e.setting}={e.value} · {NAMES[e.corrupts]}")
+        every.setdefault(e.setting, Row(name, detail, {})).cells[e.problem] = e
+    # Single pitfalls, then combined ones; the remainder belongs to the row below it, where the waterfall ends.
+    last = ["article", REMAINDER, "all"] if "all" in every else [REMAINDER, "article"]
+    every |= {setting: every.pop(setting) for setting in last if setting in every}
     ends = f"unbiased {rate(fall.combined.unbiased)}", f"naive {about(fall.combined.biased, fall.combined.noise, rate)}"
     alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
     for row in every.values():
@@ -115,7 +122,14 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     width = max(left + wide + GAP + FALL + MARGIN_IN, NARROWEST)
     below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
     under, body = style.line_height(BODY_PT, len(below)), HEAD + height + BELOW
-    finding = _finding(kernel, [e for e in shown if size is None or e.problem == shape])
+    # The pitfall that changes TFLOP/s most. Those that only change a share, of cuBLAS or of the peak, don't count.
+    alone = [e for e in shown if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
+    at_size = [e for e in alone if size is None or e.problem == shape]
+    worst = max(at_size, key=lambda e: abs(math.log2(e.step)), default=None)
+    finding = f"No single gremlin moves {kernel}'s reading by more than the noise"
+    if worst is not None and worst.visible:
+        effect = f"{in_words(worst)}\u00a0at\u00a0{worst.problem}"
+        finding = f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {effect}"
     footer = [run.full_label, *older(run)]
     new = page(f"ablation_{kernel}", finding, subtitle, footer, alt, body + under, width)
     new.write(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
@@ -138,19 +152,6 @@ def falls(shown: Sequence[Effect]) -> dict[Shape, Fall]:
         remainder = replace(combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
         by_size[combined.problem] = Fall(combined, steps, remainder)
     return by_size
-
-
-def _rows(shown: Sequence[Effect]) -> dict[str, Row]:
-    """By setting: single pitfalls in the order of the effects, then the combined ones."""
-    rows: dict[str, Row] = {}
-    for e in shown:
-        if e.setting not in rows:
-            name = f"{e.article} {e.title}" if e.article else e.title
-            rows[e.setting] = Row(name, DETAILS.get(e.setting, f"{e.setting}={e.value} · {NAMES[e.corrupts]}"), {})
-        rows[e.setting].cells[e.problem] = e
-    # The remainder belongs to the row below it, where the waterfall ends.
-    last = ["article", REMAINDER, "all"] if "all" in rows else [REMAINDER, "article"]
-    return rows | {setting: rows.pop(setting) for setting in last if setting in rows}
 
 
 def in_words(effect: Effect) -> str:
@@ -218,12 +219,3 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
         beside(axes, words, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
-
-
-def _finding(kernel: str, shown: Sequence[Effect]) -> str:
-    """The pitfall that changes TFLOP/s most. Those that only change a share, of cuBLAS or of the peak, don't count."""
-    alone = [e for e in shown if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
-    worst = max(alone, key=lambda e: abs(math.log2(e.step)), default=None)
-    if worst is None or not worst.visible:
-        return f"No single gremlin moves {kernel}'s reading by more than the noise"
-    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {in_words(worst)}\u00a0at\u00a0{worst.problem}"

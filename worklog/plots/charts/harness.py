@@ -5,7 +5,7 @@ of one measurement with the interval of their median.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -138,22 +138,15 @@ TOP, CLOCK, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 0.45, 1.2, 0.32, 0.12
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
 
 
-class Closing(NamedTuple):
-    """After the first n samples that count: their median, and their standard deviation over their mean."""
-
-    n: int
-    median: Estimate
-    noise: float
-
-
-def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> list[Closing]:
-    """How the interval closes as samples come in, from LEAST of them to all, by the harness's own estimate. placements:
-    of each sample. process_us: the half-width of what differs between processes.
+def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> dict[int, tuple[Estimate, float]]:
+    """How the interval closes as samples come in: by the number of those that count, from LEAST to all, their median by
+    the harness's own estimate, and their standard deviation over their mean. placements: of each sample. process_us:
+    the half-width of what differs between processes.
     """
-    steps = []
+    steps = {}
     for n in sorted({round(n) for n in np.linspace(min(LEAST, len(us)), len(us), min(MOST, len(us)))}):
         noise = float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0
-        steps.append(Closing(n, median(us[:n], placements[:n]).between_processes(process_us), noise))
+        steps[n] = median(us[:n], placements[:n]).between_processes(process_us), noise
     return steps
 
 
@@ -171,10 +164,11 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     places = np.arange(1, len(us) + 1)
     placed = np.array(m.samples.sides[0].placement or [0] * len(us))
     steps = closing(us[counts].tolist(), placed[counts].tolist(), (m.time and m.time.process) or 0.0)
-    last, half, noise = steps[-1], [100 * s.median.relative_half_width for s in steps], [100 * s.noise for s in steps]
+    medians, noise = [middle for middle, _ in steps.values()], [100 * noise for _, noise in steps.values()]
+    last, half = medians[-1], [100 * middle.relative_half_width for middle in medians]
     precision = 100 * float(run.harness.get("precision", 0.005))
     finding = (
-        f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {last.n} is known "
+        f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {m.n} is known "
         f"to ±{half[-1]:.2g} %"
     )
     subtitle = (
@@ -184,10 +178,10 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     )
     alt = [
         f"Samples of {kernel} at {shape} in the order taken, {len(us)} of which {m.n} count, median "
-        f"{last.median.value:.2f} µs, and the half-width of its 95 % interval, requested: ±{precision:g} %"
+        f"{last.value:.2f} µs, and the half-width of its 95 % interval, requested: ±{precision:g} %"
     ]
-    for n in range(0, len(steps), max(1, len(steps) // 6)):
-        alt.append(f"±{half[n]:.2f} % after {steps[n].n}, σ / mean {noise[n]:.2f} %")
+    for step, n in [*enumerate(steps)][:: max(1, len(steps) // 6)]:
+        alt.append(f"±{half[step]:.2f} % after {n}, σ / mean {noise[step]:.2f} %")
     height = ABOVE + TOP + CLOCK + 2 * BETWEEN + LOW + BELOW
     new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, height)
     bottom, panels = new.body_bottom + BELOW, list[Axes]()
@@ -201,15 +195,17 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         """Words right of the plot."""
         beside(axes, words, (len(us) + 0.5, y), va="center", color=colour, annotation_clip=False)
 
-    at = places[counts][[step.n - 1 for step in steps]]
-    top.fill_between(at, [s.median.low for s in steps], [s.median.high for s in steps], color=FAINT, linewidth=0)
+    at = places[counts][[n - 1 for n in steps]]
+    top.fill_between(
+        at, [middle.low for middle in medians], [middle.high for middle in medians], color=FAINT, linewidth=0
+    )
     for colour, shown in ((ACCENT, counts), (GREY, ~counts)):
         size_pt = 3.0 if len(us) < 100 else 1.8
         top.plot(places[shown], us[shown], "o", color=colour, markersize=size_pt, markeredgewidth=0)
-    top.plot(at, [s.median.value for s in steps], color=INK, linewidth=1.2)
+    top.plot(at, [middle.value for middle in medians], color=INK, linewidth=1.2)
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
-    name(top, last.median.value, f"{last.median.value:.4g}", INK)
+    name(top, last.value, f"{last.value:.4g}", INK)
 
     mhz = np.array(m.samples.sides[0].sm_mhz or [None], dtype=float)  # None is NaN
     clock.tick_params(labelbottom=False)

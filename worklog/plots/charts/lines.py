@@ -65,9 +65,10 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     square ones are drawn. Raises NothingToDraw. Example: `worklog.plots.lines(run, x="N", y="gbs")`.
     """
     timed = [m for m in run.select() if m.status == "measured" and m.us and (m.shape is None or m.problem.square)]
-    names = dict.fromkeys(["N", *(name for m in timed for name in _numbers(m))])
-    x = x or next((name for name in names if len({_numbers(m).get(name) for m in timed} - {None}) > 1), "")
-    timed = [m for m in timed if x in _numbers(m)]
+    numbers = [{name: v for name, v in _axes(m).items() if type(v) in (int, float)} for m in timed]
+    names = dict.fromkeys(["N", *(name for values in numbers for name in values)])
+    x = x or next((name for name in names if len({values.get(name) for values in numbers} - {None}) > 1), "")
+    timed = [m for m, values in zip(timed, numbers, strict=True) if x in values]
     y = y or next(unit for unit in UNITS if all(_work(m, unit) for m in timed))
     if y not in UNITS:
         raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(UNITS)}")
@@ -116,17 +117,10 @@ def _axes(m: Measurement) -> dict[str, Any]:
     return dict(zip("MNK", m.shape, strict=True)) if m.shape else m.axes
 
 
-def _numbers(m: Measurement) -> dict[str, float]:
-    """Its axes whose value is a number."""
-    return {name: value for name, value in _axes(m).items() if type(value) in (int, float)}
-
-
 def _work(m: Measurement, unit: str) -> float:
     """What a microsecond divides to give this unit; 0 where the work isn't known."""
-    if unit == "us":
-        return 1.0
     work = {"tflops": (m.work.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}
-    return work[unit]
+    return 1.0 if unit == "us" else work[unit]
 
 
 def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
