@@ -89,7 +89,6 @@ CASES = {
         f"{runs.REASON} | mine · yours | 1.0 % * | * the interval | mine reaches 50.0 % of cuBLAS, more than tiles_2d",
     ),
     "ladder at another size": Case(lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"),
-    "ladder, far ceiling": Case(lambda: plots.ladder(runs.calibrated(fp32_tflops=600.0)), absent="ceiling"),
     "both ladders": Case(
         lambda: plots.ladders(runs.both()), "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best", "1980 MHz"
     ),

@@ -61,20 +61,6 @@ def test_numbers_and_bars_in_cells() -> None:
     assert {half: small(half) for half in narrow} == narrow
 
 
-def test_a_measured_row() -> None:
-    assert {name: str(cell) for name, cell in cells(small_run().measurements[0], 40).items()} == {
-        "kernel": "naive",
-        "gate": "fp32 ok",
-        "time": "100.0 µs",
-        "±95 %": "1.00 %",
-        "TFLOP/s": "2.68",
-        "of cuBLAS": "50.0 % ±1.0",
-        "of ceiling": "4.5 %",
-        "SM MHz": "1980",
-        "registers": "40",
-    }
-
-
 @pytest.mark.parametrize("status", ["failed", "skipped"])
 def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status: str) -> None:
     m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")  # type: ignore[arg-type]

@@ -116,7 +116,6 @@ ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
 HEAD, NAME_ROOM, BELOW = 0.38, 1.4, 0.4
-FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars, and isn't drawn
 # A row of both ladders and its bar, a heading, the first line.
 TIGHT_ROW, TIGHT_BAR, HEADING, FIRST = 0.185, 0.14, 0.27, 0.2
 SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
@@ -139,8 +138,6 @@ def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any
         marks = {m.kernel: ARTICLE_PERCENT[m.kernel] for m in kernels if m.kernel in ARTICLE_PERCENT}
     cublas, ceiling = selection.cublas_tflops(kernels), run.calibration.fp32_tflops
     most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
-    if ceiling > FAR_CEILING * most:
-        ceiling = 0.0
     finding, timed = "No rung was measured at this size; cuBLAS was", [m for m in kernels if measured(m)]
     if rungs := sorted((m for m in timed if m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0):
         best = ([m for m in rungs if m.kernel in mine] or rungs)[-1]
@@ -164,7 +161,7 @@ def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any
     said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in timed}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
     alt += [f"{name}: {words}" for name, words in said.items()]
-    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
+    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"]
     pitch = ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
     names = [style.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
@@ -181,9 +178,8 @@ def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any
         above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
         above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
         reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
-        if ceiling:
-            higher = HEAD - 0.12 - style.line_height(SMALL_PT)
-            reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
+        higher = HEAD - 0.12 - style.line_height(SMALL_PT)
+        reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
         for y, m in zip(places, kernels, strict=True):
             words = said[m.kernel] + " *" * (measured(m) and not m.converged)
             colour = BASELINE if m.kernel == CUBLAS else DEFLATES if mine and m.kernel not in mine else ACCENT
