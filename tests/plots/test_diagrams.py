@@ -18,13 +18,14 @@ import pytest
 import resvg_py
 from PIL import Image
 
-from tests.plots.conftest import ablate, full_run, ladder_run, measurement, of, tall_run
+from tests.plots.conftest import ARTICLE_FOUR, ablate, full_run, ladder_run, measurement, of, tall_run
 from worklog.errors import NothingToDraw
 from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
 from worklog.plots.diagrams import Diagram, facts
 from worklog.plots.diagrams.template import SIZES
+from worklog.plots.selection import rate
 from worklog.plots.style import ALERT, LIGHT
 from worklog.problem.gemm import Shape
 from worklog.runs import Measurement, Run, Samples, Verdict, recordings
@@ -152,6 +153,13 @@ def test_the_formula_takes_any_number_of_rungs_and_marks_failed_ones() -> None:
     run.measurements.insert(0, Measurement("mine", (4096, 4096, 4096), "failed", reason="wrong"))
     shown = words(draw(FORMULA, run))
     assert all(m.kernel in shown for m in run.measurements) and "mine failed" in shown
+
+
+def test_the_mental_model_is_about_warptiled_else_the_last_rung(h200: Run) -> None:
+    [naive] = h200.select("warptiled", SIZE, ARTICLE_FOUR)
+    assert rate(naive.tflops) in DIAGRAMS[MENTAL_MODEL](h200).headline
+    h200.measurements = [m for m in h200.measurements if m.kernel != "warptiled"]
+    assert "autotuned" in DIAGRAMS[MENTAL_MODEL](h200).headline
 
 
 def test_the_headline_is_of_the_run_that_holds_it_else_of_the_recording(h200: Run) -> None:
