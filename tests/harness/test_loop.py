@@ -50,19 +50,6 @@ def test_all_fixes_on_recover_the_truth(us: float) -> None:
     assert result.reading.converged and result.reading.degradations == []
 
 
-def test_a_mean_follows_the_outliers_and_a_minimum_is_the_luckiest_sample() -> None:
-    gpu = VirtualGpu(outlier_every=10, outlier_factor=6.0)
-    harness = Harness().but(statistic="mean", precision=0.9, least_samples=100)
-    result = timed(gpu, harness)
-    share = sum(us > 2 * TRUE_US for us in result.reading.samples.counted()) / len(result.reading.samples.counts)
-    assert share == approx(0.1, abs=0.05)
-    assert result.time.value == approx(TRUE_US * (1 + 5 * share))
-    assert timed(gpu, harness.but(statistic="median")).time.value == approx(TRUE_US)
-    result = timed(VirtualGpu(noise=0.01), Harness().but(statistic="min"))
-    assert result.time.value == approx(min(result.reading.samples.counted()) - OFFSET_US)
-    assert result.time.value < TRUE_US * 0.99
-
-
 def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
     def samples(offset_us: float) -> int:
         gpu = VirtualGpu(offset_us=2000.0, noise=0.05)
@@ -305,13 +292,10 @@ def test_the_gpu_idles_before_each_sample_where_that_is_asked_for() -> None:
 
 
 def test_what_may_still_be_running_has_its_output_read_before_anything_else() -> None:
-    gpu = VirtualGpu()
-    steps: list[str] = []
+    gpu, steps = VirtualGpu(), list[str]()
     for name in ("stamp_clock", "record_event"):
         step = getattr(gpu, name)
         setattr(gpu, name, lambda slot, step=step, name=name: (steps.append(name), step(slot)))
-    for at_once in (True, False):
-        launch = Timed(gpu.kernel(50.0), behind=lambda: steps.append("read"), at_once=at_once)
-        time_in_turn(gpu, [launch], Harness().but(stopping="count:1", warmup="count:1", hot_ms=0.0))
-        behind = steps[len(steps) - steps[::-1].index("record_event") :]
-        assert behind == (["read", "stamp_clock"] if at_once else ["stamp_clock", "read"])
+    launch = Timed(gpu.kernel(50.0), behind=lambda: steps.append("read"))
+    time_in_turn(gpu, [launch], Harness().but(stopping="count:1", warmup="count:1", hot_ms=0.0))
+    assert steps[-3:] == ["record_event", "read", "stamp_clock"]

@@ -1,11 +1,11 @@
 """What is timed, samples of it in batches by the timer that the harness names, and beside them launches in a row and
 a cross-check by the wall clock.
 
-An unbiased sample is: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
-kernel so that the GPU doesn't wait for the host between the events, and nothing queued behind it. A GPU fetches its
-commands from the host's memory a few at a time, and with more samples in the queue a fetch could fall between the
-events. The launch descriptors lie in a ring of a few places, and a short kernel takes longer from some places than from
-others, so a random number of empty kernels goes before each sample.
+An unbiased sample is: clock stamp, L2 flush, event, launch, event, reading of the output, clock stamp, all of it queued
+behind a blocking kernel so that the GPU doesn't wait for the host between the events, and nothing queued behind it. A
+GPU fetches its commands from the host's memory a few at a time, and with more samples in the queue a fetch could fall
+between the events. The launch descriptors lie in a ring of a few places, and a short kernel takes longer from some
+places than from others, so a random number of empty kernels goes before each sample.
 
 Launches in a row give the hot time, as NVBench's batch measurement: each finds in L2 what the one before left, and the
 end of one overlaps with the start of the next. A CUDA graph replays recorded launches as one, so that no launch waits
@@ -63,8 +63,7 @@ class Timed:
     the end event, e.g. reading the output), and after everything else (e.g. checking what was read).
 
     launch: takes nothing, or, if it is `partly` timed, a Stopwatch. name: of the kernel; kernels: gives their number
-    per launch, after the loop, if that is known. at_once: whether not even the clock stamp may come between the end
-    event and `behind`, for a launch that may still work on a stream of its own. sets, set_bytes: that it rotates over,
+    per launch, after the loop, if that is known. sets, set_bytes: that it rotates over,
     one each time, so that no set is still in L2 when its turn comes again; unlike a flush, this keeps the GPU as busy
     as a real program does, and leaves no dirty lines. count: launches of the kernel in one call, of a graph. moved:
     called after the buffers have moved.
@@ -77,7 +76,6 @@ class Timed:
     behind: Launch = nothing
     after: Launch = nothing
     moved: Launch = nothing
-    at_once: bool = False
     partly: bool = False
     sets: int = 1
     set_bytes: int = 0
@@ -235,11 +233,8 @@ def take_batch(
                     host_us[slot] = host_us_of(timeline, launch.enqueue)
                 else:
                     launch.enqueue(partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1))
-                if launch.at_once:
-                    launch.behind()
+                launch.behind()  # at once: the launch may still work on a stream of its own
                 timeline.stamp_clock(slot + 1)
-                if not launch.at_once:
-                    launch.behind()
             timeline.synchronize()
             launch.after()
     mask = timeline.watch.reasons()  # once: reading NVML takes longer than a short kernel
@@ -300,28 +295,21 @@ def _repeat(launch: Launch, count: int) -> None:
 
 
 def cross_check(
-    timeline: CudaTimeline,
-    launch: Launch,
-    offset_us: float,
-    launch_us: float,
-    queue: bool = True,
-    limit: float | None = None,
+    timeline: CudaTimeline, launch: Launch, offset_us: float, launch_us: float, limit: float | None = None
 ) -> tuple[float | str, list[str]]:
     """What the wall clock reads of one launch with a warm L2 in microseconds, or why it can't; and what the result must
     state: a disagreement with the events.
 
     offset_us, launch_us: the event overhead and the host time per launch, from the calibration. The launch must have
-    run before, and take the same inputs each time, so that they are in L2. queue: whether it may be queued; a launch
-    that waits for the GPU may not, and events then read a launch bubble too, which is known from a kernel of known
-    length. limit: share of the time that is allowed (default: 2 %, and at least 2 µs).
+    run before, and take the same inputs each time, so that they are in L2. limit: share of the time that is allowed
+    (default: 2 %, and at least 2 µs).
     """
-    warm, alone = Harness().but(l2="warm", queue=queue), [Timed(launch)]
+    warm, alone = Harness().but(l2="warm"), [Timed(launch)]
     size = batch_size(take_batch(timeline, alone, 1, warm)[0], alone, WARM_US)
     batches = [take_batch(timeline, alone, size, warm)[0] for _ in range(BATCHES)]
     events_us = float(np.median([sample.us for turns in batches for (sample,) in turns])) - offset_us
-    bubble = 0.0 if queue else max(0.0, bubble_us(timeline, warm))
-    if events_us - bubble < HOST_BOUND * launch_us:
-        return f"a kernel of {events_us - bubble:.1f} µs is hidden by its launch of {launch_us:.1f} µs", []
+    if events_us < HOST_BOUND * launch_us:
+        return f"a kernel of {events_us:.1f} µs is hidden by its launch of {launch_us:.1f} µs", []
     count = int(np.clip(WALL_US / events_us, 1, 512))
     longer, shorter = partial(_repeat, launch, 2 * count), partial(_repeat, launch, count)
     differences = [  # in each, what occurs once cancels
@@ -329,12 +317,9 @@ def cross_check(
         for _ in range(WALL_ROUNDS if count > 1 else 1)
     ]
     wall_us = float(np.median(differences))
-    allowed_us = max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us
-    if -allowed_us - bubble <= wall_us - events_us <= allowed_us:
+    if abs(wall_us - events_us) <= (max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us):
         return wall_us, []
     readings = f"the {WALL_CLOCK} reads {wall_us:.2f} µs, events read {events_us:.2f} µs (both with a warm L2"
-    if bubble:
-        readings += f", and events with a launch bubble of some {bubble:.1f} µs"
-    if queue and (host_us := host_us_of(timeline, launch)) > events_us:
+    if (host_us := host_us_of(timeline, launch)) > events_us:
         readings += f"; the host takes {host_us:.1f} µs to launch it"
     return wall_us, [f"cross-check: {readings})"]

@@ -168,11 +168,9 @@ class Loop:
             for owner in reversed(self.owners):
                 buffers.memory.lend(owner, shape)
             self._use(_of_checker(checker, sets, len(kernels)))
-        at_once = any(kernel.is_host for kernel in kernels)
         self.launches = []
         for name, launch in zip(names, self.bare, strict=True):
-            around: dict[str, Any] = {"at_once": at_once, "sets": sets}
-            around["set_bytes"] = shape.compulsory_bytes if sets > 1 else 0
+            around: dict[str, Any] = {"sets": sets, "set_bytes": shape.compulsory_bytes if sets > 1 else 0}
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
                 launch.elsewhere = _of_checker(checker, 2, 2)[1][:3] if short else None

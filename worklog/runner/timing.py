@@ -61,6 +61,7 @@ WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 CROSS_CHECKS = (WALL_CLOCK, "none")
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
+WHOLE = "reads the same as events around a launch that isn't queued, in which the GPU waits for the host"
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
 
 
@@ -302,13 +303,11 @@ def _witnesses(
         left = idle_after(session, alone, used.queues, read_us)
         if not left.passed:
             raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
-        if call.timer and call.cross_check != "none":
-            witnesses[WALL_CLOCK] = PART_ONLY
+        if call.cross_check != "none" and (call.timer or not used.queue):
+            witnesses[WALL_CLOCK] = PART_ONLY if call.timer else WHOLE
         elif call.cross_check != "none":
             constants = session.calibration.offset_us, session.calibration.launch_us
-            wall_us, disagreements = cross_check(
-                session.timeline, alone, *constants, used.queue, call.cross_check_limit
-            )
+            wall_us, disagreements = cross_check(session.timeline, alone, *constants, call.cross_check_limit)
             stated += [f"{of}: {said}" if number else said for said in disagreements]
             witnesses.setdefault(WALL_CLOCK, wall_us)
     return witnesses
