@@ -21,7 +21,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE, Job, jobs_of
-from worklog.runner.launches import Loop
+from worklog.runner.launches import Loop, Trespass
 from worklog.runner.measure import require_measurable
 from worklog.runner.timing import Call, time_on
 from worklog.runner.worker import measure_job
@@ -138,6 +138,16 @@ def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why(
     assert slow.status == "skipped" and str(slow.reason).startswith(
         "too slow: at the rate of size 128, one launch takes 4.0 s and 6 samples 24 s, more than 20 s"
     )
+
+
+def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trespasses(loop: Loop) -> None:
+        if loop.guarded:
+            raise Trespass("it wrote outside C")
+
+    monkeypatch.setattr(Loop, "require_intact", trespasses)
+    found = measure(VirtualSession(Machine()), BASELINE, Shape.of(64))
+    assert (found.status, found.reason) == ("failed", "failed at every timed launch: it wrote outside C")
 
 
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host: dict[str, Kernel]) -> None:

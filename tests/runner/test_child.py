@@ -57,6 +57,21 @@ def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on() -> No
     assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 
 
+def test_after_an_interrupt_all_that_was_answered_is_taken() -> None:
+    said = list[int]()
+
+    def take(answer: dict[str, Any]) -> None:
+        said.append(answer["n"])
+        if len(said) == 1:
+            raise KeyboardInterrupt
+
+    source = "[say(n=n) for n in range(3)]\nos.write(1, b'x')\ntime.sleep(300)"
+    command = (sys.executable, "-u", "-c", HEAD + source)
+    with pytest.raises(KeyboardInterrupt):
+        run_child({}, take, silent, timeout_s=WAIT_S, command=command)
+    assert said[:2] == [0, 0] and said[1:] == [*range(len(said) - 1)]
+
+
 PARENT = """
 import os, subprocess, sys
 from worklog.runner.child import run_child

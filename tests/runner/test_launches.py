@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
+from worklog.emulator import EmulatedDevice
 from worklog.gate import SgemmChecker
-from worklog.kernel import Program, rung
+from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 
@@ -229,3 +230,9 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     loop.close()
     gc.collect()
     assert sum(kernel() is not None for kernel in device.loaded) <= 4, "the first, which describes it, and the last"
+
+
+def test_what_code_keeps_from_one_launch_to_the_next_is_known() -> None:
+    text = "__device__ int n; __global__ void f(float* A, float* B, float* C, long N) { if (N < 0) C[n++] = 0; }"
+    kernel, device = Kernel.from_source(text, grid="1", block="32"), EmulatedDevice(races=False)
+    assert kernel.load(device).variables(SHAPE) == ["n"] and rung("naive").load(device).variables(SHAPE) == []
