@@ -192,7 +192,6 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     narrowing, clock, top = panels
 
     def name(axes: Axes, y: float, words: str, colour: str) -> None:
-        """Words right of the plot."""
         beside(axes, words, (len(us) + 0.5, y), va="center", color=colour, annotation_clip=False)
 
     at = places[counts][[n - 1 for n in steps]]

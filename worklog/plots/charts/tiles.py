@@ -118,7 +118,6 @@ def _counted(count: int, what: str) -> str:
 
 
 def _words(request: Request) -> str:
-    """One access in words."""
     floats = len(np.unique(request.floats))
     several = f"{floats} floats" if floats > 1 else "1 float for all"
     words = f"{'write' if request.is_store else 'load'} of {request.memory}, {request.width} bytes per lane: {several}"

@@ -20,9 +20,9 @@ from worklog.plots.diagrams.template import Facts
 from worklog.plots.selection import CUBLAS, cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
 from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import Measurement, Run, Stage, about, duration
+from worklog.runs import Measurement, Run, about, duration
 from worklog.runs.ablation import Effect
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, rule
 
 FAVOURITE = "warptiled"
 CANCELLING, PAIR = ("vectorized", Shape.of(1024)), (("l2", "warm"), ("queue", False))  # see headline()
@@ -37,7 +37,7 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     gremlins = []
     for pitfall in FOUR:
         on_it = [e for e in _effects(run, pitfall.setting) if e.kernel == m.kernel]
-        worst, here = _at_worst(on_it), next((_at(e) for e in on_it if e.shape == m.shape), "")
+        worst, here = _at_worst(*on_it), next((_at_worst(e) for e in on_it if e.shape == m.shape), "")
         alone = worst if here in ("", worst) or worst.startswith("no") else f"{here}, {worst}"
         gremlins.append(asdict(pitfall) | {"alone": alone})
     all_four = [e for e in _effects(run, "article") if (e.kernel, e.shape) == (m.kernel, m.shape)]
@@ -102,7 +102,7 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     facts |= {"registers": made_of.get("registers", ""), "shared": made_of.get("shared_bytes")}
     facts |= {"l2_tbs": run.calibration.l2_gbs / 1e3, "copy_tbs": run.calibration.copy_gbs / 1e3, "last": str(last)}
     facts |= {"last_bytes": matrix[last], "warm": warm[0].kernel if warm else ""}
-    facts |= {"largest": _at(_largest(warm)) if any(e.visible for e in warm) else ""}
+    facts |= {"largest": _at_worst(_largest(warm)) if any(e.visible for e in warm) else ""}
     facts |= {"none": str(none[0]) if none else "", "none_on": none[1:]}
     return facts | {"fits": 3 * matrix[none[0]] if none and 3 * matrix[none[0]] <= l2 else 0}
 
@@ -111,12 +111,13 @@ def four_gremlins(run: Run, m: Measurement) -> Facts:
     """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
     gremlins, all_effects = list[Facts](), list[Effect]()
     for pitfall in FOUR:
-        value, effects = _value(run, pitfall), _on_worst_kernel(_effects(run, pitfall.setting))
+        value = run.harness.get(pitfall.setting, pitfall.unbiased)
+        effects = _on_worst_kernel(_effects(run, pitfall.setting))
         all_effects += effects
         whose = f"{effects[0].kernel}, " if any(e.visible for e in effects) else ""
         # What a template shows for this setting and for this value of it.
         shown = {pitfall.setting: True, str(rule(value)): True, "active": pitfall.is_biased(value)}
-        words = {"setting": f"{pitfall.setting} = {value}", "effect": whose + _at_worst(effects)}
+        words = {"setting": f"{pitfall.setting} = {value}", "effect": whose + _at_worst(*effects)}
         gremlins.append(asdict(pitfall) | shown | words)
     visible = [e for e in all_effects if e.visible]
     return {"gremlins": gremlins, "worst": in_words(_largest(visible)) if visible else ""}
@@ -125,7 +126,8 @@ def four_gremlins(run: Run, m: Measurement) -> Facts:
 def full_loop(run: Run, m: Measurement) -> Facts:
     """Diagram 4: the loop as the harness runs it, and every sample that it took."""
     for pitfall in PITFALLS:
-        if pitfall.setting in LOOP and (value := _value(run, pitfall)) != pitfall.unbiased:
+        value = run.harness.get(pitfall.setting, pitfall.unbiased)
+        if pitfall.setting in LOOP and value != pitfall.unbiased:
             raise NothingToDraw(
                 f"the run was measured with {pitfall.setting}={value}, which this diagram does not show: "
                 f"measure again with {pitfall.setting}={pitfall.unbiased}"
@@ -149,7 +151,7 @@ def full_loop(run: Run, m: Measurement) -> Facts:
     facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
     facts |= {"deep": (ends[1] - ends[0]) / span, "high_y": down(high), "high": duration(high), "low_y": down(low)}
     facts |= {"low": duration(low) if low < high else "", "l2": run.gpu.l2_bytes}
-    facts |= {"checked": any(stage.name == EVERY_LAUNCH for stage in stages_of(m))}
+    facts |= {"checked": any(stage.name == EVERY_LAUNCH for stage in (m.verdict.stages if m.verdict else ()))}
     facts |= {"overhead": run.harness.get("offset", "removed") == "removed"}
     return facts | {"precision": 100 * run.harness.get("precision", 0.0)}
 
@@ -168,7 +170,8 @@ def conversion(run: Run, m: Measurement) -> Facts:
         drawn.append({"name": name, "bar": roof / most, "rate": roof, "share": share, "wrong": wrong})
     facts: dict[str, Any] = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": tflops / most}
     facts |= {"elements": shape.m * shape.n, "operations": 2 * shape.k}
-    facts |= {"loop": ", ".join(f"{p.setting} = {_value(run, p)}" for p in PITFALLS if p.setting in ("timer", "l2"))}
+    loop = {p.setting: run.harness.get(p.setting, p.unbiased) for p in PITFALLS if p.setting in ("timer", "l2")}
+    facts |= {"loop": ", ".join(f"{setting} = {value}" for setting, value in loop.items())}
     return facts | {"of_ceiling": tflops / ceiling, "of_bf16": tflops / BF16_DATASHEET_TFLOPS}
 
 
@@ -191,7 +194,7 @@ def one_formula(run: Run, m: Measurement) -> Facts:
 
 def gate(run: Run, m: Measurement) -> Facts:
     """Diagram 7: the stages that the kernel passed, in order, and how loose the article's rule is."""
-    stages = stages_of(m)
+    stages = m.verdict.stages if m.verdict else ()
     precision = next((stage for stage in stages if stage.name == "precision"), None)
     if precision is None or not precision.limit:
         raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
@@ -230,11 +233,6 @@ def subject(run: Run) -> Measurement:
     return timed.get(FAVOURITE, timed[rungs[-1]])
 
 
-def stages_of(m: Measurement) -> list[Stage]:
-    """The gate's stages; [] where it didn't run."""
-    return list(m.verdict.stages) if m.verdict else []
-
-
 def common(run: Run, m: Measurement) -> dict[str, Any]:
     """The source, and a measurement with its shape."""
     us, flops = m.us or 0.0, m.problem.flops
@@ -248,12 +246,6 @@ def common(run: Run, m: Measurement) -> dict[str, Any]:
         "interval": f"{start if duration(high).endswith(f' {unit}') else duration(low)} to {duration(high)}",
         "half": _unbroken(f"±{50 * (high - low) / us:.2g} %"),
     }
-
-
-def _value(run: Run, pitfall: Pitfall) -> Value:
-    """The value of a pitfall's setting in the run; the unbiased one where the run does not have it."""
-    value: Value = run.harness.get(pitfall.setting, pitfall.unbiased)
-    return value
 
 
 def _effects(run: Run, setting: str) -> list[Effect]:
@@ -274,20 +266,14 @@ def _on_worst_kernel(effects: Sequence[Effect]) -> list[Effect]:
     return [e for e in effects if e.kernel == _largest(effects).kernel]
 
 
-def _at_worst(effects: Sequence[Effect]) -> str:
-    """The largest of one setting's effects over the sizes; where none is visible, the sizes."""
+def _at_worst(*effects: Effect) -> str:
+    """The largest of one setting's effects and where it is, "× 84.8 at 4096"; where none is visible, the sizes."""
     if not effects:
         return "not in this run's ablation"
     worst, sizes = _largest(effects), sorted({e.problem for e in effects}, key=lambda shape: shape.flops)
-    if worst.visible or len(sizes) == 1:
-        return _at(worst)
-    return f"no visible effect from {sizes[0]} to {sizes[-1]}"
-
-
-def _at(effect: Effect) -> str:
-    """An effect and where it is: "× 84.8 at 4096"; or that none is visible there."""
-    where = f"at {effect.problem}"
-    return _unbroken(f"{in_words(effect)} {where}") if effect.visible else f"no visible effect {where}"
+    if worst.visible:
+        return _unbroken(f"{in_words(worst)} at {worst.problem}")
+    return f"no visible effect {f'from {sizes[0]} to {sizes[-1]}' if len(sizes) > 1 else f'at {sizes[0]}'}"
 
 
 def _unbroken(words: str) -> str:
