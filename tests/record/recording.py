@@ -20,13 +20,13 @@ def git(*words: str) -> str:
     return subprocess.run(("git", *words), check=True, capture_output=True, encoding="utf-8").stdout.strip()
 
 
-def cloned(repository: str, commit: str, below: Path, host: str = GITHUB) -> Path:
+def cloned(repository: str, commit: str, below: Path) -> Path:
     """A clone owner/name of a public repository at a commit, with its sources only, made where it is absent. Raises
     CalledProcessError.
     """
     clone = below / repository
     if not clone.exists():
-        git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"{host}/{repository}", str(clone))
+        git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"{GITHUB}/{repository}", str(clone))
     git("-C", str(clone), "sparse-checkout", "set", "--no-cone", *SOURCES)
     git("-C", str(clone), "checkout", "--quiet", "--detach", commit)
     return clone

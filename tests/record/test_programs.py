@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from pytest import approx
 
 from tests.helpers import GPU, small_run
-from tests.record import corpus, mutants, ported, recording
-from tests.record.intervals import WORKS, at_one_clock, clock_slope, coverage, together
+from tests.record import corpus, mutants, ported
+from tests.record.intervals import WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
 from worklog.kernel.device import Program
@@ -222,24 +222,6 @@ def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counte
     ]
 
 
-def test_a_repository_is_cloned_at_its_commit_without_its_data(tmp_path: Path) -> None:
-    origin = tmp_path / "one" / "kernels"
-    origin.mkdir(parents=True)
-    git = ("-C", str(origin), "-c", "user.name=a", "-c", "user.email=a@b")
-    recording.git(*git, "init", "-q")
-    (origin / "data.bin").write_text("large", encoding="utf-8")
-    for text in ("first", "second"):
-        (origin / "kernel.cu").write_text(text, encoding="utf-8")
-        recording.git(*git, "add", ".")
-        recording.git(*git, "commit", "-q", "-m", "a kernel")
-    first = recording.git(*git, "rev-parse", "HEAD~1")
-    for _ in range(2):
-        folder = recording.cloned("one/kernels", first, tmp_path / "clones", host=str(tmp_path))
-        assert {path.name for path in folder.iterdir()} == {".git", "kernel.cu"}
-        assert corpus.record({folder: []})["rows"][0]["commit"] == first
-    assert (folder / "kernel.cu").read_text(encoding="utf-8") == "first"
-
-
 POINTS = {
     (point["work"], point["of"]): point for point in open_comparison(part="intervals").document["promises"]["coverage"]
 }
@@ -270,19 +252,3 @@ def test_what_differs_between_processes_is_as_recorded() -> None:
         half = process_half_us(POINTS[work]["kernels"])
         assert (drifts[-1] + process) ** 0.5 == approx(half / NORMAL, rel=0.15)
     assert max(drifts) ** 0.5 == approx(DRIFT_SD_US, rel=0.1)
-
-
-@pytest.mark.parametrize("slope", [-1.0, 0.0])
-def test_intervals_of_the_right_width_hold_in_95_percent(slope: float) -> None:
-    """Whether the time depends on the clock or not: the readings show it."""
-    rng = np.random.default_rng(0)
-    clocks = rng.uniform(1960, 2000, (10, 400))
-    middles = 1000 * (clocks / 1980) ** slope + rng.standard_normal(clocks.shape)
-    times = np.stack([middles - 1.96, middles, middles + 1.96], axis=-1)
-    columns = {"kernels": 1, "wall_s": [0.5]}
-    children = [[{"intervals_us": us, "sm_mhz": mhz, **columns}] for us, mhz in zip(times, clocks, strict=True)]
-    (point,) = together(children)
-    assert coverage(point) == approx((0.95, 0.95), abs=0.015) and clock_slope(point) == approx(slope, abs=0.01)
-    assert point["wall_s"] == 0.5
-    point["intervals_us"] = times + np.arange(10)[:, None, None]  # an effect of the process
-    assert coverage(point) == approx((0.95, 0.41), abs=0.03)

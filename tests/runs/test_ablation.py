@@ -17,7 +17,7 @@ from worklog.errors import NothingToDraw
 from worklog.lab.panel_answer import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs, work_of
-from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work, about, duration, recordings
+from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work, recordings
 from worklog.runs.ablation import effect_in_words, effects, effects_text
 from worklog.runs.samples import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
@@ -233,16 +233,3 @@ def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: in
     after = [name for name in steps if name not in ("1 clocks", "2 timer")]
     assert {(steps[name].role, steps[name].row[-1]) for name in after} == {("grey", "within noise")}
     assert steps["2 timer"].difference.visible and not steps["1 clocks"].difference.visible
-
-
-@pytest.mark.parametrize(
-    ("us", "half", "words"),
-    [
-        (40.37, 0.52, "about 40 µs"),
-        (40.37, 0.02, "40.37 µs"),
-        (2654.8, 0.03, "about 2.65 ms"),
-        (7.5, 3.0, "about 8 µs"),
-    ],
-)
-def test_a_number_with_a_wide_interval_has_the_digits_that_it_knows(us: float, half: float, words: str) -> None:
-    assert about(us, half, duration) == words

@@ -107,7 +107,7 @@ def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladde
     taken: list[str] = []
     monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
     assert typed("figures", "--out", tmp_path / "figures").exit_code == 0
-    words = ("--no-emulate", "--out", tmp_path / "figures", "--readme", tmp_path / "none.md")
+    words = ("--out", tmp_path / "figures", "--readme", tmp_path / "none.md")
     assert typed("article", *words).exit_code == 0
     assert taken == ["recorded", "recorded"]
     monkeypatch.chdir(tmp_path)

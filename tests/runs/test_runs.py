@@ -24,7 +24,6 @@ from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
 from worklog.errors import BadRunFile
 from worklog.peers.compare import text
 from worklog.peers.exploits import open_exploits
-from worklog.problem import Shape
 from worklog.runs import Context, Estimate, Run, Sample, Samples, open_run, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.documents import Date, read_json
@@ -110,16 +109,6 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(
     with pytest.raises(BadRunFile, match=r"cannot write .*: No space left on device; give another place"):
         small_run(notes=["new"]).save(path)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.jsonl"]
-
-
-def test_select_gives_the_runs_own_harness_by_default_and_shapes_ascend() -> None:
-    run = small_run()
-    assert [m.us for m in run.select("naive", Shape.of(512))] == [100.0]
-    assert [m.us for m in run.select("naive", Shape.of(512), {"l2": "warm"})] == [70.0]
-    assert [m.status for m in run.select("naive")] == ["measured", "failed", "skipped"]
-    assert run.select("naive", Shape.of(4096)) == [] and len(run.select()) == 4
-    run = small_run(measurements=[measured("x", n) for n in (4096, 256, 1024, 256)] + [measured("x", 64, l2="warm")])
-    assert run.shapes() == [Shape.of(256), Shape.of(1024), Shape.of(4096)]
 
 
 def test_the_label_states_source_device_clocks_and_day(tmp_path: Path) -> None:

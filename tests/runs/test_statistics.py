@@ -66,14 +66,6 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
     assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
 
 
-@pytest.mark.parametrize(("turns", "rel"), [(4, 2e-3), (1, 0.02)])
-def test_an_interrupted_launch_in_a_placement_changes_little(turns: int, rel: float) -> None:
-    times, placements = placed(np.random.default_rng(1), "normal", 9, turns)
-    calm, hit = median(times, placements), median([*times[:5], 50 * times[5], *times[6:]], placements)
-    assert hit.value == approx(calm.value, rel=rel)
-    assert turns == 1 or hit.half_width == approx(calm.half_width, rel=0.1)
-
-
 def test_the_parts_of_an_interval_add_up_to_it() -> None:
     times, placements = placed(np.random.default_rng(2), "two groups", 12, 4)
     found = median(times, placements)
@@ -85,14 +77,6 @@ def test_the_parts_of_an_interval_add_up_to_it() -> None:
     assert [ratio.half_width, ratio.launches, ratio.placement] == approx(parts, rel=0.1)
     same = median(*[[100 + x for x in np.random.default_rng(3).standard_normal(48)], [n // 4 for n in range(48)]])
     assert same.launches is not None and same.launches > 0.5 * same.half_width, "placements don't differ"
-
-
-def test_a_kernel_whose_samples_scatter_is_as_fast_as_itself() -> None:
-    placements = [turn // 4 for turn in range(64)]
-    pairs = [np.random.default_rng(n).lognormal(2.0, 0.09, (2, 64)) for n in range(300)]
-    found = [paired_ratio(*pair, placements) for pair in pairs]
-    assert np.mean([one.value for one in found]) == approx(1.0, abs=0.001)
-    assert 0.93 < np.mean([one.low <= 1.0 <= one.high for one in found]) < 0.98
 
 
 def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one() -> None:
