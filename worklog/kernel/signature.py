@@ -52,10 +52,8 @@ class Launch:
     def blocks(self, names: Mapping[str, int]) -> tuple[int, ...]:
         """Blocks along x and y, and along z if the grid has that. names: values of names. Raises BadSetting."""
         sizes = tuple(evaluate(part, names) for part in parts(self.grid))
-        if not 1 <= len(sizes) <= 3:
-            raise BadSetting(
-                f"cannot read the grid {self.grid!r}: give blocks along x and y, such as '(N + 31) / 32, M / 8'"
-            )
+        if len(sizes) > 3:
+            raise BadSetting(f"cannot read the grid {self.grid!r}: give blocks along x and y, such as {EXAMPLE_GRID}")
         return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def threads(self, names: Mapping[str, int]) -> Block:
@@ -273,61 +271,51 @@ def _by_tile(
     """The launch of BM and BN, of the only tile, or of a thread per element, where it is clear which index walks the
     columns of C; and which of these it was.
     """
-    body = text_of(defined.body)
-    axes = {"blockIdx.x": "x", "blockIdx.y": "y"}
+    body, products = text_of(defined.body), _products(defined.body)
+    axes = {"blockIdx.x": "x", "blockIdx.y": "y"}  # also of the names that are computed from these
     for given in nodes(defined.body, "init_declarator", "assignment_expression"):
         used = {text_of(field) for field in nodes(given.named_children[-1], "field_expression")} & {*INDICES}
         axes |= {text_of(given.named_children[0]): index[-1] for index in used}
-    products = _products(defined.body)
+    numbers, compared = dict[str, str](), dict[str, set[str]]()
+    for node in nodes(defined.body, "binary_expression"):
+        left, right = map(text_of, node.named_children)
+        if node.children[1].type in ("<", "<=", ">", ">="):
+            compared.setdefault(left, set()).add(own.get(right, ""))
+        elif (stride := re.fullmatch(r"blockIdx\.([xy]) \* (\d+)", left)) and right == f"threadIdx.{stride[1]}":
+            numbers[stride[1]] = stride[2]
+    walked, lengths = set(), {name for name, size in own.items() if size != "M"}  # of rows
+    for name, axis in axes.items():
+        limits = compared.get(name, set())
+        multiplied = any(name in factors and factors & lengths for factors in products)
+        is_row = "row" in name.lower() or "M" in limits or multiplied
+        is_column = "col" in name.lower() or (len(own) > 1 and "N" in limits)
+        if is_row != is_column:
+            walked.add((axis == "x") == is_column)
+    if len(walked) != 1:
+        return None
+    columns_first = walked.pop()
     tiles = {name for factors in products if factors & axes.keys() for name in (factors & known.keys()) - axes.keys()}
     planar = "threadIdx.y" in body
-    first = _first_index(defined.body, axes, products, own)
-    numbers = dict[str, str]()
-    for total in nodes(defined.body, "binary_expression"):
-        left, right = map(text_of, total.named_children)
-        if stride := re.fullmatch(r"blockIdx\.([xy]) \* (\d+)", left):
-            numbers |= {stride[1]: stride[2]} if right == f"threadIdx.{stride[1]}" else {}
     if tiles == {"BM", "BN"}:
-        m, n = "BM", "BN"
+        n, m = "BN", "BM"
         block = [f"BN / {known.get('TN', 1)}", f"BM / {known.get('TM', 1)}"]
         block = block if planar else [defined.bounds or f"({block[0]}) * ({block[1]})"]
     elif len(tiles) == 1 and not defined.bounds:
-        (m,) = (n,) = tiles
+        (n,) = (m,) = tiles
         block = [n, m] if planar else [f"{n} * {m}"]
-    elif not tiles and "blockDim" not in body and numbers.keys() == {"x", "y"}:
-        block = [numbers["x"], numbers["y"]]
-        n, m = block if first == "N" else block[::-1]
-    elif not tiles and planar and "blockDim.y" in body and "__shared__" not in body:
-        # A thread per element takes any block.
-        block = ["32", reduced(f"({defined.bounds or MAX_THREADS}) / 32", known)]
-        n, m = block if first == "N" else block[::-1]
-    else:
+    elif tiles or not planar:
         return None
+    else:  # a thread per element; one without a tile takes any block
+        of_any = "blockDim.y" in body and "__shared__" not in body
+        block = [numbers.get("x", ""), numbers.get("y", "")] if "blockDim" not in body else ["", ""]
+        block = ["32", f"({defined.bounds or MAX_THREADS}) / 32"] if of_any else block
+        n, m = (reduced(size, known) for size in (block if columns_first else block[::-1]))
     grid = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"]
     with suppress(BadSetting):
-        read = _readable(function, grid if first == "N" else grid[::-1], block, known, {})
-        if first and evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
+        read = _readable(function, grid if columns_first else grid[::-1], block, known, {})
+        if evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
             return read, "the tile" if tiles else "its indices"
     return None
-
-
-def _first_index(body: Any, axes: Mapping[str, str], products: Sequence[set[str]], own: Mapping[str, str]) -> str:
-    """What blockIdx.x walks: "N" for the columns of C, "M" for its rows, "" where the source doesn't say. axes: x or y
-    of each name that is computed from blockIdx.
-    """
-    lengths = {name for name, size in own.items() if size != "M"}  # of rows
-    walked, limits = set(), dict[str, set[str]]()
-    for test in nodes(body, "binary_expression"):
-        if test.children[1].type in ("<", "<=", ">", ">="):
-            limits.setdefault(text_of(test.named_children[0]), set()).add(text_of(test.named_children[1]))
-    for name, axis in axes.items():
-        compared = {own.get(size) for size in limits.get(name, ())}
-        multiplied = any(name in factors and factors & lengths for factors in products)
-        row = "row" in name.lower() or "M" in compared or multiplied
-        column = "col" in name.lower() or (len(own) > 1 and "N" in compared)
-        if row != column:
-            walked.add("N" if (axis == "x") == column else "M")
-    return walked.pop() if len(walked) == 1 else ""
 
 
 def _size(value: str) -> str:
