@@ -88,7 +88,7 @@ def run(
     if preview:
         for kernel in own:
             if kernel.host is not None:
-                kernel.host.call()
+                kernel.host.loaded()
         selection.print_preview(jobs, harness, as_json, {kernel.name: kernel.skipped for kernel in own})
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]

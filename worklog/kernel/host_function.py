@@ -47,7 +47,6 @@ CONTRACT = "function(alpha, A, B, beta, C), which writes C in place"
 ARRAYS = ("cupy", "torch", "pointers")
 LIBRARY = ".so"
 C_SIGNATURE = (*map(ctype_of, SGEMM.signature), ctypes.c_void_p)  # the last one is the stream
-Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last argument is the stream's handle
 
 
 @dataclass(frozen=True)
@@ -85,36 +84,21 @@ class HostFunction:
         """The name of its file, or its module."""
         return Path(self.where).name if self.sha256 else self.where
 
-    def load(self, kernel: Any, device: Device, *, fresh: bool = False) -> Runnable:
-        """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
-        loan = loan_of(device, f"{kernel.name} is a host function")
-        call, arrays = self.call(fresh)
-        return HostSubject(kernel, loan(arrays), call, arrays)
-
-    def call(self, fresh: bool = False) -> tuple[Call, str]:
-        """The function as HostSubject calls it, and its arrays. fresh: from a copy of a library. Raises BadSetting."""
-        if not self.where.endswith(LIBRARY):
-            return self._python()
-        path = self._unchanged()
-        try:
-            with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
-                library: Any = getattr(ctypes.CDLL(str(shutil.copy(path, folder) if fresh else path)), self.function)
-        except (OSError, AttributeError) as error:
-            advice = 'it must be an extern "C" function'
-            raise BadSetting(f"cannot load {self.function} from {path}: {error}; {advice}") from error
-        library.argtypes, library.restype = C_SIGNATURE, None
-
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
-            return library(shape.m, shape.n, shape.k, alpha, a, b, beta, c, handle)
-
-        return call, "pointers"
-
-    def describe(self) -> dict[str, Any]:
-        """As worklog.kernel.Kernel.describe."""
-        return {"file": self.file, "sha256": self.sha256, "entry": self.function}
-
-    def loaded(self) -> tuple[Callable[..., object], str]:
-        """A Python function, and the arrays that it takes. Raises BadSetting."""
+    def loaded(self, fresh: bool = False) -> tuple[Callable[..., object], str]:
+        """The function, and the arrays that it takes. A file is loaded anew each time, a module once. fresh: from a
+        copy of a library. Raises BadSetting.
+        """
+        if self.where.endswith(LIBRARY):
+            path = self._unchanged()
+            try:
+                with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
+                    library: Any = ctypes.CDLL(str(shutil.copy(path, folder) if fresh else path))
+                    function = getattr(library, self.function)
+            except (OSError, AttributeError) as error:
+                advice = 'it must be an extern "C" function'
+                raise BadSetting(f"cannot load {self.function} from {path}: {error}; {advice}") from error
+            function.argtypes, function.restype = C_SIGNATURE, None
+            return function, "pointers"
         module = self.module()
         function = getattr(module, self.function, None)
         if not callable(function):
@@ -125,21 +109,9 @@ class HostFunction:
             raise BadSetting(f"{self.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
         return function, arrays
 
-    def _python(self) -> tuple[Call, str]:
-        function, arrays = self.loaded()
-        signature = signature_of(function)
-        stream = {"stream": 0} if signature is not None and "stream" in signature.parameters else {}
-        try:
-            if signature is not None:
-                signature.bind(1.0, None, None, 0.0, None, **stream)
-        except TypeError as error:
-            named = f"{self.where}:{self.function}{signature}"
-            raise BadSetting(f"{named} cannot be called as {CONTRACT}: {error}") from error
-
-        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, handle: int) -> object:
-            return function(alpha, a, b, beta, c, **dict.fromkeys(stream, handle))
-
-        return call, arrays
+    def describe(self) -> dict[str, Any]:
+        """As worklog.kernel.Kernel.describe."""
+        return {"file": self.file, "sha256": self.sha256, "entry": self.function}
 
     def module(self) -> ModuleType:
         """The file as a new module, or the importable module. Raises BadSetting with the module's error and line."""
@@ -172,10 +144,22 @@ class HostSubject(Runnable):
 
     is_host = True
 
-    def __init__(self, kernel: Any, loan: Any, call: Call, arrays: str) -> None:
+    def __init__(self, kernel: Any, device: Device, fresh: bool) -> None:
         self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
         self.claimed, self.remarks = kernel.claimed, kernel.remarks
-        self.loan, self.call, self.arrays = loan, call, arrays
+        loan = loan_of(device, f"{kernel.name} is a host function")
+        self.function, self.arrays = kernel.host.loaded(fresh)
+        self.loan = loan(self.arrays)
+        self.is_library = kernel.host.where.endswith(LIBRARY)
+        signature = None if self.is_library else signature_of(self.function)
+        takes_stream = signature is not None and "stream" in signature.parameters
+        self.stream = {"stream": self.loan.handle} if takes_stream else {}
+        try:
+            if signature is not None:
+                signature.bind(1.0, None, None, 0.0, None, **self.stream)
+        except TypeError as error:
+            named = f"{kernel.host.where}:{kernel.host.function}{signature}"
+            raise BadSetting(f"{named} cannot be called as {CONTRACT}: {error}") from error
 
     def describe(self) -> dict[str, Any]:
         """As Runnable has it."""
@@ -187,8 +171,10 @@ class HostSubject(Runnable):
         require_shape(shape, self.domain, self.name)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
+        before = (shape.m, shape.n, shape.k) if self.is_library else ()
+        behind = (self.loan.handle,) if self.is_library else ()
         with calling(self.name, self.loan):
-            returned = self.call(shape, alpha, of_a, of_b, beta, of_c, self.loan.handle)
+            returned = self.function(*before, alpha, of_a, of_b, beta, of_c, *behind, **self.stream)
         if returned is not None and returned is not of_c:
             advice = "write the result into C, and return None or C itself"
             raise LaunchFailed(f"{self.name} returned a value of type {type(returned).__name__}: {advice}")

@@ -20,7 +20,7 @@ from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
 from worklog.kernel.device_code import included, prepared
-from worklog.kernel.host_function import REMARK, HostFunction
+from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import (
@@ -341,7 +341,7 @@ class Kernel:
         CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
         """
         if self.host is not None:
-            return self.host.load(self, device, fresh=fresh)
+            return HostSubject(self, device, fresh)
         self.require_launch()
         return Loaded(self.with_text(f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
 
