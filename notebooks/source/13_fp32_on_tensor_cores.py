@@ -244,7 +244,7 @@ except WorklogError as found:
 split = worklog.rung("split").at(Shape.of(4096))
 print(f"workspace: {split.workspace_bytes(Shape.of(4096)) / 2**20:.0f} MiB at 4096; A and B have 128")
 for one in split.passes:
-    resources = EmulatedDevice().compile(one.program).resources
+    resources = EmulatedDevice().compile(one.program).compiled
     blocks = " x ".join(map(str, one.blocks(Shape.of(4096))))
     print(f"{one.function:20} {blocks} blocks of {one.threads} threads, {resources.registers} registers per thread")
 

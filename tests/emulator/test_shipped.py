@@ -41,8 +41,8 @@ def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once() ->
 
 def test_a_rungs_resources_are_known_without_a_compiler(no_nvrtc: None) -> None:
     [(_, compiled)] = rung("double_buffered").load(EmulatedDevice()).passes
-    resources = compiled.resources
-    assert resources.registers > 64 and resources.local_bytes == 0 and resources.shared_bytes == 16640
+    resources = compiled.compiled.resources
+    assert resources["registers"] > 64 and resources["local_bytes"] == 0 and resources["shared_bytes"] == 16640
 
 
 def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(

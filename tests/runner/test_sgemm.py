@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import worklog
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
 from worklog.kernel.best import choose, table
-from worklog.kernel.device import Resources
 from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runner import sgemm as module
 from worklog.runner.sgemm import OnGpu
@@ -182,7 +181,7 @@ class Noting:
     def compile(self, program: Any) -> Any:
         self.programs.append(program)
         function = SimpleNamespace(kernel=SimpleNamespace(ptr=len(self.programs) - 1))
-        return SimpleNamespace(resources=Resources(1, 0, 0), function=function, shared=program.shared)
+        return SimpleNamespace(function=function, shared=program.shared)
 
     def allocate(self, elements: int) -> Any:
         if 4 * elements > self.free:

@@ -22,7 +22,7 @@ from worklog.emulator.launch import BUDGET, Result, launch, load_variables
 from worklog.emulator.ptx import Kernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
-from worklog.kernel import Block, Program, Resources
+from worklog.kernel import Block, Program
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 
 FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"
@@ -97,7 +97,6 @@ class EmulatedKernel:
 
     program: Program
     kernel: Kernel
-    resources: Resources
     compiled: Compiled = field(compare=False)
     variables: Mapping[str, NDArray[Any]] = field(compare=False)
 
@@ -145,10 +144,9 @@ class EmulatedDevice:
         """
         out, origin = build(program, self.arch)
         self.label = max(self.label, origin, key=len)
-        resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         with naming(program):
             kernel = replace(load(out.ptx, out.symbol, out.shared_accesses), name=program.entry)
-        return EmulatedKernel(program, kernel, resources, out, load_variables(kernel))
+        return EmulatedKernel(program, kernel, out, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""
@@ -188,7 +186,7 @@ class EmulatedDevice:
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
             options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
             options["schedule"] = self._launches[kernel.kernel, grid]
-            options |= {"registers": kernel.resources.registers, "progress": self.progress, "budget": self.budget}
+            options |= {"registers": kernel.compiled.registers, "progress": self.progress, "budget": self.budget}
             self._launches[kernel.kernel, grid] += 1
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings

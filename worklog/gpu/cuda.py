@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel import TOO_MANY_BLOCKS, UNKNOWN_KERNELS, Block, Program, Resources, Runnable
+from worklog.kernel import TOO_MANY_BLOCKS, UNKNOWN_KERNELS, Block, Program, Runnable
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library
 from worklog.problem import Shape
 
@@ -53,7 +53,6 @@ class CudaKernel:
         self.launch = partial(function.kernel, enable_cooperative_groups=True) if program.cooperative else function
         if self.shared:
             function.max_dynamic_shared_size_bytes = self.shared
-        self.resources = Resources(function.num_regs, function.local_size_bytes, function.shared_size_bytes)
 
 
 def stream_of(handle: int) -> Any:

@@ -8,7 +8,6 @@ from worklog.kernel.device import (
     Buffer,
     Device,
     Program,
-    Resources,
     Runnable,
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
@@ -29,6 +28,6 @@ from worklog.kernel.source import kernels_dir, source_folder
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "TEMPLATE", "TENSOR",
     "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction", "Kernel", "Occupancy",
-    "Program", "Resources", "Runnable", "block_traffic_bytes", "instances", "instruction_mix", "kernel_of",
+    "Program", "Runnable", "block_traffic_bytes", "instances", "instruction_mix", "kernel_of",
     "kernels_dir", "occupancy", "rung", "source_folder", "words_of",
 ]  # fmt: skip

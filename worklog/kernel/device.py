@@ -74,20 +74,9 @@ def _codes() -> dict[Any, str]:
     return dict(json.loads(Path(__file__).with_name("codes.json").read_text(encoding="utf-8")))
 
 
-@dataclass(frozen=True)
-class Resources:
-    """Registers and bytes of local memory (spills and stack) per thread, and static shared bytes per block."""
-
-    registers: int
-    local_bytes: int
-    shared_bytes: int
-
-
 class Executable(Protocol):
     """A compiled entry, loaded on one device."""
 
-    @property
-    def resources(self) -> Resources: ...  # noqa: D102
     @property
     def compiled(self) -> Any: ...  # noqa: D102  # a worklog.kernel.nvrtc.Compiled
 

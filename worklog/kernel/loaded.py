@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -70,9 +69,9 @@ class Loaded(Runnable):
     def describe(self) -> dict[str, Any]:
         """The kernel, its resources, its launches where there are several, and at each shape where it chooses."""
         described: dict[str, Any] = self.kernel.describe()
-        described |= asdict(self.passes[self.kernel.main][1].resources) if self.passes else {}
+        described |= self.passes[self.kernel.main][1].compiled.resources if self.passes else {}
         passes = [
-            {"entry": part.entry, "grid": parts(part.grid), "block": part.threads, **asdict(compiled.resources)}
+            {"entry": part.entry, "grid": parts(part.grid), "block": part.threads, **compiled.compiled.resources}
             for part, compiled in self.passes
         ]
         choices = {

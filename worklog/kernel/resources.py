@@ -287,6 +287,11 @@ class Compiled:
     log: str
 
     @property
+    def resources(self) -> dict[str, int]:
+        """Registers and bytes of local memory per thread, and static shared bytes per block, for a run's `kernels`."""
+        return {"registers": self.registers, "local_bytes": self.stack_bytes, "shared_bytes": self.shared_bytes}
+
+    @property
     def variables(self) -> list[str]:
         """`__device__` variables, which keep their values, without constants and what is only declared."""
         named = Counter(re.findall(r"[$\w]+", self.ptx))
