@@ -233,6 +233,6 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
 
 
 def test_what_code_keeps_from_one_launch_to_the_next_is_known() -> None:
-    text = "__device__ int n; __global__ void f(float* A, float* B, float* C, long N) { if (N < 0) C[n++] = 0; }"
-    kernel, device = Kernel.from_source(text, grid="1", block="32"), EmulatedDevice(races=False)
+    text = "__device__ int n; __global__ void f(float* A, float* B, float* C, int M, int N, int K) { C[n++] = 0; }"
+    kernel, device = Kernel.from_source(text, grid="N, M", block="32"), EmulatedDevice(races=False)
     assert kernel.load(device).variables(SHAPE) == ["n"] and rung("naive").load(device).variables(SHAPE) == []
