@@ -11,20 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import (
-    ARCH,
-    RESOURCES,
-    Counts,
-    EmulatedDevice,
-    Finding,
-    NotPredictable,
-    UnsupportedInstruction,
-    build,
-    caveats,
-    load,
-    predict,
-    total,
-)
+from worklog import emulator
+from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load, predict
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
@@ -69,7 +57,7 @@ class Inspection:
     @property
     def counts(self) -> Counts:
         """All lines together."""
-        return total(self.lines)
+        return emulator.total(self.lines)
 
     def occupancy(self, out: Compiled) -> Occupancy | None:
         """On one architecture; None if the block is unknown."""
@@ -81,8 +69,8 @@ class Inspection:
         program, resources = self.main.program, []
         for out in self.compiled:
             at_once = self.occupancy(out)
-            own = {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}}
-            resources.append({**own, "occupancy": None if at_once is None else asdict(at_once)})
+            of_block = {"occupancy": None if at_once is None else asdict(at_once)}
+            resources.append({"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}, **of_block})
         text = dict(enumerate(program.source.splitlines(), 1))
         return {
             "kernel": program.entry,
@@ -143,25 +131,25 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
         parsed = load(main.ptx, main.symbol, main.shared_accesses)
         if own and max(shape.m, shape.n, shape.k) <= WHOLE:
             lines, findings = _run(kernel, shape, main.arch)
-            return replace(inspected, lines=lines, findings=findings, caveats=caveats(parsed))
+            return replace(inspected, lines=lines, findings=findings, caveats=emulator.caveats(parsed))
         if own:
             small = kernel.domain.padded(TRIAL)
             counted, findings = _run(kernel, small, main.arch)
             confirmed = f", as a full run confirmed at {small}"
             if predict(parsed, kernel, small).lines != counted:
-                raise NotPredictable(
-                    f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its "
-                    f"blocks: the counts of a full run at {small} differ; take a size of up to {WHOLE}, which is run "
-                    "in full"
+                what = (
+                    f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
                 )
+                advice = f"take a size of up to {WHOLE}, which is run in full"
+                raise NotPredictable(f"{what}: the counts of a full run at {small} differ; {advice}")
         predicted = predict(parsed, kernel, shape)
-    except (UnsupportedInstruction, NotPredictable) as error:
+    except (emulator.UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):
             raise
         return replace(inspected, caveats=(f"memory requests not counted: {error}",))
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
-    label = f"{label} · predicted from {blocks}{confirmed}"
-    return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
+    counted_as = {"lines": predicted.lines, "findings": findings, "caveats": emulator.caveats(parsed)}
+    return replace(inspected, label=f"{label} · predicted from {blocks}{confirmed}", **counted_as)
 
 
 def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
@@ -209,17 +197,12 @@ def report(inspected: Inspection) -> str:
     resources = []
     for out in inspected.compiled:
         at_once = inspected.occupancy(out)
-        row = {
-            "arch": out.arch,
-            "registers": str(out.registers),
-            "stack B": str(out.stack_bytes),
-            "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
-            "shared B": str(out.shared_bytes),
-            "blocks/SM": str(at_once.blocks) if at_once else "?",
-            "warps/SM": str(at_once.warps) if at_once else "?",
-            "occupancy": f"{100 * at_once.share:.0f} %" if at_once else "?",
-            "limited by": " and ".join(at_once.limited_by) if at_once else "give --block",
-        }
+        row = {"arch": out.arch, "registers": str(out.registers), "stack B": str(out.stack_bytes)}
+        row |= {"spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}", "shared B": str(out.shared_bytes)}
+        row |= dict.fromkeys(("blocks/SM", "warps/SM", "occupancy"), "?") | {"limited by": "give --block"}
+        if at_once:
+            row |= {"blocks/SM": str(at_once.blocks), "warps/SM": str(at_once.warps)}
+            row |= {"occupancy": f"{100 * at_once.share:.0f} %", "limited by": " and ".join(at_once.limited_by)}
         resources.append(row)
     parts = [f"{program.name}: {program.entry}{threads}", Table.of("", resources).text(), _sass(inspected.sass)]
     if not inspected.lines:
@@ -255,19 +238,18 @@ def _sass(sass: Sass) -> str:
 def _memory(counts: Counts) -> Table:
     rows = []
     for name in ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic"):
-        cost, shared = getattr(counts, name), name.startswith("shared")
-        if cost.requests:
-            row = {
-                "memory": name.replace("_", " "),
-                "requests": scaled(cost.requests),
-                "bytes": scaled(cost.bytes),
-                "sectors": "" if shared else scaled(cost.sectors),
-                "sectors/request": "" if shared else f"{cost.sectors_per_request:.2f}",
-                "wavefronts": scaled(cost.wavefronts) if shared else "",
-                "per request": f"{cost.wavefronts / cost.requests:.2f}" if shared else "",
-                "conflicts": scaled(cost.conflicts) if shared else "",
-            }
-            rows.append(row)
+        cost = getattr(counts, name)
+        if not cost.requests:
+            continue
+        row = {"memory": name.replace("_", " "), "requests": scaled(cost.requests), "bytes": scaled(cost.bytes)}
+        row |= dict.fromkeys(("sectors", "sectors/request", "wavefronts", "per request", "conflicts"), "")
+        if name.startswith("shared"):
+            per_request = f"{cost.wavefronts / cost.requests:.2f}"
+            row |= {"wavefronts": scaled(cost.wavefronts), "per request": per_request}
+            row |= {"conflicts": scaled(cost.conflicts)}
+        else:
+            row |= {"sectors": scaled(cost.sectors), "sectors/request": f"{cost.sectors_per_request:.2f}"}
+        rows.append(row)
     return Table.of("", rows)
 
 
