@@ -137,19 +137,17 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
             counted, findings = _run(kernel, small, main.arch)
             confirmed = f", as a full run confirmed at {small}"
             if predict(parsed, kernel, small).lines != counted:
-                what = (
-                    f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
-                )
+                what = f"the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
                 advice = f"take a size of up to {WHOLE}, which is run in full"
-                raise NotPredictable(f"{what}: the counts of a full run at {small} differ; {advice}")
+                raise NotPredictable(f"{kernel.file}: {what}: the counts of a full run at {small} differ; {advice}")
         predicted = predict(parsed, kernel, shape)
     except (emulator.UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):
             raise
         return replace(inspected, caveats=(f"memory requests not counted: {error}",))
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
-    counted_as = {"lines": predicted.lines, "findings": findings, "caveats": emulator.caveats(parsed)}
-    return replace(inspected, label=f"{label} · predicted from {blocks}{confirmed}", **counted_as)
+    label, notes = f"{label} · predicted from {blocks}{confirmed}", emulator.caveats(parsed)
+    return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=notes)
 
 
 def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:

@@ -15,7 +15,6 @@ from typing import Any
 
 from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
 from worklog.emulator import SHORTEST, STRETCH, NotPredictable, build, caveats, count_all, load, naming, predict
-from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel
@@ -61,17 +60,17 @@ class Bound:
     @property
     def label(self) -> str:
         """What must stand beside the bound."""
-        return f"{self.source}, counted for {_card(self.gpu)}; a lower bound, not a time"
+        return f"{self.source}, counted for {self._card}; a lower bound, not a time"
+
+    @property
+    def _card(self) -> str:
+        return f"{'an' if self.gpu.startswith('NVIDIA') else 'a'} {self.gpu}"
 
     def __str__(self) -> str:
-        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {_card(self.gpu)}, bound by {self.limit}"
+        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {self._card}, bound by {self.limit}"
         if self.measured_ms is not None:
             words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
         return words
-
-
-def _card(gpu: str) -> str:
-    return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
 
 
 def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) -> Bound:
@@ -97,7 +96,15 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     built, label = build(kernel.program, gpu.arch)
     with naming(kernel.program):
         parsed = load(built.ptx, built.symbol, built.shared_accesses)
-        _require_alike(kernel, parsed, shape)
+        x, y, *_ = kernel.blocks(shape)
+        m, n = (
+            min(max(math.ceil(TRIAL_BLOCKS * size / blocks), TRIAL_LEAST), TRIAL_MOST)
+            for size, blocks in ((shape.m, y), (shape.n, x))
+        )
+        small = kernel.domain.padded(Shape(m, n, SHORTEST + STRETCH))
+        if predict(parsed, kernel, small).lines != count_all(parsed, kernel, small):  # so some blocks stand for all
+            what = f"the counts of {kernel.entry} differ between its blocks, as seen at {small}"
+            raise NotPredictable(f"{kernel.file}: {what}")
         counts = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape).counts)
         first = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
     limits = _limits(kernel, shape, gpu, counts, first)
@@ -139,20 +146,6 @@ def _limits(
     }
 
 
-def _require_alike(kernel: Kernel, parsed: Parsed, shape: Shape) -> None:
-    """Raise NotPredictable if a few blocks and a short K do not stand for all, as seen at a small shape."""
-    x, y, *_ = kernel.blocks(shape)
-    m, n = (
-        min(max(math.ceil(TRIAL_BLOCKS * size / blocks), TRIAL_LEAST), TRIAL_MOST)
-        for size, blocks in ((shape.m, y), (shape.n, x))
-    )
-    small = kernel.domain.padded(Shape(m, n, SHORTEST + STRETCH))
-    if predict(parsed, kernel, small).lines != count_all(parsed, kernel, small):
-        raise NotPredictable(
-            f"{kernel.file}: the counts of {kernel.entry} differ between its blocks, as seen at {small}"
-        )
-
-
 def rung_bounds(run: Run, shape: Shape) -> dict[str, Bound]:
     """The bounds of the rungs at a shape on the run's GPU, by name, with the run's times. Rungs that do not take the
     shape are left out.
@@ -176,18 +169,14 @@ def table(bounds: Iterable[Bound], times: str) -> Table:
     """
     rows = []
     for least in bounds:
-        per_fma, counts, measured_ms = 2 * WARP / least.shape.flops, least.counts, least.measured_ms
-        row = {
-            "kernel": least.kernel,
-            "at": str(least.shape),
-            "sectors": f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}",
-            "L1 lines": f"{per_fma * counts.load_lines:.3f}",
-            "wavefronts": f"{per_fma * counts.wavefronts:.3f}",
-            "at least": duration(1e3 * least.ms, padded=True),
-            "bound by": least.limit,
-            "measured": "–" if measured_ms is None else duration(1e3 * measured_ms, padded=True),
-            "factor": "–" if least.factor is None else f"{least.factor:.2f}",
-        }
+        per_fma, counts = 2 * WARP / least.shape.flops, least.counts
+        row = {"kernel": least.kernel, "at": str(least.shape)}
+        row["sectors"] = f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}"
+        row |= {"L1 lines": f"{per_fma * counts.load_lines:.3f}", "wavefronts": f"{per_fma * counts.wavefronts:.3f}"}
+        row |= {"at least": duration(1e3 * least.ms, padded=True), "bound by": least.limit}
+        row |= {"measured": "–", "factor": "–"}
+        if least.measured_ms is not None:
+            row |= {"measured": duration(1e3 * least.measured_ms, padded=True), "factor": f"{least.factor:.2f}"}
         rows.append(row)
     counted = "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp"
     return Table.of(f"{counted}: {least.source}; times: {times}", rows)
@@ -225,12 +214,11 @@ class Prediction:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        own = self.bound
-        if own is None:
-            return {"bound": None, "why": self.why, "label": self.label}
-        sides = [own.shape.m, own.shape.n, own.shape.k]
-        bound = {**asdict(own), "shape": sides, "ms": own.ms, "limit": own.limit, "label": own.label}
-        return {"bound": bound, "why": "", "label": self.label}
+        own, bound = self.bound, None
+        if own is not None:
+            sides = [own.shape.m, own.shape.n, own.shape.k]
+            bound = {**asdict(own), "shape": sides, "ms": own.ms, "limit": own.limit, "label": own.label}
+        return {"bound": bound, "why": self.why, "label": self.label}
 
     def __repr__(self) -> str:
         return "\n".join([*self.sentences, *([] if self.table is None else ["", self.table.text()])])
