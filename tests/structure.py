@@ -1,4 +1,5 @@
-"""Counts of lines, names, steps, imports and words, from the sources: `python -m tests.structure` (10 s, no GPU).
+"""Counts of lines, names, steps, imports and words, from the sources: `python -m tests.structure` (10 s, no GPU), after
+`make check`, which installs import-linter.
 
 Lines are those of all files of a kind, blank ones and comments too. `worklog/emulator/` counts only where its name is
 in the row. Imports are pairs of modules. Files in a circle reach each other by imports in one room; what only a type

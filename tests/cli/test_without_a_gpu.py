@@ -10,13 +10,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
-from tests.helpers import measured, small_run
+from tests.helpers import PLAIN, RACY, measured, small_run
 from worklog import plots
 from worklog.cli.figures import markers
 from worklog.gpu import device
@@ -192,6 +193,32 @@ def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch:
     for words in ([], ["--emulate"], ["--no-emulate"]):
         worklog("check", "coalesced", "--size", "32", *words)
     assert taken == [(None, None), (None, True), ("emulated", None), ("gpu", False)]
+
+
+def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, saves = Path("mine.cu"), iter([PLAIN.replace("acc +=", "acc += 1 +"), "int x = ;", RACY, PLAIN])
+    file.write_text(PLAIN)
+
+    def save(seconds: float) -> None:
+        """Ctrl-C after the last one."""
+        text = next(saves, None)
+        if text is None:
+            raise KeyboardInterrupt
+        file.write_text(text)
+        os.utime(file, ns=(0, len(text)))
+
+    monkeypatch.setattr("worklog.cli.check.time", SimpleNamespace(sleep=save, strftime=lambda how: "12:00:00"))
+    launch = ("--grid", "N / 8, M / 8", "--block", "8,8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
+    result = worklog("check", file, "--watch", *launch)
+    assert result.exit_code == 0
+    first, wrong, racy, right = result.stdout.split("\n12:00:00 ")
+    assert "passed as fp32" in first and wrong.startswith("failed")
+    assert "✗ exact on edge shapes (it passed before): at" in wrong
+    assert "worklog: mine.cu" in wrong and "has no __global__ function" in wrong, "a mistake doesn't end it"
+    assert "✗ launch: mine.cu:8: shared-race" in racy and "\n+ mine.cu:8: shared-race" in racy
+    assert right.startswith("passed as fp32") and "\n− mine.cu:8: shared-race" in right
+    assert "findings: 2 → 0" in right and "it failed before" not in right, "no stage of that name ran now"
+    assert "name one, and omit --json" in one_line(worklog("check", "naive", "--watch"))
 
 
 def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import worklog
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
-from worklog.errors import BadRunFile, WorklogError
+from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.runs import new_path, newest_run, open_run, recorded_run, runs_dir
 from worklog.runs.run import live_runs, recordings
 from worklog.settings import Harness
@@ -81,6 +81,14 @@ def live(home: Path) -> None:
     for created, l2 in (("2026-11-23", "flush"), ("2026-11-24", "warm")):
         run = small_run(created=created, measurements=found, harness=Harness().but(l2=l2).as_dict())
         run.save(new_path("NVIDIA H200", created, "0000"))
+
+
+def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live: None) -> None:
+    small_run(measurements=[measured("mine", 1024), measured("naive", 1024)]).save(runs_dir() / "own.jsonl")
+    assert [m.kernel for m in worklog.results(["mine", "naive"], 1024).measurements] == ["mine", "naive"]
+    for name, says in (("mine", r"mine at 4096: .*open_run\(kernels=\['mine'\]\)"), ("nave", "nave.* naive.* at 4096")):
+        with pytest.raises(BadSetting, match=f"no saved run has {says}"):
+            worklog.results(name)
 
 
 def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,15 @@ import click
 from worklog.analysis.prediction import predicted
 from worklog.cli import options, output
 from worklog.emulator.launch import BUDGET
-from worklog.errors import BadSetting, NoGpu
+from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
 from worklog.kernel import TEMPLATE, Kernel, kernel_of, source_folder
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner.check import LIMIT_S
+from worklog.settings import OPTIONS
 
+WATCH_S = 0.3
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
@@ -93,18 +97,21 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
 )  # fmt: skip
 @click.option(
-    "--limit", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True, metavar="SECONDS",
-    help="Longest CPU time on the emulator; none by default where the size is small.",
+    "--limit", "limit_s", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True,
+    metavar="SECONDS", help="Longest CPU time on the emulator; none by default where the size is small.",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
     help="Most instructions that threads which run together may execute on the emulator.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
+@click.option(
+    "--watch", is_flag=True, help="Check again at each save of the file, and show what changed, until Ctrl-C."
+)
 @options.JSON
 def check(
-    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, limit: float, budget: int,
-    seed: int | None, as_json: bool, **launch: Any,
+    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool, as_json: bool,
+    **words: Any,
 ) -> None:  # fmt: skip
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
@@ -116,30 +123,78 @@ def check(
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
-    on = {True: "emulated", False: "gpu", None: None}[emulate]
-    how: dict[str, Any] = {"on": on, "limit_s": limit, "budget": budget, "seed": seed}
+    file, on = Path(what.partition(":")[0]), {True: "emulated", False: "gpu", None: None}[emulate]
+    launch = {name: words.pop(name) for name in OPTIONS}
     if emulate is False:
         device.require_gpu("omit --no-emulate")
-    subject: Kernel
     if problem is None:
         options.require_no_case(dtype)
-        subject = kernel_of(what, launch)
-        if shape is not None:
-            subject.check(shape)
-        if subject.host is not None and (reason := device.gpu_reason()) is not None:
-            raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
-    else:
-        subject = options.solution_of(what, problem, dtype, launch, {"--size": shape})
-    checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
-    if subject.host is not None or checks.wants_gpu(on):
-        checking = partial(checks.check_in_child, emulate=emulate is not False)
-    with output.progress_bar() as progress:
-        checked = checking(subject, shape, progress=progress, **how)
-    prediction = predicted(subject, shape) if checked.verdict.accepted and problem is None else None
-    document = checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
-    output.show(document, f"{checked}\n\n{prediction}" if prediction else checked, as_json)
-    if not checked.verdict.accepted:
+    if watch and (as_json or not file.is_file()):
+        raise BadSetting("--watch is for a file, and prints text: name one, and omit --json")
+
+    def checked() -> tuple[Kernel, checks.Checked]:
+        subject: Kernel
+        if problem is not None:
+            subject = options.solution_of(what, problem, dtype, launch, {"--size": shape})
+        else:
+            subject = kernel_of(what, launch)
+            if shape is not None:
+                subject.check(shape)
+            if subject.host is not None and (reason := device.gpu_reason()) is not None:
+                raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
+        checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
+        if subject.host is not None or checks.wants_gpu(on):
+            checking = partial(checks.check_in_child, emulate=emulate is not False)
+        with output.progress_bar() as progress:
+            return subject, checking(subject, shape, on=on, progress=progress, **words)
+
+    if watch:
+        with suppress(KeyboardInterrupt, Interrupted):
+            _watch(file, lambda: checked()[1])
+        return
+    subject, result = checked()
+    prediction = predicted(subject, shape) if result.verdict.accepted and problem is None else None
+    document = result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
+    output.show(document, f"{result}\n\n{prediction}" if prediction else result, as_json)
+    if not result.verdict.accepted:
         sys.exit(1)
+
+
+def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:
+    """Check a file again at each save, and show the first result, then what has changed since the one before."""
+    before, saved = None, 0
+    while True:
+        with suppress(FileNotFoundError):  # an editor may write a new file in its place
+            if (now := file.stat().st_mtime_ns) != saved:
+                saved = now
+                try:
+                    result = checked()
+                    click.echo(result if before is None else "\n".join(_changes(before, result)))
+                    before = result
+                except Interrupted:
+                    raise
+                except WorklogError as error:
+                    click.echo(f"worklog: {error}")
+        time.sleep(WATCH_S)
+
+
+def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
+    """The time and the result; stages that fail or failed before; findings that are new or gone, and counts."""
+    yield f"\n{time.strftime('%H:%M:%S')} {str(now).splitlines()[-1]}"
+    earlier = {stage.name: stage.passed for stage in before.verdict.stages}
+    for stage in now.verdict.stages:
+        passed_before = earlier.get(stage.name)
+        if not stage.passed:
+            yield f"✗ {stage.name}{' (it passed before)' if passed_before else ''}: {stage.detail}"
+        elif passed_before is False:
+            yield f"✓ {stage.name}: it failed before"
+    old, new = ({(f.kind, f.text): f for f in checked.findings} for checked in (before, now))
+    for mark, kept, other in (("+", new, old), ("−", old, new)):
+        yield from (f"{mark} {finding.at(now.kernel.file)}" for key, finding in kept.items() if key not in other)
+    counts = [(len(c.verdict.stages), len(c.findings), c.compiled and c.compiled.registers) for c in (before, now)]
+    for what, was, is_now in zip(("stages", "findings", "registers per thread"), *counts, strict=True):
+        if was != is_now:
+            yield f"{what}: {was} → {is_now}"
 
 
 @click.command()

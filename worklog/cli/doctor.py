@@ -113,7 +113,8 @@ def _findings() -> Iterator[Finding]:
         yield Finding("kernels", "missing", str(error))
     shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
-    yield Finding("recordings", ", ".join(shipped) or "none", advice)
+    later = ", ".join(runs.recordings(runs.CHAPTERS))
+    yield Finding("recordings", f"{', '.join(shipped) or 'none'}; later rungs and other GPUs: {later}", advice)
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
     yield Finding("runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice)
     sizes = [entry.stat().st_size for entry in cache.glob(f"*{disk_cache.SUFFIX}")]

@@ -78,6 +78,10 @@ def run(
     of_sizes = [axis for axis in given if axis.name in ("M", "N", "K")]
     if count and (shapes or of_sizes):
         raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
+    if count and not kernels:
+        raise BadSetting(
+            "--shapes draws any sizes, which few rungs take: name kernels, as in worklog run best --shapes 5"
+        )
     kinds = drawn(count, seed, tuned.SHAPES) if count else {}
     at = [*shapes, *(shapes_of(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
     chosen = selection.kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)

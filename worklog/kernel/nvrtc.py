@@ -147,7 +147,7 @@ def _nvrtc() -> ctypes.CDLL:
 
 
 def compile_error(program: Program, log: str) -> CompileFailed:
-    """The compiler's first error with the caller's file name, line and source text, then the whole log.
+    """The compiler's first error with the caller's file name, line and source text, then the rest of the log.
 
     NVRTC compiles the entry's name on an extra line after the source; an error there is about the entry.
     """
@@ -177,7 +177,10 @@ def compile_error(program: Program, log: str) -> CompileFailed:
             )
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
-    return CompileFailed(f"{file}:{number}: {text}\n{line}{log}")
+    shown, _, rest = log[error.end() :].partition("\n\n")
+    rest = re.sub(r"1 error detected in the compilation of .*", "", log[: error.start()] + rest).strip()
+    context = shown.partition("^")[2].strip("\n")  # behind the source line, of which it is a part
+    return CompileFailed("\n".join(filter(None, (f"{file}:{number}: {text}\n{line}".strip(), context, rest))))
 
 
 def _no_entry(program: Program, log: str = "") -> CompileFailed:

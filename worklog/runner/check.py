@@ -122,8 +122,10 @@ class Checked:
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines += [f"· {words}" for words in domain_advice(self.kernel)]
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
-        result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
-        result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
+        result = "failed"
+        if verdict.accepted:
+            result = f"passed as {verdict.precision}"
+            result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
         return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
 
@@ -226,18 +228,15 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
     """Samples and test cases that the emulator can run, and the names of the others. Raises BadSetting where none is
     small enough.
     """
-    samples, cases = problem.tests
     kept, left = list[Words](), list[str]()
-    for words in (*samples, *cases):
-        flops = called(problem, "get_flops", words, case=words["name"])
-        small = (flops or 0) <= EMULATED_FLOPS
+    for words in (*problem.tests[0], *problem.tests[1]):
+        name = words["name"]
+        small = (called(problem, "get_flops", words, case=name) or 0) <= EMULATED_FLOPS
         if small:  # only then are its inputs made
-            inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=words["name"]))
+            inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=name))
             small = sum(nbytes(value) for value in inputs if is_array(value)) <= EMULATED_BYTES
-        if small:
-            kept.append(words)
-        else:
-            left.append(words["name"])
+        kept += [words] if small else []
+        left += [] if small else [name]
     if not kept:
         raise BadSetting(
             f"{problem.name} has no case that is small enough for the emulator: return one from generate_sample, with "
@@ -251,18 +250,12 @@ def domain_advice(kernel: Kernel) -> list[str]:
     if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
         fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
         return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
-    if kernel.rules != "any":
+    if kernel.rules != "any" or kernel.warnings:
         return []
-    return [f"if {kernel.entry} takes whole tiles only, state its domain, such as {example_domain(kernel.grid)}"]
-
-
-def example_domain(grid: str) -> str:
-    """The option that states the domain of a kernel that takes whole tiles only, where each block of this grid computes
-    one tile; as deep in K as the longer side of that tile.
-    """
-    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", grid))
+    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # of a tile, where each block computes one
     m, n = (sides.get(name, "64") for name in "MN")
-    return f"--domain 'M % {m} == 0, N % {n} == 0, K % {max(int(m), int(n))} == 0'"
+    example = f"--domain 'M % {m} == 0, N % {n} == 0, K % {max(int(m), int(n))} == 0'"
+    return [f"if {kernel.entry} takes whole tiles only, state its domain, such as {example}"]
 
 
 def _until(limit_s: float, progress: Progress) -> Progress:
@@ -370,20 +363,15 @@ def check_in_child(
     if emulated is None:
         note = f"not run on the emulator ({why_not}): it looks for races and for code that never runs"
         return replace(checked, notes=(*checked.notes, note))
-    return beside_the_gpu(checked, emulated)
-
-
-def beside_the_gpu(live: Checked, emulated: Checked) -> Checked:
-    """One result of both: the GPU's, and the stages and findings of the emulator."""
     stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.verdict.stages]
     return replace(
         emulated,
-        shape=live.shape,
-        compiled=live.compiled,
-        label=f"{live.label} · beside {emulated.label}",
-        verdict=live.verdict.and_then(*stages),
-        notes=tuple(dict.fromkeys(live.notes + emulated.notes)),
-        warnings=tuple(dict.fromkeys(live.warnings + emulated.warnings)),
+        shape=checked.shape,
+        compiled=checked.compiled,
+        label=f"{checked.label} · beside {emulated.label}",
+        verdict=checked.verdict.and_then(*stages),
+        notes=tuple(dict.fromkeys(checked.notes + emulated.notes)),
+        warnings=tuple(dict.fromkeys(checked.warnings + emulated.warnings)),
     )
 
 

@@ -129,11 +129,22 @@ def results(
 ) -> Run:
     """Live if there is a GPU, else recorded: the same call everywhere. The run's label states which it was.
 
-    kernels: names of rungs and "cuBLAS"; None for the whole ladder and cuBLAS. The run's notes name the rungs that the
-    recording doesn't hold. shapes: as for measure(). settings: biased ones, such as l2="warm". Raises what measure()
-    raises, and BadRunFile, naming the recorded sizes, if a kernel that you name was never recorded.
+    kernels: names of rungs and "cuBLAS"; None for the whole ladder and cuBLAS. With a user kernel's name among them,
+    the newest saved run that has all of them. The run's notes name the rungs that the recording doesn't hold. shapes:
+    as for measure(). settings: biased ones, such as l2="warm". Raises what measure() raises, and BadSetting or
+    BadRunFile if a kernel that you name was never measured or recorded at these sizes.
     """
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
+    rungs = {known.name for known in RUNGS} | {BASELINE}
+    if own := next((job for job in jobs if job.kernel not in rungs), None):
+        run = holding(jobs)
+        if not all(held_by(run, job) for job in jobs):
+            names = ", ".join(dict.fromkeys(job.kernel for job in jobs)) + meant(own.kernel, rungs)
+            advice = (
+                f"worklog.measure and %%rung measure it on a GPU; open_run(kernels=[{own.kernel!r}]) takes any size"
+            )
+            raise BadSetting(f"no saved run has {names} at {own.shape}: {advice}")
+        return replace(run, measurements=[m for job in jobs for m in held_by(run, job)])
     if live_wanted():
         return carry_out(jobs, Harness(), progress=progress)
     return recorded(jobs, holding(jobs), partly=kernels is None)
