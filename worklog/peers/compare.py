@@ -16,17 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from worklog.gpu.device import gpu, software, tool
 from worklog.harness import Harness, time_in_turn
-from worklog.peers.harnesses import (
-    HARNESSES,
-    Timer,
-    Work,
-    by_timer,
-    cupti_timer,
-    declared_works,
-    in_words,
-    rows_of,
-    works_on,
-)
+from worklog.peers import harnesses
+from worklog.peers.harnesses import HARNESSES, Timer, Work, by_timer, declared_works, in_words, rows_of, works_on
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Progress, silent
 from worklog.runs import Estimate, Table, claimed, median, new_path, runs_dir, write_text
@@ -106,7 +97,7 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
     works = declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
     stream = session.device.stream
     ours = OurHarness(session.timeline, stream, session.calibration.offset_us, sampling)
-    tracer = partial(cupti_timer, session.timeline, stream)
+    tracer = partial(harnesses.cupti_timer, session.timeline, stream)
     rows, promises = document["rows"], document["promises"]
 
     def add(read: Callable[[Sequence[Work]], Iterable[Row]]) -> None:

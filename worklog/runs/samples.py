@@ -14,16 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.runs.estimates import (
-    NORMAL,
-    SHORTEST_US,
-    Estimate,
-    Values,
-    estimate_of,
-    paired_ratio,
-    process_half,
-    process_half_us,
-)
+from worklog.runs import estimates
+from worklog.runs.estimates import NORMAL, SHORTEST_US, Estimate, Values, estimate_of, paired_ratio
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
 # By how many percent a time grows with a clock 1 % higher, and the half-width, where the samples don't determine it:
@@ -202,11 +194,11 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
         further = kernels[number]
         if own is not None and further is not None:
             ours_us, theirs_us = 1 / time.value, 1 / (ratio.value * time.value)
-            relative = process_half(ours_us - theirs_us, (own - 1) * ours_us - (further - 1) * theirs_us)
+            relative = estimates.process_half(ours_us - theirs_us, (own - 1) * ours_us - (further - 1) * theirs_us)
             ratio = ratio.between_processes(ratio.value * relative)
         ratios[side.name] = ratio
     if own is not None:
-        time = time.between_processes(process_half_us(own))
+        time = time.between_processes(estimates.process_half_us(own))
     return Summary(replace(samples, overhead_us=overhead), time, ratios, settings["timer"] == "host")
 
 

@@ -14,20 +14,8 @@ from matplotlib.ticker import LogLocator
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
-from worklog.plots import style
-from worklog.plots.figure import (
-    Chart,
-    beside,
-    leave_room,
-    middles,
-    name_points,
-    name_rows,
-    on_axes,
-    page,
-    right_of,
-    scale,
-    widest,
-)
+from worklog.plots import figure, style
+from worklog.plots.figure import Chart, beside, leave_room, name_points, name_rows, on_axes, page, right_of, scale
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
@@ -63,7 +51,7 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     alt = ["Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"]
     alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
     new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
-    left, bottom, places = right_of(rungs), new.body_bottom + BELOW, middles(ROW, len(rungs))
+    left, bottom, places = right_of(rungs), new.body_bottom + BELOW, figure.middles(ROW, len(rungs))
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
     dots, bars = (new.axes_at(x, bottom, wide, height) for x in (left, left + wide + GAP))
@@ -148,7 +136,7 @@ def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = N
         finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
 
     def draw(axes: Axes) -> None:
-        places = middles(ROW, len(rungs))
+        places = figure.middles(ROW, len(rungs))
         name_rows(axes, height, places, list(rungs))
         values = [value for at in rungs.values() for value in astuple(at)]
         limits = min(values) / 2, 2 * max(values)
@@ -245,7 +233,7 @@ def _name_roof(axes: Axes, words: str, slope: float, *, above: bool) -> None:
     """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
     lines, corner = words.split("\n"), (axes.get_xlim()[0], axes.get_ylim()[0])
     inches = axes.transData - axes.figure.dpi_scale_trans
-    size = widest(lines, SMALL_PT), style.line_height(SMALL_PT, len(lines))
+    size = figure.widest(lines, SMALL_PT), style.line_height(SMALL_PT, len(lines))
     across, up = inches.inverted().transform(inches.transform(corner) + np.array(size) + NEAR)
     x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
     beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)

@@ -133,12 +133,11 @@ def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any
     shape = selection.shape_to_draw(run, size)
     kernels = selection.rows(run, shape)
     mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
-    marks = {}
-    if shape == selection.ARTICLE_SHAPE:
-        marks = {m.kernel: ARTICLE_PERCENT[m.kernel] for m in kernels if m.kernel in ARTICLE_PERCENT}
+    article = ARTICLE_PERCENT if shape == selection.ARTICLE_SHAPE else {}
+    marks = {m.kernel: article[m.kernel] for m in kernels if m.kernel in article}
     cublas, ceiling = selection.cublas_tflops(kernels), run.calibration.fp32_tflops
-    most = max([cublas] + [selection.interval(m)[1] for m in kernels if measured(m)])
     finding, timed = "No rung was measured at this size; cuBLAS was", [m for m in kernels if measured(m)]
+    most = max([cublas, *(selection.interval(m)[1] for m in timed)])
     if rungs := sorted((m for m in timed if m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0):
         best = ([m for m in rungs if m.kernel in mine] or rungs)[-1]
         finding, slower = f"{best.kernel} reaches {share(best)} of cuBLAS", rungs[: rungs.index(best)]
@@ -157,8 +156,7 @@ def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any
         subtitle += " Circles: the article's shares, on another GPU."
     if not all(m.converged for m in timed):
         footer.append("* the interval is wider than requested")
-    said = {m.kernel: no_time(m) for m in kernels}
-    said |= {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" for m in timed}
+    said = {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" if measured(m) else no_time(m) for m in kernels}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
     alt += [f"{name}: {words}" for name, words in said.items()]
     alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"]
