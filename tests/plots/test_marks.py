@@ -28,19 +28,7 @@ from tests.plots.test_charts import EMULATED, boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
 from worklog.errors import WorklogError
-from worklog.plots import (
-    DIAGRAMS,
-    FIGURES,
-    Chart,
-    Drawn,
-    bars,
-    draw_all,
-    ladder,
-    lines,
-    roofline,
-    save,
-    write_gallery,
-)
+from worklog.plots import DIAGRAMS, FIGURES, Chart, Drawn, bars, draw_all, ladder, lines, roofline, save, write_gallery
 from worklog.plots.figure import Drawing
 from worklog.plots.style import ACCENT, DARK, INK, LIGHT, OTHER
 from worklog.problem.gemm import Shape

@@ -191,8 +191,7 @@ NAMES = {
 }
 SCALARS = {"alpha": ("1.0f", "-alpha", "beta"), "beta": ("1.0f", "0.0f", "alpha")}
 WAITS = re.compile(
-    r"__sync|__threadfence|wait|arrive|commit|fence|expect|init|hand_over|bar\.|setmaxnreg|atomic",
-    re.IGNORECASE,
+    r"__sync|__threadfence|wait|arrive|commit|fence|expect|init|hand_over|bar\.|setmaxnreg|atomic", re.IGNORECASE
 )
 CALL = re.compile(r"(?<=[;{})\n])\s*(?P<call>(?:asm volatile|(?!if|for|while|switch|return)[A-Za-z_]\w*(?:<\d+>)?)\()")
 ASSIGNMENT = re.compile(
