@@ -369,3 +369,13 @@ def test_types_that_the_gate_cannot_pass_are_named(parameters: str, why: str) ->
 def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken() -> None:
     given = kernel(f"{POINTERS}, int n", grid="CEIL_DIV(N, 16), CEIL_DIV(N, 8), 1", block="dim3(16, 8, 1)")
     assert given.threads == (16, 8) and given.blocks(Shape.of(20)) == (2, 3, 1)
+
+
+def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(few_shapes: None) -> None:
+    source = f"template <class T> __global__ void gemm({POINTERS.replace('float', 'T')}, int N) {{}}"
+    double = Kernel.from_source(source, entry="gemm<double>", grid=1, block=1)
+    with pytest.raises(BadSetting, match=r"gemm<double> takes double const\* for A: the gate passes float"):
+        check(double, Shape.of(8), on="emulated")
+    for language, confirmed in (("", True), ('extern "C" ', False)):
+        found = check(Kernel.from_source(f"{language}{SQUARE} {{}}", grid=1, block=1), Shape.of(8), on="emulated")
+        assert ("doesn't confirm them" in str(found)) is not confirmed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import operator
 import re
 import warnings
@@ -209,14 +210,21 @@ def loop_line(source: str, first: int, last: int) -> int:
     return max((begin for begin, end in spans if begin <= first and last <= end), default=0)
 
 
+def types_of(symbol: str) -> list[str]:
+    """The types of a function's parameters as the compiler names them, such as "float const*"; none for a symbol that
+    doesn't have them, as that of an extern "C" function.
+    """
+    listed = re.search(r"\(([^()]*)\)$", _demangled(symbol))
+    return [kind for kind in parts(listed[1]) if kind] if listed else []
+
+
 def demangled(text: str) -> str:
     """A text with functions' names in place of the compiler's symbols: lab::gemm of _ZN3lab4gemmEPf."""
+    return re.sub(r"\b_Z[\w$]+", lambda symbol: re.sub(r"^\w+ (?=\S+<)|<.*|\(.*", "", _demangled(symbol[0])), text)
 
-    def name(symbol: re.Match[str]) -> str:
-        names, rest = list[str](), symbol[1]
-        while length := re.match(r"\d+", rest):
-            names.append(rest[length.end() :][: int(length[0])])
-            rest = rest[length.end() + int(length[0]) :]
-        return "::".join(names)
 
-    return re.sub(r"\b_ZN?K?(\d[\w$]*)", name, text)
+def _demangled(symbol: str) -> str:
+    demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle  # NumPy needs this library, too
+    demangle.restype, demangle.argtypes = ctypes.c_char_p, [ctypes.c_char_p, *3 * [ctypes.c_void_p]]
+    full = demangle(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
+    return full.decode() if full else symbol

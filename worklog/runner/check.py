@@ -27,6 +27,7 @@ from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
 from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
+from worklog.kernel.source import types_of
 from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
 from worklog.runner.child import Answer, Say, advice, run_child
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from worklog.emulator import Finding
 
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
+UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 # Of a case on the emulator: beyond these it takes more than some seconds.
@@ -181,8 +183,8 @@ def check(
         known = Checked(what, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if live else "")
         if what.host is None:
             compiled, label = compile_for(what.at(shape, gpu().arch if live else ARCH), live)
-            mix = instruction_mix(compiled)
-            about: dict[str, Any] = {"notes": tuple(mix.notes), "warnings": tuple(mix.warnings(what.claimed))}
+            mix, unconfirmed = instruction_mix(compiled), () if types_of(compiled.symbol) else (UNCONFIRMED,)
+            about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
             require_matrices(shape, EMULATED_COPIES)

@@ -9,6 +9,7 @@ from worklog.errors import BadSetting
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.source import types_of
 from worklog.problem import SGEMM
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
@@ -49,3 +50,6 @@ def _require_signature(kernel: Kernel, compiled: Compiled) -> None:
             f"don't take ({', '.join(kernel.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
             "integers, alpha, beta and the matrices' elements are float"
         )
+    for name, kind in zip(kernel.arguments, types_of(compiled.symbol), strict=False):
+        if name in ("A", "B", "C") and kind.replace(" const", "") not in ("float*", "float2*", "float4*"):
+            raise BadSetting(f"{program.name}: {program.entry} takes {kind} for {name}: the gate passes float*")
