@@ -26,7 +26,7 @@ from worklog.settings import Harness
 
 
 @click.command()
-@options.kernel("rung", "[RUNG]", required=False)
+@click.argument("rung", metavar="[RUNG]", required=False)
 @click.option("--grid", is_flag=True, help="Instead, record the combinations of settings that the panel shows.")
 @options.SIZES
 @click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")
@@ -57,7 +57,8 @@ def ablate(
         return
     if any(shown.values()):
         output.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
-    output.show([asdict(effect) for effect in effects(run, rung)], effects_text(run, rung) + output.saved(run), as_json)
+    text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")
+    output.show([asdict(effect) for effect in effects(run, rung)], text, as_json)
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Options that several commands share, what a shell completes for them, and the files that a command may write."""
+"""Options that several commands share, and the files that a command may write."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from worklog.errors import BadSetting
-from worklog.kernel import DEFAULTS, RUNGS
+from worklog.kernel import DEFAULTS
 from worklog.problem import PROBLEMS, Shape
 from worklog.runs.documents import require_writable
-from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
+from worklog.settings import OPTIONS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
@@ -23,21 +22,6 @@ OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
-COMPLETED: Mapping[str, Sequence[str]] = {
-    "kernels": [rung.name for rung in RUNGS],
-    "problems": [*PROBLEMS],
-    "settings": [f"{pitfall.setting}={value}" for pitfall in PITFALLS for value in pitfall.values],
-}
-
-
-def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """What a shell offers for kernels, problems or settings: the known ones, else files."""
-
-    def complete(_: click.Context, __: click.Parameter, word: str) -> list[CompletionItem]:
-        known = [CompletionItem(name) for name in COMPLETED[kind] if name.startswith(word)]
-        return known or [CompletionItem(word, type="file")]
-
-    return complete
 
 
 def _new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -53,7 +37,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for mach
 DETAILS = click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
 HARNESS = click.option(
     "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
-    metavar="SETTING=VALUE", shell_complete=completing("settings"),
+    metavar="SETTING=VALUE",
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
 )  # fmt: skip
 SIZES = click.option(
@@ -61,7 +45,7 @@ SIZES = click.option(
     callback=lambda _, __, words: [Shape.of(word) for listed in words for word in listed.split(",")],
 )  # fmt: skip
 PROBLEM = click.option(
-    "--problem", shell_complete=completing("problems"), metavar="NAME|FILE.py:CLASS",
+    "--problem", metavar="NAME|FILE.py:CLASS",
     help=f"What the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
 )  # fmt: skip
 DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")
@@ -90,11 +74,6 @@ def launch(command: Any) -> Any:
             show_default=bool(option.default),
         )(command)  # fmt: skip
     return command
-
-
-def kernel(name: str, metavar: str, **how: Any) -> Decorator:
-    """An argument that names a rung or a file."""
-    return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), **how)
 
 
 def axes(about: str) -> Decorator:

@@ -48,28 +48,20 @@ def terminal_width(least: int = 60) -> int:
     return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
 
 
-def measurements(run: Run) -> dict[str, Any]:
-    """A run as JSON: its label, its file, and one row per measurement."""
-    return {"label": run.label, "path": str(run.path), "measurements": run.rows()}
-
-
 def print_run(
-    run: Run, *, as_json: bool, details: bool = False, kinds: Mapping[Shape, str] = {}, **files: Path | None
-) -> None:
-    """Print a run as tables, or with kinds of shapes as one table of shares, and where it was saved; or as JSON.
-    files: as for write_exports().
+    run: Run, *, as_json: bool, details: bool = False, kinds: Mapping[Shape, str] = {}, pivot: bool = False,
+    of_samples: bool = False, **files: Path | None,
+) -> None:  # fmt: skip
+    """Print a run as tables, with kinds of shapes as one table of shares, or with its kernels beside each other, and
+    where it was saved now; or as JSON. files, of_samples: as for write_exports().
     """
-    write_exports(run, files)
+    write_exports(run, files, of_samples=of_samples)
     width = terminal_width()
-    text = run.text(with_details=details, width=width).rstrip("\n")
+    text = run.pivot().text(width) if pivot else run.text(with_details=details, width=width).rstrip("\n")
     if kinds:
         text = f"{run.full_label}\n{run.shares(kinds).text(width)}"
-    show(measurements(run), text + saved(run), as_json)
-
-
-def saved(run: Run) -> str:
-    """The line that says where a run that was measured now is."""
-    return f"\nrun saved: {run.path}" if run.origin == "live" else ""
+    text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
+    show({"label": run.label, "path": str(run.path), "measurements": run.rows()}, text, as_json)
 
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
@@ -77,14 +69,6 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
     lines = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in (*k.adapted, *k.warnings)]
     for line in dict.fromkeys(lines):
         click.echo(line, err=True)
-
-
-def exit_if_failed(run: Run) -> None:
-    """Exit with 1 if a kernel, or a baseline beside one, failed the check."""
-    failed = [m for m in run.measurements if m.status == "failed"]
-    failed += [m for m in run.measurements if m.status == "measured" and m.shape and None in m.against.values()]
-    if failed:
-        sys.exit(1)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ and `worklog show` (prints any run).
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from worklog.settings import OPTIONS, Harness
 
 
 @click.command()
-@options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
+@click.argument("kernels", metavar="[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
 @options.axes(
     'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
@@ -41,7 +42,7 @@ from worklog.settings import OPTIONS, Harness
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Seed of --shapes.")
 @click.option(
-    "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing("kernels"),
+    "--against", default="", metavar="NAME[,NAME…]",
     help=f"Baselines beside {BASELINE}: {selection.TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
@@ -113,7 +114,10 @@ def run(
 def _finish(measured: Run, **shown: Any) -> None:
     """Print a run, and exit with 1 if a kernel, or a baseline beside one, failed the check."""
     output.print_run(measured, **shown)
-    output.exit_if_failed(measured)
+    failed = [m for m in measured.measurements if m.status == "failed"]
+    failed += [m for m in measured.measurements if m.status == "measured" and m.shape and None in m.against.values()]
+    if failed:
+        sys.exit(1)
 
 
 @click.command()
@@ -153,16 +157,13 @@ def bench(
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
 @options.exports
 @options.JSON
-def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Path | None) -> None:
+def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
     """Print a run: a file, else the newest run of this machine, else the recording."""
-    taken, width = open_run(file), output.terminal_width()
-    output.write_exports(taken, files, of_samples=samples)
-    text = taken.pivot().text(width) if pivot else taken.text(with_details=details, width=width).rstrip()
-    output.show(output.measurements(taken), text, as_json)
+    output.print_run(open_run(file), as_json=as_json, details=details, pivot=pivot, of_samples=samples, **files)
 
 
 @click.command()
-@options.kernel("name", "RUNG")
+@click.argument("name", metavar="RUNG")
 @options.axes('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
 @options.size("The shape to measure at.", default="4096")
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
