@@ -74,13 +74,6 @@ def _codes() -> dict[Any, str]:
     return dict(json.loads(Path(__file__).with_name("codes.json").read_text(encoding="utf-8")))
 
 
-class Executable(Protocol):
-    """A compiled entry, loaded on one device."""
-
-    @property
-    def compiled(self) -> Any: ...  # noqa: D102  # a worklog.kernel.nvrtc.Compiled
-
-
 class Buffer(Protocol):
     """`size` consecutive float32 values in device memory."""
 
@@ -97,8 +90,8 @@ class Device(Protocol):
     def arch(self) -> str:
         """What it runs code for, as "sm_90"."""
 
-    def compile(self, program: Program) -> Executable:
-        """Raises CompileFailed."""
+    def compile(self, program: Program) -> Any:
+        """The entry, loaded on this device; its `compiled` is a worklog.kernel.nvrtc.Compiled. Raises CompileFailed."""
 
     def upload(self, host: NDArray[np.float32]) -> Buffer:
         """A new buffer with a copy of the array's elements, row-major. Raises OutOfMemory."""
@@ -115,7 +108,7 @@ class Device(Protocol):
     def view(self, buffer: Buffer, start: int, size: int) -> Buffer:
         """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
 
-    def launch(self, kernel: Executable, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
         """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
 
     def synchronize(self) -> None:

@@ -151,22 +151,16 @@ class Kernel:
             launch, origin = signature.launch(source, unit, function, defined, arguments, numbers)
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
-        launch = replace(
-            launch,
-            grid=grid or launch.grid,
-            block=block or launch.block,
-            shared=shared or launch.shared or own_launch.shared,
-        )
+        bytes_ = shared or launch.shared or own_launch.shared
+        launch = replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
         rules = domain or signature.domain(source, template)
         kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
         kernel._require_readable()
         if not domain and rules != "any":
             adapted.append(f"domain: {rules}; from a comment")
         if origin and not (grid and block):
-            bytes_ = (
-                f"; {launch.shared} bytes of dynamic shared memory" if launch.shared and not own_launch.shared else ""
-            )
-            adapted.append(f"launch: grid {launch.grid}; block {launch.block}{bytes_}; from {origin}")
+            dynamic = f"; {bytes_} bytes of dynamic shared memory" if bytes_ and not own_launch.shared else ""
+            adapted.append(f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {origin}")
         kernel = replace(kernel, adapted=tuple(adapted))
         covered, uneven = signature.covered(launch.grid)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
@@ -228,20 +222,22 @@ class Kernel:
     @property
     def source(self) -> str:
         """CUDA C++."""
+        return self._cuda.source
+
+    @property
+    def _cuda(self) -> Program:
         assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return self.code.source
+        return self.code
 
     @property
     def unit(self) -> Unit:
         """What its source defines."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        define = tuple(option[2:] for option in self.code.options if option.startswith("-D"))
-        return read(self.source, define, tuple(text for _, text in self.code.headers))
+        define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
+        return read(self.source, define, tuple(text for _, text in self._cuda.headers))
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return replace(self, code=replace(self.code, source=text))
+        return replace(self, code=replace(self._cuda, source=text))
 
     def with_launch(self, **changed: Any) -> Kernel:
         """The same kernel with another grid, block or shared memory, as fields of its main Launch."""
@@ -303,8 +299,7 @@ class Kernel:
     @cached_property
     def program(self) -> Program:
         """What to compile."""
-        assert isinstance(self.code, Program), f"{self.name} is a host function"
-        return replace(self.code, entry=self.entry, arguments=self.arguments, shared=self.launch.shared)
+        return replace(self._cuda, entry=self.entry, arguments=self.arguments, shared=self.launch.shared)
 
     @cached_property
     def threads(self) -> Block:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from worklog.kernel.device import Block, Buffer, Device, Executable, Runnable
-from worklog.kernel.resources import tensor_operands
+from worklog.kernel.device import Block, Buffer, Device, Runnable
+from worklog.kernel.resources import instruction_mix
 from worklog.kernel.source import parts
 from worklog.problem import FLOAT_BYTES, Shape
 
-Part = tuple[Any, Executable, tuple[int, ...], Block]  # a worklog.kernel.Kernel of one launch, compiled; grid and block
+Part = tuple[Any, Any, tuple[int, ...], Block]  # a worklog.kernel.Kernel of one launch, compiled; grid and block
 
 
 class Loaded(Runnable):
@@ -22,7 +22,7 @@ class Loaded(Runnable):
     def __init__(self, kernel: Any, device: Device) -> None:
         self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
         self.claimed, self.remarks = kernel.claimed, kernel.remarks
-        self._compiled: dict[str, Executable] = {}
+        self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[Part], int]] = {}
         self._former: list[object] = []
         self.passes = [] if kernel.choose else [(part, self._load(part)) for part in kernel.passes]
@@ -41,7 +41,8 @@ class Loaded(Runnable):
 
     def operands(self, shape: Shape) -> tuple[str, ...]:
         """As Runnable has it."""
-        return tensor_operands(compiled.compiled for _, compiled, _, _ in self.launches_at(shape)[0])
+        mixes = [instruction_mix(compiled.compiled) for _, compiled, _, _ in self.launches_at(shape)[0]]
+        return tuple(dict.fromkeys(operand for mix in mixes for operand in mix.operands))
 
     def variables(self, shape: Shape) -> list[str]:
         """As Runnable has it."""
@@ -81,7 +82,7 @@ class Loaded(Runnable):
         described |= {"passes": passes} if len(passes) > 1 else {}
         return described | ({"choices": choices} if self.kernel.choose is not None else {})
 
-    def _load(self, part: Any) -> Executable:
+    def _load(self, part: Any) -> Any:
         key = part.program.sha256
         if key not in self._compiled:
             self._compiled[key] = self.device.compile(part.program)

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -356,8 +356,3 @@ def instruction_mix(compiled: Compiled) -> InstructionMix:
     tensor = [name for name in names if re.match(KINDS[TENSOR], name)]
     operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
     return InstructionMix(dict(counts), tuple(operands))
-
-
-def tensor_operands(passes: Iterable[Compiled]) -> tuple[str, ...]:
-    """Types that the code of a kernel's launches gives to tensor cores."""
-    return tuple(dict.fromkeys(operand for compiled in passes for operand in instruction_mix(compiled).operands))

@@ -49,7 +49,8 @@ def find_problem(what: str, dtype: str = "") -> Problem:
         known = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
         raise BadSetting(f"there is no problem {what!r}{meant(what, PROBLEMS)}: {known}")
     module = HostFunction.of(f"{where}:{name or 'Problem'}").module()
-    classes = {key: value for key, value in vars(module).items() if _is_problem(value)}
+    defined = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+    classes = {key: value for key, value in defined.items() if issubclass(value, Problem)}
     own = [key for key, value in classes.items() if value.__module__ == module.__name__]
     kind = classes.get(own[0] if not name and len(own) == 1 else name)
     if kind is None:
@@ -64,10 +65,6 @@ def find_problem(what: str, dtype: str = "") -> Problem:
     if not getattr(made, "name", ""):
         raise BadSetting(f"{what}: its __init__ must call super().__init__()")
     return made.under(dtype)
-
-
-def _is_problem(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Problem)
 
 
 @dataclass(frozen=True)

@@ -227,11 +227,11 @@ class Plan:
         self._kept = of, arguments, launches  # what the driver reads, and the modules of the functions
         for kernel, compiled, grid, block in launches:
             threads = (block,) if isinstance(block, int) else block
-            sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared  # type: ignore[attr-defined]
+            sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
             together = kernel.program.cooperative
             launch = driver.launchCooperativeKernel if together else driver.launchKernel
             rest = [ctypes.addressof(arguments)] if together else [ctypes.addressof(arguments), 0]
-            self.launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))  # type: ignore[attr-defined]
+            self.launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))
 
     def _unfit(self, kernel: Kernel, by_rows: bool, at: tuple[int, int, int]) -> str:
         """Why a kernel doesn't take these matrices, or ""."""
