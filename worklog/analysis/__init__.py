@@ -1,1 +1,16 @@
 """What is known of a kernel without timing it: memory counts, access pattern, resources by line, a lower bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from worklog.analysis.accesses import access as access
+
+
+def __getattr__(name: str) -> Any:
+    if name == "access":
+        from worklog.analysis import accesses  # here: it needs the emulator, and memory_counts doesn't
+
+        return accesses.access
+    raise AttributeError(f"module 'worklog.analysis' has no attribute {name!r}")

@@ -5,13 +5,14 @@ indices: each one of a block (executed), and a rung's access pattern.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator import FIRST_ADDRESS, SPACING, WARP, EmulatedDevice, Result, Site, launch, plain_name
+from worklog.emulator import Kernel as Code
 from worklog.kernel import Kernel
 from worklog.problem import Shape
 
@@ -43,8 +44,17 @@ class Step(NamedTuple):
         return self.site.space == "shared"
 
 
-def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None) -> tuple[Result, str]:
-    """Run a block of a kernel's main launch with a trace; also gives the label. a, b: float32 (default: zeros)."""
+class Executed(NamedTuple):
+    """A block that ran: its result and trace, its code, and the source of both."""
+
+    result: Result
+    trace: NDArray[Any]
+    code: Code
+    label: str
+
+
+def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None) -> Executed:
+    """Run a block of a kernel's main launch with a trace. a, b: float32 (default: zeros)."""
     device = EmulatedDevice()
     compiled = device.compile(kernel.program).kernel
     sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-kernel.workspace_bytes(shape) // FLOAT)
@@ -53,7 +63,7 @@ def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: 
     arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
     how: dict[str, Any] = {"shared_bytes": kernel.program.shared, "races": False, "trace": True}
     result = launch(compiled, kernel.blocks(shape), kernel.threads, arguments, only_blocks=[block], **how)
-    return replace(result, trace=result.trace[result.trace["block"] == block]), device.label
+    return Executed(result, result.trace[result.trace["block"] == block], compiled, device.label)
 
 
 def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
@@ -126,8 +136,8 @@ def access_pattern(rung: Kernel) -> AccessPattern:
     shape = rung.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
     owners = np.full(shape.m * shape.n, -1, np.int64)
     requests: dict[int, Request] = {}
-    result, label = executed(rung, shape)
-    for record in result.trace:
+    result, trace, _, label = executed(rung, shape)
+    for record in trace:
         step = step_of(rung, result, record)
         if step is None or not step.width or step.memory == "memory":
             continue

@@ -129,6 +129,7 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   if (l->values) {
     Matrices x;
     reach(b, w, i->site);
+    note(l, b, w, NULL, pc, GLOBAL, 0, NULL); /* one more multiplication: its lines follow */
     if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
     else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
     reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
