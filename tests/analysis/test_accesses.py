@@ -1,26 +1,26 @@
-"""The access viewer's document: its counts are those of `inspect`, on every line; its words are those of the accesses."""
+"""The access viewer's document: its counts are those of `inspect`, on every line; its words, those of each access."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import math
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from worklog.analysis import access
+from worklog.analysis.accesses import page
 from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting
-from worklog.kernel import RUNGS, Kernel, rung
+from worklog.kernel import FP32, LADDER, Kernel, rung
+from worklog.kernel.ladder import kernel_of
 from worklog.problem import Shape
 
 EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("right/*.cu"))
 EXPLOITS += sorted((Path(__file__).parents[1] / "exploits").glob("wrong/*.cu"))[:10]
 COSTS = ("sectors", "wavefronts", "conflicts")
-SHAPES = {"best": Shape(128, 128, 64), "ragged": Shape(128, 256, 32)}
+SHAPES = {"best": Shape(128, 128, 64)}
 
 
 def counted(kernel: Kernel, shape: Shape) -> dict[int, tuple[int, ...]]:
@@ -49,10 +49,41 @@ def shown(kernel: Kernel, shape: Shape, blocks: int) -> dict[int, tuple[int, ...
     return {line: tuple(costs[name] for name in COSTS) for line, costs in sums.items() if any(costs.values())}
 
 
-@pytest.mark.parametrize("name", [kernel.name for kernel in RUNGS])
+COUNTED = [kernel.name for kernel in (*LADDER, *FP32) if kernel.name not in ("equal_shares", "ragged")] + ["best"]
+
+
+@pytest.mark.parametrize("name", COUNTED)
 def test_counts_equal_those_of_inspect_on_every_line_of_a_rung(name: str) -> None:
     kernel = rung(name)
     document = access(kernel, SHAPES.get(name)).document
-    shape = Shape(*map(int, document["about"].split(" · ")[0].removeprefix("M, N, K = ").split(", ")))
+    shape = Shape(*map(int, document["about"].split(" · ")[2].removeprefix("M, N, K = ").split(", ")))
     kernel = kernel.at(shape, "sm_90") if kernel.choose is not None else kernel
     assert shown(kernel, shape, math.prod(kernel.blocks(shape))) == counted(kernel, shape)
+
+
+@pytest.mark.parametrize("path", EXPLOITS, ids=lambda path: path.stem)
+def test_counts_equal_those_of_inspect_on_every_line_of_a_user_kernel(path: Path) -> None:
+    kernel = kernel_of(str(path), {})
+    shape = kernel.domain.padded(Shape(32, 32, 16))
+    assert shown(kernel, shape, math.prod(kernel.blocks(shape))) == counted(kernel, shape)
+
+
+def test_the_accesses_of_a_warp_in_words() -> None:
+    naive = {kind["text"]: kind["cost"] for kind in access("naive").document["kinds"]}
+    assert naive["32 lanes read 32 floats of A"] == "32 sectors where 4 would do, 12.5 % used"
+    assert naive["32 lanes read 1 float of B"] == "1 sector, the least possible"
+    document = access("vectorized").document
+    warp, step = document["start"]
+    kinds = [document["kinds"][number] for number, *_ in document["steps"][warp]]
+    first = [kind for kind in kinds if "pill" in kind][step]
+    assert (first["text"], first["cost"]) == (
+        "32 lanes read 64 floats of Bs as float4",
+        "8 wavefronts, 4 of them bank conflicts",
+    )
+
+
+def test_the_pages_of_all_fp32_rungs_are_small_and_ask_for_nothing() -> None:
+    html = page([access(kernel) for kernel in (*LADDER, *FP32)])
+    assert len(gzip.compress(html.encode())) < 75_000 and "https://" not in html
+    with pytest.raises(BadSetting, match="naive has 4 blocks"):
+        access("naive", block=4)

@@ -1,8 +1,8 @@
 """What each warp of a block touches, from the addresses that the compiled kernel executed: for worklog/lab/access.js.
 
-Every number is computed here; the page places it. Addresses repeat from warp to warp and from tile to tile, so a step is
-the number of its kind (which lanes touch which bytes around a base, in words and in counts) and its distance from the
-last step of that kind.
+Every number is computed here; the page places it. Addresses repeat from warp to warp and from tile to tile, so a step
+is the number of its kind (which lanes touch which bytes around a base, in words and in counts) and its distance from
+the last step of that kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from worklog.analysis.counts import FLOAT, GLOBAL, Step, executed, step_of
 from worklog.emulator import ARCH, FIRST_ADDRESS, SPACING, WARP
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 
@@ -58,13 +58,16 @@ class Access:
 
     def save(self, path: Path | str) -> Path:
         """Write the page."""
-        Path(path).write_text(self.html(), encoding="utf-8")
+        try:
+            Path(path).write_text(self.html(), encoding="utf-8")
+        except OSError as error:
+            raise WorklogError(f"cannot write {path}: {error.strerror}; give another file") from error
         return Path(path)
 
 
 def page(accesses: Sequence[Access]) -> str:
-    """The viewer for one or several kernels, of which the address chooses one: #vectorized/0/9/34 is a kernel, a warp, a
-    lane and a step.
+    """The viewer for one or several kernels, of which the address chooses one: #vectorized/0/9/34 is a kernel, a warp,
+    a lane and a step.
     """
     colours = tomllib.loads(STYLE.read_text(encoding="utf-8"))
     documents = {each.document["kernel"]: each.document for each in accesses}
@@ -80,7 +83,7 @@ def page(accesses: Sequence[Access]) -> str:
 
 
 def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 0) -> Access:
-    """What each warp of a block touches in shared and global memory, without a GPU: `access("vectorized").save("x.html")`.
+    """What each warp of a block touches in memory, without a GPU. Example: `access("vectorized").save("page.html")`.
 
     kernel: with a launch, or a rung's name. shape: default, 2 x 2 tiles and K of a few; 128 for a kernel that states no
     tile. block: its number in the grid. Raises BadSetting for a block that the grid doesn't have and for a host
@@ -162,13 +165,17 @@ class _Reader:
                 self._step(warp, read, last)
         for warp, places in lines.items():
             self._step(warp, self._multiplication(places), last)
+        order = sorted(self.arrays, key=lambda name: (name not in GLOBAL, name))
+        for kind in self.kinds:
+            if "array" in kind:
+                kind["array"] = order.index(self.arrays[kind["array"]])
         return {
             "kernel": self.kernel.name,
             "idea": self.kernel.idea,
             "about": f"M, N, K = {self.shape.m}, {self.shape.n}, {self.shape.k} · block {self.block} of "
             f"{' × '.join(map(str, self.grid))} · {self.kernel.thread_count} threads · {self.run.label}",
             "notes": [finding.at(self.kernel.file) for finding in self.run.result.findings[:3]],
-            "arrays": self.arrays,
+            "arrays": order,
             "matrices": {name: [*self.sizes[name], *self._shown(name)] for name in self.sizes if name in self.shown},
             "of_a": self.of_a,
             "source": self._source(),
@@ -179,10 +186,13 @@ class _Reader:
         }
 
     def _start(self) -> list[int]:
-        """The warp and the access that are shown at first: of the line that wastes most, stores to C only where no other
-        does, since the loop over K is cut short.
+        """The warp and the access that are shown at first: of the line that wastes most; stores to C only where no
+        other does, since the loop over K is cut short.
         """
-        wasted = [(memory != "C" and pill["excess"] > 0, pill["excess"], pill) for (_, _, memory, _), pill in self.pills.items()]
+        wasted = [
+            (memory != "C" and pill["excess"] > 0, pill["excess"], pill)
+            for (_, _, memory, _), pill in self.pills.items()
+        ]
         first = max(wasted, key=lambda each: each[:2], default=(False, 0, {}))[2]
         return list(first.get("worst") or first.get("at", [0, 0]))
 
@@ -290,7 +300,10 @@ class _Reader:
     def _box(self, record: Any) -> Read:
         """A bulk copy: `strips` rows of so many bytes."""
         pc = int(record["pc"])
-        site, (_, address, strips, size, pitch) = self.run.result.sites[pc], record["address"][:5].astype(np.int64).tolist()
+        site, (_, address, strips, size, pitch) = (
+            self.run.result.sites[pc],
+            record["address"][:5].astype(np.int64).tolist(),
+        )
         number, base = divmod(address - FIRST_ADDRESS, SPACING)
         own = [name for name in self.kernel.arguments if name in GLOBAL]
         memory = own[number] if 0 <= number < len(own) else "memory"
@@ -302,12 +315,17 @@ class _Reader:
         if key not in self.known:
             loads = site.op == "cp"
             what = f"{strips} × {size}" if strips > 1 else f"{size}"
-            text = f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
+            text = (
+                f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
+            )
             least_words = f" where {least} would do" if sectors > least else ""
-            kind = {"text": text, "cost": _several(sectors, "sector") + least_words, "box": [strips, size, pitch]}
-            kind |= {"counts": [sectors, least, 0, 0], "bad": int(sectors > least)}
+            kind: dict[str, Any] = {"text": text, "cost": _several(sectors, "sector") + least_words}
+            kind |= {"box": [strips, size, pitch], "counts": [sectors, least, 0, 0], "bad": int(sectors > least)}
             verb = "copy" if loads else "copy to"
-            self.known[key] = self._kind(kind, site, memory, verb, (sectors, "sector"), sectors > least), sectors - least
+            self.known[key] = (
+                self._kind(kind, site, memory, verb, (sectors, "sector"), sectors > least),
+                sectors - least,
+            )
         return self.known[key][0], base, 0, max(0, self.known[key][1])
 
     def _multiplication(self, places: list[int]) -> Read:
@@ -369,11 +387,11 @@ class _Reader:
         source, function = self.kernel.source, self.kernel.entry.partition("<")[0]
         text, defined = source.splitlines(), self.kernel.unit.definition(function)
         shown = {line for line, *_ in self.pills if line}
-        if defined is None:
+        if defined is None or not defined.is_own:
             shown |= {*range(1, len(text) + 1)}
         else:
-            first = source.count("\n", 0, defined.start) + 1
-            last = first + defined.body.count("\n")
+            first = defined.line(defined.body)
+            last = first + int(defined.body.end_point[0]) - int(defined.body.start_point[0])
             while first > 1 and text[first - 2].strip():
                 first -= 1
             shown |= {*range(first, last + 1)}
@@ -382,7 +400,7 @@ class _Reader:
 
 def _wavefronts(byte: Ints, lanes: Ints, width: int, base: int) -> list[list[list[int]]]:
     """Of an access to shared memory, by phase and wavefront, the words that are delivered, counted from the base. As
-    count_shared in the core: phases have 128 bytes; half as many do if lanes n and n ^ 1, or n ^ 2, have equal addresses.
+    count_shared in the core: a phase has 128 bytes; there are half as many if lanes n and n ^ 1, or n ^ 2, agree.
     """
     phases = max(1, width // FLOAT)
     at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))

@@ -203,15 +203,20 @@ def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @options.size("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
 @click.option("--out", type=options.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder.")
+@click.option("--html", type=options.PATH, metavar="FILE", help="Also write a page that shows what each warp touches.")
 @options.JSON
-def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
+def inspect(
+    what: str, arch: str, shape: Shape | None, out: Path | None, html: Path | None, as_json: bool, **launch: Any
+) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
-    from worklog.analysis import inspection  # here: a check needs neither it nor starter code
+    from worklog.analysis import access, inspection  # here: a check needs neither it nor starter code
 
     kernel = kernel_of(what, launch, launched=False)
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
+    if html is not None:
+        files.append(access(kernel, shape).save(html))
     if not as_json:
         output.print_adapted([kernel])
     more = {"adapted": [*kernel.adapted], "files": [*map(str, files)]}

@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from worklog import plots
-from worklog.analysis import tensor_products
+from worklog.analysis import access, tensor_products
+from worklog.analysis.accesses import page
 from worklog.cli import options, output, selection
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import RUNGS, TENSOR, Kernel
+from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel
 from worklog.lab.site import site as site_page
 from worklog.peers import exploits
 from worklog.plots import Drawing
@@ -142,7 +143,8 @@ def site(file: Path | None, grid: Path | None, out: Path) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
     path = out / "index.html"
     write_text(path, site_page(file, grid))
-    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser")
+    write_text(out / "access.html", page([access(kernel) for kernel in (*LADDER, *FP32)]))
+    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser, and access.html beside it")
 
 
 def markers(part: str, by: str = "worklog article") -> tuple[str, str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from worklog.kernel import Kernel
+from worklog.lab.access_view import AccessView
 from worklog.lab.climb import climb, counted_changes, register_reads, same_tile, step
 from worklog.lab.effects import effect
 from worklog.lab.exercises import check_answer
@@ -42,3 +44,10 @@ def ladder(rung: str | None = None, shape: Size = None, *, run: Run | Path | Non
     recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
     """
     return Ladder(ladder_runs(run), rung, shape)
+
+
+def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
+    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.access, whose
+    errors it raises.
+    """
+    return AccessView(kernel, shape, block)

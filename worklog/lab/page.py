@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from worklog.analysis.accesses import palette
 from worklog.plots import DARK, DARK_PAGES, LIGHT
 
 HERE = Path(__file__).parent
@@ -19,19 +19,13 @@ HERE = Path(__file__).parent
 ONE_AT_A_TIME = threading.RLock()
 
 
-def palette(where: str, roles: Mapping[str, str], scheme: str) -> str:
-    """A CSS rule that defines the charts' colours."""
-    colours = "".join(f"--worklog-{role}:{colour};" for role, colour in roles.items())
-    return f"{where}{{{colours}color-scheme:{scheme}}}\n"
-
-
 class Page(anywidget.AnyWidget):
     """page: which one to draw. table: what can be chosen. chosen: places in the table's lists, which the page sets.
     answer: what is shown for it. A page defines answered(), and text(), the same in lines without a running kernel.
     """
 
     _esm = HERE / "panel.js"
-    _css = (
+    _css: str = (
         palette(".worklog", LIGHT, "light")
         + "".join(palette(f"{page} .worklog", DARK, "dark") for page in DARK_PAGES)
         + (HERE / "panel.css").read_text(encoding="utf-8")

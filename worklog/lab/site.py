@@ -18,9 +18,10 @@ from string import Template
 from typing import Any
 
 from worklog import __version__, plots
+from worklog.analysis.accesses import palette
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.lab.ladder_page import Ladder, ladder_runs
-from worklog.lab.page import HERE, Page, palette
+from worklog.lab.page import HERE, Page
 from worklog.lab.panel_answer import SPOKEN, Answers
 from worklog.lab.panel_page import Panel, places
 from worklog.lab.readings import LAUNCHES, NotRecorded, grid_runs
