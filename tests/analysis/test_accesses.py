@@ -56,7 +56,7 @@ COUNTED = [kernel.name for kernel in (*LADDER, *FP32) if kernel.name not in ("eq
 def test_counts_equal_those_of_inspect_on_every_line_of_a_rung(name: str) -> None:
     kernel = rung(name)
     document = access(kernel, SHAPES.get(name)).document
-    shape = Shape(*map(int, document["about"].split(" · ")[2].removeprefix("M, N, K = ").split(", ")))
+    shape = Shape(*map(int, document["about"].split(" · ")[0].removeprefix("M, N, K = ").split(", ")))
     kernel = kernel.at(shape, "sm_90") if kernel.choose is not None else kernel
     assert shown(kernel, shape, math.prod(kernel.blocks(shape))) == counted(kernel, shape)
 
