@@ -91,7 +91,15 @@ class Run(RunRecord):
                 rows = [cells(m, self.kernels.get(m.kernel, {}).get("registers")) for m in measurements]
             else:
                 title, left = str(of[0]) + changed, max(1, len(measurements[0].axes))
-                rows, always = [_point(m) for m in measurements], left
+                rows, always = [], left
+                for m in measurements:
+                    row, more = cells(m), details(m)
+                    rest = {"time": row["time"] if m.status == "measured" else m.status, "±95 %": row["±95 %"]}
+                    rest |= {"rate": more["rate"] if m.tflops else ""}
+                    rest |= {name: more[name] for name in ("GB/s", "items/s", "of copy", "hot")}
+                    rest |= {**share_cells(m), "SM MHz": row["SM MHz"]}
+                    axes = {f"axis {name}" if name in rest else name: str(value) for name, value in m.axes.items()}
+                    rows.append({**(axes or {"benchmark": m.kernel}), **rest})
                 if len(shown) < len(groups) - 1:  # those of the run stand under its last benchmark
                     notes = notes[: len(notes) - len(self.notes)]
             main = replace(_known(title, rows, always), left=left, notes=notes)
@@ -244,21 +252,6 @@ class Run(RunRecord):
             rows.append(below)
         notes = self.footnotes(shown) if shown else []
         return Table.of(f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes)
-
-
-def _point(m: Measurement) -> dict[str, Cell]:
-    """The row of one point of a benchmark by column: its axes, its time, the rates of its work, and its baselines."""
-    row, more = cells(m), details(m)
-    rest: dict[str, Cell] = {
-        "time": row["time"] if m.status == "measured" else m.status,
-        "±95 %": row["±95 %"],
-        "rate": more["rate"] if m.tflops else "",
-        **{name: more[name] for name in ("GB/s", "items/s", "of copy", "hot")},
-        **share_cells(m),
-        "SM MHz": row["SM MHz"],
-    }
-    axes: dict[str, Cell] = {f"axis {name}" if name in rest else name: str(value) for name, value in m.axes.items()}
-    return {**(axes or {"benchmark": m.kernel}), **rest}
 
 
 def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> Table:

@@ -55,7 +55,18 @@ def ownership(pattern: AccessPattern) -> Chart:
             f" Right, {'warp 0' if first else 'the warp'}'s first access of each kind, as compiled: sectors of 8 "
             f"floats{banks}; what is used is filled."
         )
-    finding = _finding(pattern.rung.name, shown)
+    loads = [r for r in shown if not r.is_store]
+    reads = [r for r in loads if r.in_shared]
+    if reads:
+        passes = [f"{r.memory} in {r.wavefronts}" for r in reads[:-1]]
+        passes.append(f"{reads[-1].memory} in {_counted(reads[-1].wavefronts, 'wavefront')}")
+        finding = f"{pattern.rung.name}: a warp reads {', '.join(passes)}"
+    elif loads:
+        taken = [f"{_counted(loads[0].sectors, 'sector')} of {loads[0].memory}"]
+        taken += [f"{r.sectors} of {r.memory}" for r in loads[1:]]
+        finding = f"{pattern.rung.name}: a warp's loads take {' and '.join(taken)}"
+    else:
+        finding = f"{pattern.rung.name}: warp 0 loads no element of A or B"
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (style.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
     bottom = new.body_top - ABOVE - scale * bm
@@ -126,19 +137,6 @@ def _words(request: Request) -> str:
         return f"{words}, {_counted(request.wavefronts, 'wavefront')}{conflicts}"
     share = 100 * floats / (PER_SECTOR * request.sectors)
     return f"{words} in {_counted(request.sectors, 'sector')}, {share:.3g} % used"
-
-
-def _finding(name: str, shown: list[Request]) -> str:
-    if reads := [r for r in shown if r.in_shared and not r.is_store]:
-        passes = [f"{r.memory} in {r.wavefronts}" for r in reads[:-1]]
-        passes.append(f"{reads[-1].memory} in {_counted(reads[-1].wavefronts, 'wavefront')}")
-        return f"{name}: a warp reads {', '.join(passes)}"
-    loads = [r for r in shown if not r.is_store]
-    if not loads:
-        return f"{name}: warp 0 loads no element of A or B"
-    taken = [f"{_counted(loads[0].sectors, 'sector')} of {loads[0].memory}"]
-    taken += [f"{r.sectors} of {r.memory}" for r in loads[1:]]
-    return f"{name}: a warp's loads take {' and '.join(taken)}"
 
 
 SIDE, LEFT, OVER, UNDER, BESIDE = 2.0, 0.35, 0.28, 0.1, 0.3  # inches: the longer side of C, and the room around it
