@@ -12,7 +12,6 @@ import json
 import math
 import tomllib
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.analysis.counts import FLOAT, GLOBAL, Step, executed, step_of
+from worklog.analysis.counts import FLOAT, GLOBAL, Step, executed, step_of, wavefronts
 from worklog.emulator import ARCH, FIRST_ADDRESS, SPACING, WARP
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import Kernel, rung
@@ -31,7 +30,7 @@ from worklog.problem import Shape
 
 Ints = NDArray[np.int64]
 LAB, STYLE = Path(__file__).parents[1] / "lab", Path(__file__).parents[1] / "plots" / "style.toml"
-SECTOR, BANKS = 32, 32  # bytes; words
+SECTOR = 32  # bytes
 MOST = 128  # rows or columns of a matrix that are shown
 FILE_SIZE, LEAST_K = 128, 32
 # Element i of A, then B, is a float of its own, so that the words in shared memory tell which elements they are.
@@ -259,7 +258,7 @@ class _Reader:
             kind: dict[str, Any] = {"text": text, "cost": cost, "width": step.width, "lanes": offsets}
             kind |= {"counts": [sectors, least, waves, conflicts], "bad": int(excess > 0)}
             if not in_global:
-                kind["rows"] = _wavefronts(byte, lanes, step.width, base)
+                kind["rows"] = wavefronts(byte, lanes, step.width, base)
             if len(known):
                 kind["hold"] = [None if element < 0 else element for element in holds.ravel().tolist()]
             self.known[key] = self._kind(kind, site, step.memory, verb, short, excess > 0), excess
@@ -396,28 +395,3 @@ class _Reader:
                 first -= 1
             shown |= {*range(first, last + 1)}
         return [[line, text[line - 1]] for line in sorted(shown)]
-
-
-def _wavefronts(byte: Ints, lanes: Ints, width: int, base: int) -> list[list[list[int]]]:
-    """Of an access to shared memory, by phase and wavefront, the words that are delivered, counted from the base. As
-    count_shared in the core: a phase has 128 bytes; there are half as many if lanes n and n ^ 1, or n ^ 2, agree.
-    """
-    phases = max(1, width // FLOAT)
-    at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
-    if phases > 1:
-        paired = (all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2))
-        phases //= 2 if any(paired) else 1
-    out = []
-    for phase in range(phases):
-        rows: list[list[int]] = []
-        depth: dict[int, int] = defaultdict(int)
-        for word in sorted({
-            start // FLOAT + k for lane, start in at.items() if lane * phases // WARP == phase
-            for k in range(max(1, width // FLOAT))
-        }):  # fmt: skip
-            row = depth[word % BANKS]
-            depth[word % BANKS] += 1
-            rows += [[]] * (row == len(rows))
-            rows[row] = [*rows[row], word - base // FLOAT]
-        out.append(rows)
-    return out

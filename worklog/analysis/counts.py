@@ -4,6 +4,7 @@ indices: each one of a block (executed), and a rung's access pattern.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from worklog.kernel import Kernel
 from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]
-FLOAT = 4
+FLOAT, BANKS = 4, 32  # bytes; of 4 bytes
 LEAST_K = 64  # floats, so that rows of A lie in different sectors
 GLOBAL = ("A", "B", "C", "workspace")
 
@@ -87,6 +88,31 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
                 width, byte = group.width * bool(group.leads), wide
                 break
     return Step(site, int(record["warp"]), memory, lanes, byte, width, record["costs"].tolist(), record["words"])
+
+
+def wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[list[int]]]:
+    """Of an access to shared memory, by phase and wavefront, the words that are delivered, counted from the base. As
+    count_shared in the core: a phase has 128 bytes; there are half as many if lanes n and n ^ 1, or n ^ 2, agree.
+    """
+    phases = max(1, width // FLOAT)
+    at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
+    if phases > 1:
+        paired = (all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2))
+        phases //= 2 if any(paired) else 1
+    out = []
+    for phase in range(phases):
+        rows: list[list[int]] = []
+        depth: dict[int, int] = defaultdict(int)
+        for word in sorted({
+            start // FLOAT + k for lane, start in at.items() if lane * phases // WARP == phase
+            for k in range(max(1, width // FLOAT))
+        }):  # fmt: skip
+            row = depth[word % BANKS]
+            depth[word % BANKS] += 1
+            rows += [[]] * (row == len(rows))
+            rows[row] = [*rows[row], word - base // FLOAT]
+        out.append(rows)
+    return out
 
 
 @dataclass(frozen=True)
