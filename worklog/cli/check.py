@@ -191,10 +191,7 @@ def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
     old, new = ({(f.kind, f.text): f for f in checked.findings} for checked in (before, now))
     for mark, kept, other in (("+", new, old), ("−", old, new)):
         yield from (f"{mark} {finding.at(now.kernel.file)}" for key, finding in kept.items() if key not in other)
-    counts = [(len(c.verdict.stages), len(c.findings), c.compiled and c.compiled.registers) for c in (before, now)]
-    for what, was, is_now in zip(("stages", "findings", "registers per thread"), *counts, strict=True):
-        if was != is_now:
-            yield f"{what}: {was} → {is_now}"
+    yield f"stages: {len(earlier)} → {len(now.verdict.stages)}; findings: {len(before.findings)} → {len(now.findings)}"
 
 
 @click.command()

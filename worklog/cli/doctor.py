@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -48,41 +48,32 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
         raise BadSetting("--settings and --calibrate each show something else: omit one")
     if harness.but(clocks="watched") != Harness() or (harness != Harness() and not calibrate):
         raise BadSetting("--set takes only clocks here, with --calibrate, which uses the unbiased harness")
-    if settings:
-        output.show([asdict(pitfall) for pitfall in PITFALLS], "\n".join(_settings()), as_json)
-    elif calibrate:
-        _show_calibration(harness, as_json)
+    if calibrate:
+        notes = list[str]()
+        if selection.live_wanted(set=harness != Harness()):
+            calibration, label, notes = calibrated(harness.clocks)
+            card = device.gpu()
+        else:
+            run = runs.open_run()
+            label, card, calibration = run.label, run.gpu, run.calibration
+        document: Any = {"label": label, "device": asdict(card), "calibration": asdict(calibration)}
+        document["remarks"] = [*notes, *calibration.remarks]
+        lines = [certificate(calibration, card, label), *notes]
+    elif settings:
+        document, lines = [asdict(pitfall) for pitfall in PITFALLS], []
+        for pitfall in PITFALLS:
+            also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
+            biased = ", ".join(map(str, pitfall.biased))
+            lines.append(f"{pitfall.setting} = {pitfall.unbiased} (biased: {biased}{also})")
+            lines.append(f"    {f'{pitfall.article} · ' if pitfall.article else ''}{pitfall.title}. {pitfall.what}")
+        lines.append("precision and budget:")
+        lines += [f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()]
     else:
         findings = [*_findings()]
-        document = [{**finding._asdict(), "good": not finding.advice} for finding in findings]
-        lines = list[str]()
+        document, lines = [{**finding._asdict(), "good": not finding.advice} for finding in findings], []
         for subject, state, advice in findings:
             lines.append(f"{'·' if advice else '✓'} {subject}: {state}" + (f"\n    {advice}" if advice else ""))
-        output.show(document, "\n".join(lines), as_json)
-
-
-def _settings() -> Iterator[str]:
-    """Each setting with the pitfall that it avoids, its unbiased value and its biased ones."""
-    for pitfall in PITFALLS:
-        also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
-        yield f"{pitfall.setting} = {pitfall.unbiased} (biased: {', '.join(map(str, pitfall.biased))}{also})"
-        yield f"    {f'{pitfall.article} · ' if pitfall.article else ''}{pitfall.title}. {pitfall.what}"
-    yield "precision and budget:"
-    yield from (f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items())
-
-
-def _show_calibration(harness: Harness, as_json: bool) -> None:
-    """Measure the harness, or show its recorded calibration."""
-    notes = list[str]()
-    if selection.live_wanted(set=harness != Harness()):
-        calibration, label, notes = calibrated(harness.clocks)
-        card = device.gpu()
-    else:
-        run = runs.open_run()
-        label, card, calibration = run.label, run.gpu, run.calibration
-    document = {"label": label, "device": asdict(card), "calibration": asdict(calibration)}
-    text = "\n".join([certificate(calibration, card, label), *notes])
-    output.show({**document, "remarks": [*notes, *calibration.remarks]}, text, as_json)
+    output.show(document, "\n".join(lines), as_json)
 
 
 def _findings() -> Iterator[Finding]:
