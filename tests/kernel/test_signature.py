@@ -340,6 +340,21 @@ def test_launches_through_the_runtime_and_their_shared_memory_are_read() -> None
     assert Kernel.from_source(bytes_, shared=64).launch.shared == 64, "an option replaces it"
 
 
+LONG = " + ".join(["1"] * 3000)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"#define T {LONG}\n{SQUARE} {{ C[0] = {LONG}; }} void f() {{ gemm<<<T, 32>>>(a, b, c, n); }}",
+        f"{SQUARE} {{ {ROW} if (row ) < N) C[row @ < N] = 1; }}",
+        f"{SQUARE} {{ }} void f() {{ gemm<<<n, 32>>(a, b",
+    ],
+)
+def test_code_of_any_length_and_with_mistakes_is_read_as_far_as_possible(source: str) -> None:
+    assert Kernel.from_source(source).arguments == ("A", "B", "C", "N")
+
+
 def test_a_size_that_is_assigned_is_not_a_constant() -> None:
     host = "void f(int n, bool small) { int t = 64; if (small) t = 32; gemm<<<n, t>>>(A, B, C, n); }"
     assert Kernel.from_source(f"{SQUARE} {{}} {host}").block == ""

@@ -278,7 +278,7 @@ def _by_tile(
         axes |= {text_of(given.named_children[0]): index[-1] for index in used}
     numbers, compared = dict[str, str](), dict[str, set[str]]()
     for node in nodes(defined.body, "binary_expression"):
-        left, right = map(text_of, node.named_children)
+        left, right = (text_of(node.child_by_field_name(side)) for side in ("left", "right"))
         if node.children[1].type in ("<", "<=", ">", ">="):
             compared.setdefault(left, set()).add(own.get(right, ""))
         elif (stride := re.fullmatch(r"blockIdx\.([xy]) \* (\d+)", left)) and right == f"threadIdx.{stride[1]}":

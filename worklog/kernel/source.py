@@ -98,10 +98,12 @@ def tree_of(text: str) -> Any:
 
 def nodes(node: Any, *types: str) -> Iterator[Any]:
     """The nodes of these types in a tree, in order."""
-    if node.type in types:
-        yield node
-    for child in node.named_children:
-        yield from nodes(child, *types)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if node.type in types:
+            yield node
+        waiting += reversed(node.named_children)
 
 
 def text_of(node: Any) -> str:
@@ -128,8 +130,10 @@ def reduced(text: str, names: Mapping[str, str]) -> str:
 
 def plain(text: str) -> str:
     """An expression without C++'s casts, suffixes, sizeof and divisions that round up."""
-    tree = expression(text)
-    return " ".join(text.split()) if tree is None else _plain(tree)
+    with suppress(RecursionError):
+        if (tree := expression(text)) is not None:
+            return _plain(tree)
+    return " ".join(text.split())
 
 
 def _plain(node: Any) -> str:

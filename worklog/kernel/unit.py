@@ -271,17 +271,16 @@ class _Reader:
         is_const = any(text_of(child) == "const" for child in node.named_children)
         return Parameter(text_of(declarator), element, TYPES.get(kind, ""), depth > 0, is_const)
 
-    def _inside(self, node: Any, constants: dict[str, set[str]]) -> Iterator[Call]:
+    def _inside(self, body: Any, constants: dict[str, set[str]]) -> Iterator[Call]:
         """The launches in a function's code. What is assigned, or declared twice, is no constant."""
-        if node.type == "declaration":
-            self._declared(node, constants)
-        elif node.type in ("assignment_expression", "update_expression"):
-            target = node.child_by_field_name("left") or node.child_by_field_name("argument")
-            constants[text_of(target)] |= {UNCLEAR, ""}
-        elif node.type == "call_expression" and (call := self._call(node, constants)) is not None:
-            yield call
-        for child in node.named_children:
-            yield from self._inside(child, constants)
+        for node in nodes(body, "declaration", "assignment_expression", "update_expression", "call_expression"):
+            if node.type == "declaration":
+                self._declared(node, constants)
+            elif node.type != "call_expression":
+                target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+                constants[text_of(target)] |= {UNCLEAR, ""}
+            elif (call := self._call(node, constants)) is not None:
+                yield call
 
     def _call(self, node: Any, constants: Mapping[str, set[str]]) -> Call | None:
         function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
