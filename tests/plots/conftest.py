@@ -161,11 +161,6 @@ def below(size: int) -> Run:
     return replace(run, measurements=[m for m in run.measurements if m.shape and m.shape[0] < size])
 
 
-def calibrated(**changes: Any) -> Run:
-    """The ladder with another calibration."""
-    return replace(ladder_run(), calibration=replace(CALIBRATION, **changes))
-
-
 REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"
 
 

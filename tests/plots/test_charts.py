@@ -49,6 +49,7 @@ COUNTED = LadderCounts(
 )
 TILES = ((0.0, 0.0, 0.0), (0.0, 0.5, 1.0))
 WHERE = ErrorMap((12, 20), 60, 240, "rows 8 to 11", "columns 8 to 19", (8, 8), TILES, "One tile: a race.")
+BROKEN = replace(runs.CALIBRATION, offset_by_length_us={"1": 3.9, "10": 3.45, "1000": 3.45})
 GROWTH = {"promoted every 128 k": {128: 8.0, 1024: 8.2}, "never": {128: 8.0, 1024: 61.0}}
 NUMBERS = {"a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0}, "%": {"one": 0.0}}
 PERCENTS = " | ".join(f"{percent} %" for percent in ARTICLE_PERCENT.values())
@@ -112,7 +113,7 @@ CASES = {
     ),
     "bars": Case(lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]), "12.50 | 1979 | 0.000 | –", "", "some"),
     "calibration with a broken promise": Case(
-        lambda: plots.calibration(runs.calibrated(offset_by_length_us={"1": 3.9, "10": 3.45, "1000": 3.45})),
+        lambda: plots.calibration(replace(full_run(), calibration=BROKEN)),
         "breaks its promise at 1 µs",
     ),
     "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source="recorded · NVIDIA H200"),

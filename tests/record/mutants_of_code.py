@@ -50,45 +50,28 @@ class Mutant:
         return f"{self.path}:{self.line}: {self.change}"
 
 
-def places(source: str) -> Iterator[tuple[Any, str]]:
-    """Nodes that can change, in functions, each with what becomes of it."""
+def places(source: str) -> Iterator[tuple[Any, str, str]]:
+    """Nodes that can change, in functions: each with what becomes of it in words, and as source."""
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     for node in (node for function in functions for statement in function.body for node in ast.walk(statement)):
-        operator = operator_of(node)
+        compares = isinstance(node, ast.Compare)  # of which the first operator changes
+        operator = node.ops[0] if compares else node.op if isinstance(node, ast.BinOp | ast.BoolOp) else None
         if type(operator) in SWAPS:
-            yield node, f"{type(operator).__name__} → {SWAPS[type(operator)].__name__}"
+            swapped, swap = copy.copy(node), SWAPS[type(operator)]()
+            vars(swapped).update({"ops": [swap, *node.ops[1:]]} if compares else {"op": swap})
+            yield node, f"{type(operator).__name__} → {type(swap).__name__}", f"({ast.unparse(swapped)})"
         elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
-            yield node, f"{node.value} → {other(node.value)}"
+            other = not node.value if isinstance(node.value, bool) else node.value + 1
+            yield node, f"{node.value} → {other}", repr(other)
         elif (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(node, ast.AugAssign):
-            yield node, f"without {ast.unparse(node)[:60]}"
+            yield node, f"without {ast.unparse(node)[:60]}", "pass"
 
 
-def operator_of(node: ast.AST) -> ast.AST | None:
-    """The operator of an expression, the first of a comparison."""
-    if isinstance(node, ast.Compare):
-        return node.ops[0]
-    return node.op if isinstance(node, ast.BinOp | ast.BoolOp) else None
-
-
-def other(value: Any) -> float:
-    """Another constant of the type."""
-    return not value if isinstance(value, bool) else value + 1
-
-
-def changed(source: str, node: Any) -> str:
-    """The source with one node changed; every other line stays as it is."""
-    lines, new = source.encode().splitlines(keepends=True), "pass"
+def changed(source: str, node: Any, new: str) -> str:
+    """The source with other text for one node; every other line stays as it is."""
+    lines = source.encode().splitlines(keepends=True)
     start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
     end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
-    if isinstance(node, ast.Constant):
-        new = repr(other(node.value))
-    elif operator := operator_of(node):
-        swapped, swap = copy.copy(node), SWAPS[type(operator)]()
-        if isinstance(node, ast.Compare):
-            swapped.ops = [swap, *node.ops[1:]]
-        else:
-            swapped.op = swap
-        new = f"({ast.unparse(swapped)})"
     return (source.encode()[:start] + new.encode() + source.encode()[end:]).decode()
 
 
@@ -97,10 +80,10 @@ def draw(rng: random.Random, count: int) -> list[Mutant]:
     known = {line.partition("  #")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
     files = [path for path in sorted((ROOT / "worklog").rglob("*.py")) if "emulator" not in path.parts]
     texts = {path: path.read_text(encoding="utf-8") for path in files if not path.stem.startswith("cuda")}
-    every = [(path, node, change) for path, text in texts.items() for node, change in places(text)]
+    every = [(path, *place) for path, text in texts.items() for place in places(text)]
     mutants: dict[str, Mutant] = {}
-    for path, node, change in rng.sample(every, len(every)):
-        mutant = Mutant(path.relative_to(ROOT).as_posix(), node.lineno, change, changed(texts[path], node))
+    for path, node, change, new in rng.sample(every, len(every)):
+        mutant = Mutant(path.relative_to(ROOT).as_posix(), node.lineno, change, changed(texts[path], node, new))
         if str(mutant) not in known:
             mutants[str(mutant)] = mutant
         if len(mutants) == count:
