@@ -13,304 +13,180 @@
 # %% [markdown]
 # # Past cuBLAS on FP32 lanes
 #
-# **Goal:** this page explains rungs 13 to 19, which follow the last rung of the article's ladder, each by its
-# difference to the one before, and the rung `best`, which takes any shape. Each step has a prediction, counts and the
-# measured time.
-#
-# **New concepts:** lane maps, asynchronous copies, stages, mbarriers, copying warps, bulk copies, a last wave that
-# fills no GPU, equal shares.
-#
-# Counts come from the emulator, which runs the compiled kernels without a GPU. Times are measured, here or on the
-# machine of the recording. A count is never shown as a time.
+# `warptiled` does as well as cuBLAS. We try seven more ideas. Two of them pay, one costs 7 % and makes the next two
+# possible, and two we built for nothing: they are here with what they taught.
 
 # %%
-import numpy as np
-import pandas as pd
+from IPython.display import display
 
 import worklog
 from worklog import lab, plots
-from worklog.analysis.counters import counters
-from worklog.analysis.counts import access_pattern
-from worklog.analysis.prediction import bound
-from worklog.emulator import EmulatedDevice, total
-from worklog.kernel import resources
-from worklog.kernel.best import table
-from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab.ladder_page import diff
-from worklog.plots.selection import labels
-from worklog.problem import Shape, drawn
-from worklog.runner import tuned
 
 NAMES = ("warptiled", "lane_map", "async_copies", "barriers", "specialized", "bulk_copies")
-SIZES = (2048, 4096, 8192)
-run = worklog.results([*NAMES, "equal_shares", "ragged", "best"], SIZES)
-timed = {m.kernel: m for m in run.select(shape=Shape.of(4096)) if m.us is not None}
-floor = bound(worklog.rung("warptiled"), Shape.of(4096))
-print(f"times: {run.label}\nfloor: {floor}")
+lab.steps(*NAMES, "equal_shares", "ragged")
 
 # %% [markdown]
-# The multiply-adds are the floor of `warptiled`, and no rung here has fewer of them. So the floor predicts no step.
-# What is left is the time in which an SM issues something else, or nothing.
-
-
-# %%
-def measured(name, before=None):
-    """The time of a rung at 4096, and its speed against cuBLAS and the rung before, where the run has them."""
-    if name not in timed:
-        return f"not in this recording: `worklog run {name} --size 4096` measures it"
-    found = timed[name]
-    words = [f"{found.us / 1e3:.2f} ms", f"{found.ratio:.1%} of cuBLAS", f"{found.us / 1e3 / floor.ms:.2f} floors"]
-    words += [f"{timed[before].us / found.us:.3f} times as fast as {before}"] if before in timed else []
-    return "; ".join([*words, run.origin if found.label == run.label else found.label])
-
-
-def steps(before, after):
-    """Print how many times as fast a rung is as the one before, at each size, from one recording where one has both."""
-    both = run if run.origin == "live" else worklog.results([before, after], SIZES)
-    us = {(m.kernel, m.shape[0]): m.us for m in both.measurements}
-    found = ", ".join(f"{us[before, size] / us[after, size]:.3f} at {size}" for size in SIZES)
-    print(f"{after} is {found} times as fast as {before}")
-    print(*dict.fromkeys(m.label for m in both.measurements if m.kernel in (before, after)), sep="\n")
-
-
-for name in (*NAMES, "equal_shares", "ragged", "best"):
-    print(f"{name:12} {measured(name)}")
-
-# %% [markdown]
-# The next table counts each rung on the emulator, for one block and K = 128. The columns are per multiply-add of a
-# warp: wavefronts of shared-memory reads, and sectors of 32 bytes read from global memory. Registers are those of the
-# launch: in `specialized`, `setmaxnreg` changes them. With a disassembler, the last columns are of the main loop's
-# machine code: the share of multiply-adds, the registers that each one reads from the register file, and how many
-# multiply-adds read two of them from one bank.
-
+# No rung here has fewer multiply-adds than `warptiled`, and they are its floor. So the floor predicts no step. What
+# is left to gain is the time in which an SM issues something else, or nothing. The next tables say what the emulator
+# counts per multiply-add of a warp, and what the disassembler finds in the main loop: the share of multiply-adds, the
+# registers that each reads from the register file, and how many of them read two from one bank.
+#
+# **New concepts:** lane maps, asynchronous copies, stages, mbarriers, copying warps, bulk copies, a last wave that
+# fills no GPU, equal shares.
 
 # %%
-def launched(kernel, k=128):
-    """Counts, and findings of all detectors, of one block on the emulator; the multiply-adds of its warps."""
-    shape, device = Shape(kernel.template["BM"], kernel.template["BN"], k), EmulatedDevice(count=True)
-    rng = np.random.default_rng(12)
-    a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((shape.m, k), (k, shape.n)))
-    given = [device.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32))]
-    kernel.load(device).enqueue(shape, 1.0, *given[:2], 0.0, given[2])
-    return total(device.last.lines), device.last.findings, shape.m * shape.n * k / 32
+from worklog.analysis.prediction import bound, table
 
+run = worklog.results(NAMES)
+table([bound(worklog.rung(name), gpu=run.gpu) for name in NAMES], run.label)
 
 # %%
-rows, tool = {}, resources.disassembler()
-for name in NAMES:
-    rung = worklog.rung(name)
-    counts, _, multiply_adds = launched(rung)
-    compiled = compile_cuda(rung.program)
-    rows[name] = {
-        "wavefronts": round(counts.shared_load.wavefronts / multiply_adds, 3),
-        "sectors": round(counts.global_load.sectors / multiply_adds, 3),
-        "registers": compiled.registers,
-        "spills B": compiled.spill_store_bytes,
-    }
-    if tool is not None:
-        code = resources.disassemble(compiled.cubin, tool)
-        loop = resources.main_loop(code, compiled.symbol)
-        rows[name]["FFMA"] = round(loop["FFMA"] / sum(loop.values()), 3)
-        rows[name]["reads"] = round(resources.register_reads(code, compiled.symbol), 2)
-        rows[name]["in conflict"] = f"{resources.bank_conflicts(code, compiled.symbol):.0%}"
-print("emulated · sm_90 PTX" + ("" if tool else f"\n{resources.no_sass()}"))
-pd.DataFrame.from_dict(rows, orient="index")
+lab.register_reads(*NAMES)
 
 # %% [markdown]
 # ## 13. Lane map
 #
 # Only which lane takes which quads changes. In `warptiled`, lanes l and l ^ 1 read the same quad of B. Here, four
-# neighbouring lanes read four different quads. Before you look: the table has more wavefronts than before. Is the rung
-# slower? **What we believed:** wavefronts are not the limit, so the step shows a cost of loads that the floor doesn't
-# have: how long a load that lanes share keeps the multiply-adds waiting. But the table shows a second change: ptxas
-# allocates other registers, and the share of multiply-adds that read two of them from one bank falls from 23 to 1 %.
+# neighbouring lanes read four different ones, which takes more wavefronts. **What we believed:** wavefronts are not
+# the limit, so the step shows a cost of loads that the floor doesn't have: how long a load that lanes share keeps the
+# multiply-adds waiting.
 
 # %%
-diff("warptiled", "lane_map")
+from worklog.analysis.counts import access_pattern
 
-# %%
+display(lab.diff("warptiled", "lane_map", hunks=[1]))
 plots.ownership(access_pattern(worklog.rung("lane_map")))
 
-# %%
-print(f"measured: {measured('lane_map', 'warptiled')}")
-steps("warptiled", "lane_map")
-
 # %% [markdown]
-# **What came:** on the H200, about half a percent at each size, and not always in the same direction. Two things change
-# at once, so the step does not isolate the lane map: neither its effect nor that of the register banks can be read from
-# it.
-
-# %% [markdown]
+# **What came:** about half a percent at each size, and not always in the same direction. And the table shows a second
+# change: ptxas allocates other registers, and the share of multiply-adds that read two of them from one bank falls
+# from 23 to 1 %. The step doesn't isolate the lane map, and neither effect can be read from it.
+#
 # ## 14. Asynchronous copies
 #
-# `cp.async` copies from global to shared memory without a register in between. Several tiles, called stages, are under
-# way at once. A is transposed on the way, which needs copies of 4 bytes. **Prediction:** the same wavefronts of reads
-# and the same sectors, and a tile may arrive several tiles' time after it was requested. The table also shows the
-# price: every 4 bytes of A need an instruction and an address, so the share of multiply-adds in the loop falls.
+# `cp.async` copies from global to shared memory without a register in between. Several tiles, called stages, are
+# under way at once. A is transposed on the way, which needs copies of 4 bytes. **What we believed:** a tile may
+# arrive several tiles' time after it was requested, so nobody waits for it.
 
 # %%
-diff("lane_map", "async_copies")
-
-# %%
-print(f"measured: {measured('async_copies', 'lane_map')}")
-steps("lane_map", "async_copies")
+lab.diff("lane_map", "async_copies", hunks=[2, 5, 6, 9])
 
 # %% [markdown]
-# The rung alone is slower, by 6 to 7 %. The price is in the table. Its tile changes, too, to 8 deep and one block per
-# SM, so the step does not isolate the copies.
-
-# %% [markdown]
+# **What came:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of multiply-adds
+# in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep and one block per SM, so the step doesn't
+# isolate the copies.)
+#
 # ## 15. Full and empty
 #
 # `__syncthreads` stops all warps of a block once per tile. Now each stage has two mbarriers: copies arrive at `full`,
-# and warps that have left the stage arrive at `empty`. **Prediction:** the same wavefronts and sectors, and no warp
-# waits for a slower one, as long as that one is less than the stages behind. But the mbarriers and their addresses take
-# instructions, so the share of multiply-adds falls again.
+# and warps that have left the stage arrive at `empty`. **What we believed:** no warp waits for a slower one, as long
+# as that one is less than the stages behind.
 
 # %%
-diff("async_copies", "barriers")
-
-# %%
-print(f"measured: {measured('barriers', 'async_copies')}")
-steps("async_copies", "barriers")
+lab.diff("async_copies", "barriers", hunks=[2, 3, 4, 5])
 
 # %% [markdown]
+# **What came:** 2 % faster at the smaller sizes, 1 % slower at 8192. The mbarriers and their addresses take
+# instructions, and the share of multiply-adds falls again, to 82 %.
+#
 # ## 16. Copying warps
 #
-# Four warps copy and eight multiply. `setmaxnreg` moves registers from the former to the latter. The block's tile is
-# 128 x 256, which needs fewer sectors per multiply-add. **Prediction:** addresses and copies leave the loop of the
-# multiplying warps, so the share of multiply-adds in it rises.
+# So we move the copies out of the loop. Four warps copy and eight multiply. `setmaxnreg` moves registers from the
+# former to the latter. The block's tile is 128 x 256, which needs fewer sectors per multiply-add: two ideas in one
+# rung. **What we believed:** addresses and copies leave the loop of the multiplying warps, so the share of
+# multiply-adds rises.
 
 # %%
-diff("barriers", "specialized")
-
-# %%
-print(f"measured: {measured('specialized', 'barriers')}")
+lab.diff("barriers", "specialized", hunks=[1, 4, 6])
 
 # %% [markdown]
+# **What came:** 10 % faster at each size, and 93 % of the loop are multiply-adds. This is what the two rungs before
+# it were for.
+#
 # A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
 # launches. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
-# the kernel as it is, and without one line at a time:
+# the kernel without one line at a time:
 
 # %%
+from worklog.runner.check import check
+
 rung = worklog.rung("specialized")
-for line in ("", "__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
-    _, findings, _ = launched(rung.with_text(rung.source.replace(line, "")))
-    print(
-        f"without {line}" if line else "as it is",
-        *([findings[0].at(rung.file)] if findings else ["no finding"]),
-        sep="\n  ",
-    )
+for line in ("__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
+    print(f"without {line}")
+    print(check(rung.with_text(rung.source.replace(line, "")), on="emulated", seed=1).verdict.reason)
 
 # %% [markdown]
 # ## 17. Bulk copies
 #
 # In rung 16, a copying thread issues 12 copies per tile. Now one instruction copies a row of B's tile, and A passes
-# through registers, which transposes it. **Prediction:** the loop of the multiplying warps stays as it is, and copying
-# warps take fewer of their issue slots.
+# through registers, which transposes it. **What we believed:** the loop of the multiplying warps stays as it is, and
+# copying warps take fewer of their issue slots.
 
 # %%
-diff("specialized", "bulk_copies")
-
-# %%
-print(f"measured: {measured('bulk_copies', 'specialized')}")
-steps("specialized", "bulk_copies")
+lab.diff("specialized", "bulk_copies", hunks=[8, 9])
 
 # %% [markdown]
+# **What came:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS.
+#
 # ## The last wave
 #
 # One block of `specialized` occupies an SM. If the number of blocks isn't a multiple of the number of SMs, some SMs
 # have no block in the last wave. How much of the SMs' time is used, if all blocks take the same time?
 
 # %%
-sms = run.gpu.multiprocessors
-used = {}
+import math
+
+import pandas as pd
+
+sms, used = run.gpu.multiprocessors, {}
 for size in (1024, 2048, 4096, 8192):
-    blocks = int(np.prod(rung.blocks(Shape.of(size))))
+    blocks = math.prod(rung.blocks(worklog.Shape.of(size)))
     used[size] = {"blocks": blocks, "waves": -(-blocks // sms), "used": f"{blocks / sms / -(-blocks // sms):.0%}"}
 print(f"{sms} SMs: {run.gpu.name}")
 pd.DataFrame.from_dict(used, orient="index")
 
 # %% [markdown]
-# ## 18. Equal shares
+# ## 18 and 19. Two rungs that lose
 #
-# Each block takes an equal share of the steps along K of all tiles, so it computes parts of tiles, too. A second launch
-# adds the parts. **Prediction:** at most the factor that the graded exercise asks for, less what the parts cost: they
-# are written and read once. The rung also walks the tiles in bands of 8 rows (rasterisation), so that the blocks at
-# work share rows of A and columns of B in L2.
-
-# %%
-diff("bulk_copies", "equal_shares")
-
-# %%
-print(f"measured: {measured('equal_shares', 'bulk_copies')}")
-steps("bulk_copies", "equal_shares")
-
-# %% [markdown]
-# **What came:** no gain at 8192, and a loss at the other two sizes. The SMs are used at 97 % at all three, so there was
-# at most 3 % to gain. The prediction left open what the parts cost. At 2048, where every tile is in parts, 11 % is
-# lost. At a size with an emptier last wave there is more to gain, but no recording has one.
-
-# %% [markdown]
-# ## 19. Ragged edges
+# `equal_shares` lets each block take an equal share of the steps along K of all tiles, so it computes parts of tiles,
+# too. A second launch adds the parts. **What we believed:** it gains what the last wave loses. **What came:** no gain
+# at 8192, and a loss at the other two sizes. The SMs are used at 97 % at all three, so there was at most 3 % to gain,
+# and we had left open what the parts cost. At 2048, where every tile is in parts, 11 % is lost. At a size with an
+# emptier last wave there is more to gain, but no recording has one.
 #
-# Only the copying warps know about edges: they read the last row of A instead of rows beyond it, copy the columns of B
-# that exist, and store zeros for what is beyond K. Where rows don't begin at multiples of 16 bytes, a first launch
-# copies the matrix. **What we believed:** it takes the time of `equal_shares` at sizes of whole tiles, since the source
-# of the main loop is the same. At others, a tile at the edge takes as long as a whole one.
-
-# %%
-diff("equal_shares", "ragged")
-
-# %%
-print(f"measured: {measured('ragged', 'equal_shares')}")
-steps("equal_shares", "ragged")
-
-# %% [markdown]
-# **What came:** the same time at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
+# `ragged` takes any shape: only its copying warps know about edges, and where rows don't begin at multiples of 16
+# bytes, a first launch copies the matrix. **What we believed:** it takes the time of `equal_shares` at sizes of whole
+# tiles, since the source of the main loop is the same. **What came:** the same time at 2048, and 4 % more at 4096 and
+# 8192. The recordings don't show why. What they taught is in the next section: compute with whole blocks, choose the
+# tile by the shape, and split K only where blocks are few.
 #
-# So look at three sizes before you choose a rung. These are speeds against cuBLAS:
-
-# %%
-print(*labels(run, run.measurements), sep="\n")
-speeds = run.frame().pivot(index="kernel", columns="n", values="ratio")
-speeds.loc[[*timed]].map("{:.1%}".format)
-
-# %% [markdown]
 # ## Every shape
 #
-# Rungs 13 to 18 take whole tiles only. `best` takes any M, N and K. It chooses a tile, and a number of parts of K, by a
-# table of measured times per tile; on compute capability 9.0, `bulk_copies` is among them. A small product
-# has one block per multiprocessor or fewer, so no other block works while it waits for a copy: the kernel has 2 to 8
-# stages of K under way, as rung 14. A is copied float by float, so its rows may begin anywhere. Where rows of B and C
-# begin anywhere, B is copied float by float, too, and C passes through shared memory, so that neighbouring lanes store
-# neighbouring floats. The next cell shows it at 24 shapes that are drawn by a seed. The table was not tuned at them.
+# `best` takes any M, N and K. It chooses a tile, and a number of parts of K, by a table of measured times per tile;
+# on compute capability 9.0, `bulk_copies` is among them. A small product has one block per multiprocessor or fewer,
+# so no other block works while it waits for a copy: the kernel has 2 to 8 stages of K under way, as rung 14. A is
+# copied float by float, so its rows may begin anywhere. Where rows of B and C begin anywhere, B is copied float by
+# float, too, and C passes through shared memory, so that neighbouring lanes store neighbouring floats. Here it is at
+# 24 shapes that are drawn by a seed. The table was not tuned at them.
 
 # %%
+from worklog.problem import drawn
+from worklog.runner import tuned
+
 kinds = drawn(24, 7, tuned.SHAPES)
 worklog.results("best", [*kinds]).shares(kinds)
 
 # %% [markdown]
-# These are the choices at six of the shapes, and what the table was made from:
-
-# %%
-chosen = {}
-for shape in [*kinds][:6]:
-    kernel = worklog.rung("best").at(shape, "sm_90")
-    tile = " x ".join(str(kernel.template[size]) for size in ("BM", "BN", "BK"))
-    chosen[str(shape)] = {"tile": tile, "blocks": kernel.blocks(shape), "launches": len(kernel.passes)}
-print(table().label)
-pd.DataFrame.from_dict(chosen, orient="index")
-
-# %% [markdown]
 # ## What bounds each rung
 #
-# Nsight Compute counts how busy each unit is during a launch, as a share of its peak rate. Multiply-adds have one issue
-# slot each, and the FP32 cores of an SM take as many per clock as there are slots. So issue slots are the busiest unit
-# in each rung. We believed that the rungs raise the share of them that goes to multiply-adds. The next lines divide
-# the two columns: the share is largest in `warptiled` and `lane_map`. What rises is how many slots are used at all.
+# Nsight Compute counts how busy each unit is during a launch, as a share of its peak rate. Multiply-adds have one
+# issue slot each, and the FP32 cores of an SM take as many per clock as there are slots. So issue slots are the
+# busiest unit in each rung. **What we believed:** the rungs raise the share of them that goes to multiply-adds. The
+# next lines divide the two columns.
 
 # %%
+from worklog.analysis.counters import counters
+
 busy = counters([*NAMES, "equal_shares", "ragged"])
 fp32, slots = (busy.columns.index(unit) for unit in ("FP32 cores", "issue slots"))
 for row in busy.rows:
@@ -318,6 +194,8 @@ for row in busy.rows:
 busy
 
 # %% [markdown]
+# **What came:** the share is largest in `warptiled` and `lane_map`. What rises is how many slots are used at all.
+#
 # ## Graded exercise
 #
 # If the blocks of the last wave could share their work with the idle SMs, as in rung 18, all SMs would be busy until
@@ -339,8 +217,8 @@ lab.check_answer("12", answer)
 #
 # <details><summary>Answers</summary>
 #
-# 1. `__syncwarp` makes the reads of all lanes come before the arrival, so one arrival speaks for the warp. 32 arrivals
-#    would need 32 times as many operations on the mbarrier.
+# 1. `__syncwarp` makes the reads of all lanes come before the arrival, so one arrival speaks for the warp. 32
+#    arrivals would need 32 times as many operations on the mbarrier.
 # 2. A copy keeps the order of its bytes. Neighbours in a row of A are in different rows of its transposed tile, and
 #    neighbours in a row of B stay neighbours.
 #

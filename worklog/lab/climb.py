@@ -5,9 +5,10 @@ one; and the experiments beside them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
 
 from worklog.analysis.counters import busiest
 from worklog.analysis.inspection import inspect
@@ -138,3 +139,21 @@ def same_tile() -> Table:
         row["autotuned in conflict"] = f"{resources.bank_conflicts(code, compiled.symbol):.1%}" if tool else "–"
         rows.append(row)
     return Table.of(f"pipelined beside autotuned at one tile: {run.label}", rows)
+
+
+def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
+    """How many times as fast each rung is as the one named before it, and its share of cuBLAS, at each size; from one
+    recording where one has both. Raises BadSetting, and BadRunFile for what isn't recorded.
+    """
+    rows, labels = [], dict[str, None]()
+    for before, after in pairwise(names):
+        run = results([before, after], sizes)
+        us = {(m.kernel, m.shape[0]): m for m in run.measurements if m.shape}
+        row = {"rung": after, "against": before}
+        for size in sizes:
+            old, new = us[before, size], us[after, size]
+            row[f"at {size}"] = f"{old.us / new.us:.3f}" if old.us and new.us else "–"
+            row[f"of cuBLAS at {size}"] = percent(new.ratio)
+        rows.append(row)
+        labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (before, after))
+    return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)
