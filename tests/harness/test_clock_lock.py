@@ -28,9 +28,11 @@ from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
+from worklog.problem import Shape
 from worklog.runner import timing, worker
-from worklog.runner.child import Ended
-from worklog.runner.job import BASELINE
+from worklog.runner.job import BASELINE, Job
+from worklog.runs import Run
+from worklog.runs.record import read_line
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
 LOCKS = {"lock sm", "lock memory", "persistence"}
@@ -211,18 +213,6 @@ def test_samples_under_a_lock_are_still_watched() -> None:
 SHORT = Harness().but(most_samples=4, least_samples=2, budget_s=1.0, precision=0.2, warmup="count:1")
 
 
-@pytest.fixture
-def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for name in ("runner.measure", "gpu.device", "runner.timing"):
-        monkeypatch.setattr(f"worklog.{name}.require_gpu", lambda *_: None, raising=False)
-    for name in ("runner.session", "gpu.device"):
-        monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
-    monkeypatch.setattr("worklog.runner.measure.run_child", in_this_process)
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
-
-
 class LockableSession(VirtualSession):
     """Every kernel is the library's product, and its samples run at the clock that NVML states."""
 
@@ -237,18 +227,13 @@ class LockableSession(VirtualSession):
         return {}
 
 
-def in_this_process(order: dict[str, Any], take: Callable[[Any], None], *_: Any, **__: Any) -> Ended:
-    """As worklog.runner.child.run_child, without the process."""
-    said: list[dict[str, Any]] = []
-    worker.answer(order, lambda kind, **words: said.append({"is": kind, **words}), LockableSession)
-    for answer in said:
-        take(answer)
-    return Ended(said[-1], 0)
-
-
 def of_run(clocks: str) -> tuple[str, str]:
     """The label of a measurement in a run, and what it says was degraded."""
-    run = worklog.measure([BASELINE], 64, harness=SHORT.but(clocks=clocks))
+    order = {"jobs": [Job(BASELINE, Shape.of(64))], "harness": SHORT.but(clocks=clocks), "user_kernels": {}}
+    said: dict[str, Any] = {}
+    worker.answer(order, lambda kind, **words: said.update({kind: words}), LockableSession)
+    run = Run.begin(said["ready"]["head"], Path("run.jsonl"))
+    run.add(read_line(said["measured"]["line"]))
     (m,) = run.measurements
     return m.label, str([run.notes, m.degradations])
 
@@ -263,11 +248,16 @@ def of_time(clocks: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("clocks", "mhz"), [("locked:1395", 1395), ("locked", 1770), ("locked", None)])
 @pytest.mark.parametrize("door", [of_run, of_time])
-@pytest.mark.usefixtures("gpu")
 def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
-    door: Callable[[str], tuple[str, str]], clocks: str, mhz: int | None
+    door: Callable[[str], tuple[str, str]],
+    clocks: str,
+    mhz: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Or why they can't be; without a number at a clock that lasts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(timing, "require_gpu", lambda: None)
     fake_nvml.write(refuses=[] if mhz else ["lock sm"])
     label, degraded = door(clocks)
     if mhz:
