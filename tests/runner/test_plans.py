@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import typed
 from worklog import plots
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
-from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, estimate, grid_jobs, jobs_of
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, grid_jobs, jobs_of
 from worklog.runner.measure import held_by, holding, recorded, require_measurable
 from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Harness
@@ -47,14 +46,6 @@ def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fi
     assert [one.biased() for one in used] == [task.pitfalls for task in tasks]
     assert {(one.most_samples, one.budget_s) for one in used} == {(40, 1.0)}
     assert [task.problem.m for task in tasks] == sorted(task.problem.m for task in tasks)
-
-
-def test_the_grid_takes_at_most_eight_minutes_on_the_recorded_gpu() -> None:
-    tasks = grid_jobs()
-    seconds, label = estimate(tasks, Harness())
-    assert 120 < sum(seconds) < 480 and label.startswith("recorded · NVIDIA H200")
-    minutes = f"{sum(seconds) / 60:.1f} min (rough; rates: {label}"
-    assert f"{len(tasks)} measurements, about {minutes}" in typed("ablate", "--grid", "--preview").output
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
