@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +84,18 @@ def tried(public: PublicKernel, include: Sequence[Path] = ()) -> Tried:
     missing = forms_missing(compiled.ptx, compiled.symbol)
     if any(re.match(r"tex|tld4|su[lsr]|txq", form) for form in missing):
         return Tried(*name, "textures")
-    return checked(kernel, name) if public.is_gemm and not missing else Tried(*name, missing=missing)
+    if missing or not GEMM.search(f"{public.path.stem}/{public.entry}"):
+        return Tried(*name, missing=missing)
+    return checked(kernel, name)
 
 
 def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Compiled]:
     """Compile with -I and -D for what the compiler's message asks for and the folder has. Raises CompileFailed."""
     define: tuple[str, ...] = ()
+    own, source = public.folder / public.path, f"{public.text}\n{public.host}"
     while True:
-        kernel = public.kernel(include, define)
+        how: dict[str, Any] = {"include": (*include, own.parent), "define": define}
+        kernel = Kernel.from_source(source, entry=public.entry, file=str(public.path), **how)
         file = replace(kernel.program, entry="", arguments=())
         known = COMPILED.get(file)
         symbol = re.search(rf"\.entry\s+(_Z\d+{public.entry}\w*|{public.entry})\b", known.ptx) if known else None
@@ -102,7 +105,12 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
             COMPILED[file] = compiled = build(kernel.program)[0]
             return kernel, compiled
         except CompileFailed as error:
-            folder, macro = public.header_folder(str(error)), public.macro(str(error))
+            header = re.search(r'open source file "([^./].*?)"', str(error))
+            places = public.folder.rglob(header[1]) if header else ()
+            near = sorted(places, key=lambda place: len(os.path.commonpath((place, own))))
+            folder = Path(str(near[-1])[: -len(header[1])]) if header and near else None
+            name = re.search(r'identifier "(\w+)" is undefined', str(error))
+            macro = f"{name[1]}={public.constants[name[1]]}" if name and name[1] in public.constants else ""
             if folder and folder not in include:
                 include = (*include, folder)
             elif macro and macro not in define:
@@ -195,57 +203,24 @@ TYPE = re.compile(
 
 @dataclass(frozen=True)
 class PublicKernel:
-    """path: of its file, below the folder. entry: with template arguments. host: text of the function that launches it,
-    if that is in another file. unknown: whether no launch gives its template arguments. constants: of all files of the
-    folder.
+    """path, text: of its file, which is below the folder. entry: with template arguments. host: text of the function
+    that launches it, if that is in another file. unknown: whether no launch gives its template arguments. constants: of
+    all files of the folder.
     """
 
     folder: Path
     path: Path
     entry: str
+    text: str
     host: str = ""
     unknown: bool = False
     constants: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def text(self) -> str:
-        """The file's text."""
-        return text_of(self.folder / self.path)
-
-    @property
-    def is_gemm(self) -> bool:
-        """Whether its name says that it multiplies matrices."""
-        return bool(GEMM.search(f"{self.path.stem}/{self.entry}"))
-
-    def kernel(self, include: Sequence[Path], define: Sequence[str]) -> Kernel:
-        """The record that `worklog check` would make. Raises WorklogError."""
-        source, folders = f"{self.text}\n{self.host}", (*include, (self.folder / self.path).parent)
-        return Kernel.from_source(source, entry=self.entry, file=str(self.path), include=folders, define=define)
-
-    def header_folder(self, message: str) -> Path | None:
-        """The nearest folder that has the header which a compiler's message misses."""
-        missing = re.search(r'open source file "([^./].*?)"', message)
-        own = self.folder / self.path
-        places = sorted(
-            self.folder.rglob(missing[1]) if missing else (), key=lambda p: len(os.path.commonpath((p, own)))
-        )
-        return Path(str(places[-1])[: -len(missing[1])]) if missing and places else None
-
-    def macro(self, message: str) -> str:
-        """A definition of the name that a compiler's message misses, or ""."""
-        missing = re.search(r'identifier "(\w+)" is undefined', message)
-        return f"{missing[1]}={self.constants[missing[1]]}" if missing and missing[1] in self.constants else ""
-
-
-def text_of(path: Path) -> str:
-    """The text of a file of any encoding."""
-    return path.read_text(encoding="utf-8-sig", errors="replace")
 
 
 def kernels(folder: Path) -> Iterator[PublicKernel]:
     """The kernels of a folder's files, in order."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    texts = {path.relative_to(folder): text_of(path) for path in files}
+    texts = {path.relative_to(folder): path.read_text(encoding="utf-8-sig", errors="replace") for path in files}
     units = {path: read(text) for path, text in texts.items()}
     constants: dict[str, str] = {}
     for unit in units.values():
@@ -270,7 +245,7 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
                 names = units[other].names(function)
                 instance = arguments(reduced(part, names).strip("() ") for part in launch.template)
             template = bool(declared is not None and declared.template and not instance)
-            yield PublicKernel(folder, path, name + instance, host, template, constants)
+            yield PublicKernel(folder, path, name + instance, texts[path], host, template, constants)
 
 
 def function_around(bare: str, place: int) -> str:
