@@ -1,84 +1,208 @@
-/* Bulk copies, and the instructions of asynchronous copies and mbarriers. Included by core.c alone. */
+/* Bulk copies, which move boxes of tensors, and the instructions of asynchronous copies. Included by core.c alone. */
 #ifndef WORKLOG_ASYNC_H
 #define WORKLOG_ASYNC_H
 
 #include "mbarrier.h"
 
-/* Bulk copies. */
+/* PTX ISA, "cp.async.bulk": sizes and addresses are multiples of 16; with a tensor map, in shared memory of 128. A box
+ * starts at a multiple of 16 bytes along dimension 0: an H200 ends another copy with an illegal instruction. */
+enum { BULK_GRAIN = 16, TENSOR_GRAIN = 128, MAP_SIZE = 128 };
 
-/* A box of a lane; what a launch has of tensor maps says which. */
+typedef struct { /* of a box along dimension 0: the elements that exist, and their offset in the tensor, in bytes */
+  int64_t first, count, offset;
+} Strip;
+
+static int64_t strips_of(const Layout *y) { return y->counts[1] * y->counts[2] * y->counts[3] * y->counts[4]; }
+
+static Strip strip_of(const Box *x, int64_t number) {
+  const Layout *y = &x->layout;
+  int64_t first = x->corner[0] < 0 ? -x->corner[0] : 0, end = y->shape[0] - x->corner[0];
+  uint64_t offset = 0; /* which may wrap for what is not in the tensor */
+  end = end > y->counts[0] ? y->counts[0] : end;
+  for (int d = 1; d < y->dimensions; number /= y->counts[d++]) {
+    int64_t index = x->corner[d] + y->steps[d] * (number % y->counts[d]);
+    if (index < 0 || index >= y->shape[d]) end = first;
+    offset += (uint64_t)index * (uint64_t)y->strides[d];
+  }
+  return (Strip){first, end > first ? end - first : 0, (int64_t)(offset + (uint64_t)((x->corner[0] + first) * y->item))};
+}
+
+/* Bytes from the tensor's first one to the end of the last one that exists in the box. */
+static double reach_of(const Box *x) {
+  double out = x->layout.item;
+  for (int d = 0; d < x->layout.dimensions; d++) {
+    int64_t most = x->layout.shape[d] - 1 - x->corner[d], last = most < 0 ? NONE : most / x->layout.steps[d];
+    if (last >= x->layout.counts[d]) last = x->layout.counts[d] - 1;
+    int64_t index = x->corner[d] + x->layout.steps[d] * last;
+    if (last < 0 || index < 0) return 0;
+    out += (double)index * (double)x->layout.strides[d];
+  }
+  return out;
+}
+
+/* A box's bytes in the order of the tensor, from global memory or to it: what is outside of the tensor isn't written. */
+static void move_box(const Launch *l, const Box *x, uint8_t *data, int load) {
+  const Layout *y = &x->layout;
+  for (int64_t k = 0; load && y->nan && k < x->size; k++) data[k] = k % y->item == y->item - 1 ? 0x7F : 0xFF;
+  for (int64_t k = 0; k < strips_of(y); k++) {
+    Strip s = strip_of(x, k);
+    uint8_t *own = data + (k * y->counts[0] + s.first) * y->item;
+    size_t size = (size_t)(s.count * y->item);
+    if (s.count && x->buffer->data && l->values) {
+      uint8_t *far = x->buffer->data + (x->address - x->buffer->base) + s.offset;
+      memcpy(load ? own : far, load ? far : own, size);
+    } else if (s.count && load) {
+      memset(own, 0, size);
+    }
+  }
+}
+
+/* Between the order of a tensor and that of shared memory. CUTLASS's Swizzle: bits of an address are exchanged with those
+ * three higher. */
+static void swizzle(const Box *x, uint8_t *ordered, uint8_t *shared, int back) {
+  uint64_t bits = x->layout.swizzle ? (uint64_t)(x->layout.swizzle / 16 - 1) << 4 : 0;
+  for (int64_t k = 0; k < x->size; k += BULK_GRAIN) {
+    uint64_t address = (uint64_t)(x->start + k), place = (address ^ (address >> 3 & bits)) - (uint64_t)x->start;
+    memcpy(back ? ordered + k : shared + place, back ? shared + place : ordered + k, BULK_GRAIN);
+  }
+}
+
+/* The box's bytes in the order of shared memory, from global memory; NULL without memory. */
+static uint8_t *read_box(Launch *l, const Box *x) {
+  uint8_t *data = zeros(l, (size_t)x->size + 1), *out = zeros(l, (size_t)x->size + 1);
+  if (data && out) {
+    move_box(l, x, data, 1);
+    swizzle(x, data, out, 0);
+  }
+  free(data);
+  return out;
+}
+
+static void write_box(Launch *l, const Block *b, const Box *x) {
+  uint8_t *data = zeros(l, (size_t)x->size + 1);
+  if (data) {
+    swizzle(x, data, b->shared.data + x->start, 1);
+    move_box(l, x, data, 0);
+  }
+  free(data);
+}
+
+/* The traffic of a box: its elements are one request. */
+static void count_box(Launch *l, Site *s, const Box *x) {
+  const Layout *y = &x->layout;
+  int64_t at = 0, item = y->item, rows = strips_of(y), most = y->counts[0] * item / 32 + 2;
+  uint64_t *sectors = zeros(l, sizeof *sectors * (size_t)(rows * most + 1));
+  int64_t *costs = s->last.costs;
+  memset(costs, 0, sizeof s->last.costs);
+  for (int64_t k = 0; sectors && k < rows; k++) {
+    Strip strip = strip_of(x, k);
+    uint64_t first = x->address + (uint64_t)strip.offset, last = first + (uint64_t)((strip.count - 1) * item);
+    for (uint64_t sector = first / 32; strip.count && sector <= last / 32; sector++) sectors[at++] = sector;
+    costs[BYTES] += strip.count * item;
+  }
+  costs[REQUESTS] = 1;
+  costs[SECTORS] = distinct(sectors, (int)at);
+  for (int64_t k = 0; k < at; k++) sectors[k] /= 4;
+  costs[LINES] = distinct(sectors, (int)at);
+  for (int k = 0; k < 6; k++) s->costs[k] += costs[k];
+  free(sectors);
+}
+
+/* The layout that a tensor map at an address gives; 0 if there is none of these dimensions that the emulator has made. */
+static int read_map(Launch *l, uint64_t address, int dimensions, Box *out) {
+  const Buffer *holder = buffer_at(l, address);
+  uint64_t words[3];
+  if (!holder || !holder->data || address % 64 || !contains(holder, address, MAP_SIZE)) return 0;
+  memcpy(words, holder->data + (address - holder->base), sizeof words);
+  if (memcmp(words, "worklog ", 8) || words[2] >= (uint64_t)l->layouts_count) return 0;
+  out->address = words[1], out->layout = l->layouts[words[2]];
+  return out->layout.dimensions == dimensions;
+}
+
+/* Whether the places of a box are valid; else they are told. along: what must be a multiple of 16 bytes, too. */
+static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int stores) {
+  int64_t unit = tensor ? TENSOR_GRAIN : BULK_GRAIN, low = 0;
+  int32_t kind = NONE;
+  for (int d = 0; d < x->layout.dimensions; d++) low = x->corner[d] < low ? x->corner[d] : low;
+  x->buffer = buffer_at(l, x->address);
+  if (x->start & (unit - 1) || x->address % BULK_GRAIN || along % BULK_GRAIN)
+    kind = tensor && along % BULK_GRAIN ? BOX_MISALIGNED : BULK_MISALIGNED;
+  else if (x->start < 0 || x->size > l->shared_size || x->start > l->shared_size - x->size) kind = BULK_OUTSIDE_SHARED;
+  else if (!x->buffer || reach_of(x) > (double)(x->buffer->base + x->buffer->size - x->address)) kind = BULK_OUTSIDE;
+  else if (stores && !x->buffer->writable) kind = BULK_READ_ONLY;
+  else if (stores && low < 0) kind = BOX_BEFORE; /* measured on an H200, which reads such a box */
+  if (kind == NONE) return 1;
+  const int64_t *c = x->corner;
+  TELL(kind, x->pc, NONE, x->thread, l->shared_size, x->start, x->size, (int64_t)x->address, c[0], c[1], c[2], c[3], c[4]);
+  return 0;
+}
+
+/* The box of a lane: bytes one after the other, or what a tensor map says. Whether it is valid. */
 static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruction *i, int lane, Box *x) {
   const Given *given = given_of(l, i);
-  int thread = (int)(w - b->warps) * LANES + lane, tensor = given->dimensions;
-  uint64_t far = address_of(w, given->far, lane);
+  int thread = first_of(b, w) + lane, tensor = given->dimensions;
   int64_t along = value_of(w, given->coordinates[0], lane, 0), pieces = (along + BULK_GRAIN - 1) / BULK_GRAIN;
   *x = (Box){.layout = {1, BULK_GRAIN, 0, 0, {pieces, 1, 1, 1, 1}, {BULK_GRAIN}, {pieces, 1, 1, 1, 1}, {1, 1, 1, 1, 1}}};
-  x->address = far;
-  if (tensor && !read_map(l, far, tensor, x)) {
-    tell_numbers(l, b, NO_TENSOR_MAP, pc, NONE, thread, (int64_t[8]){0});
+  x->address = address_of(w, given->far, lane);
+  if (tensor && !read_map(l, x->address, tensor, x)) {
+    TELL(NO_TENSOR_MAP, pc, NONE, thread, 0, 0);
     l->status = ABORTED;
     return 0;
   }
   for (int d = 0; d < tensor; d++) x->corner[d] = AT(int32_t, given->coordinates[d])[lane];
   x->size = x->layout.counts[0] * strips_of(&x->layout) * x->layout.item;
   x->pc = pc, x->thread = thread, x->start = (int64_t)address_of(w, given->near, lane);
-  x->group = async_of(l, b) ? b->async->bulk_group[thread] : 0;
+  x->group = b->async->bulk_group[thread];
   if (!check_box(l, b, x, tensor, tensor ? x->corner[0] * x->layout.item : along, i->op == BULK_STORE)) return 0;
   Site *source = &l->sites[given->source];
   if (l->counting) count_box(l, source, x);
-  uint64_t start = far + (uint64_t)strip_of(x, 0).offset, bytes = (uint64_t)(x->layout.counts[0] * x->layout.item);
-  note(l, b, w, source, pc, GLOBAL, 1u << lane, (uint64_t[LANES]){
-    (uint64_t)x->start, start, (uint64_t)strips_of(&x->layout), bytes, (uint64_t)x->layout.strides[1]});
+  const uint64_t step[LANES] = {
+    (uint64_t)x->start, x->address + (uint64_t)strip_of(x, 0).offset, (uint64_t)strips_of(&x->layout),
+    (uint64_t)(x->layout.counts[0] * x->layout.item), (uint64_t)x->layout.strides[1],
+  };
+  note(l, b, w, source, pc, GLOBAL, 1u << lane, step);
   return 1;
 }
 
 static void load_box(Launch *l, Block *b, const Warp *w, const Instruction *i, int lane, Box *x) {
-  int64_t start = (int64_t)address_of(w, given_of(l, i)->barrier, lane);
-  Mbarrier *m = find(l, b, x->pc, x->thread, start);
+  Mbarrier *m = find(l, b, x->pc, x->thread, (int64_t)address_of(w, given_of(l, i)->barrier, lane));
   if (!m) return;
-  if (!m->fenced) tell_numbers(l, b, UNFENCED_INIT, x->pc, m->pc, x->thread, (int64_t[8]){start});
+  if (!m->fenced) TELL(UNFENCED_INIT, x->pc, m->pc, x->thread, 0, m->start);
   m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
   x->barrier = (int32_t)(m - b->async->mbarriers), x->phase = m->phase, x->data = read_box(l, x);
   if (!x->data) return;
-  for (uint64_t at = 0; l->checking && at < (uint64_t)x->size; at += (uint64_t)l->grain) {
-    uint64_t place = ((uint64_t)x->start + at) / (uint64_t)l->grain;
-    write_cell(l, b, x->pc, x->thread, place, 0);
+  for (int64_t at = x->start; l->checking && at < x->start + x->size; at += l->grain) {
+    uint64_t place = (uint64_t)(at / l->grain);
+    order(l, b, &b->shared, place, x->pc, x->thread, (uint64_t)at, 1, 0);
     bring(b, x->pc, place, x->barrier, m->phase + 1);
   }
-  ADD(b->async->loads, b->async->loads_count, *x);
-}
-
-static void store_box(Launch *l, Block *b, const Box *x) {
-  if (!async_of(l, b)) return;
-  if (l->checking) drain(l, b, x->pc, x->thread, (uint64_t)x->start, (int)x->size);
-  ADD(b->async->stores, b->async->stores_count, *x);
+  APPEND(b->async->loads, b->async->loads_count, *x);
 }
 
 /* Complete the copies of these lanes of a warp to global memory, except those of their `count` newest groups. */
 static void wait_stores(Launch *l, Block *b, int warp, uint32_t lanes, int count) {
-  Async *own = async_of(l, b);
+  Async *own = b->async;
   int kept = 0;
-  for (int n = 0; own && n < own->stores_count; n++) {
+  for (int n = 0; n < own->stores_count; n++) {
     Box x = own->stores[n];
     if (x.thread / LANES != warp || !(lanes >> x.thread % LANES & 1) || x.group >= own->bulk_group[x.thread] - count) {
       own->stores[kept++] = x;
       continue;
     }
     write_box(l, b, &x);
-    if (l->checking) drained(l, b, x.pc, x.thread, (uint64_t)x.start, (int)x.size);
+    if (l->checking) end_reading(l, b, x.pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
     l->changes++;
   }
-  if (own) own->stores_count = kept;
+  own->stores_count = kept;
 }
 
 /* At the end of a block, whose shared memory is gone then. */
 static void finish_copies(Launch *l, Block *b) {
   for (int n = 0; b->async && n < b->async->stores_count; n++) {
     const Box *x = &b->async->stores[n];
-    tell_numbers(l, b, STORE_UNWAITED, x->pc, NONE, x->thread, (int64_t[8]){0});
+    TELL(STORE_UNWAITED, x->pc, NONE, x->thread, 0, 0);
     write_box(l, b, x);
   }
-  if (b->async) b->async->stores_count = 0;
 }
 
 /* Land all copies in flight, where no thread can run; whether there were any. */
@@ -88,76 +212,19 @@ static int stir_copies(Launch *l, Block *b) {
   return any;
 }
 
-/* What the mbarriers of a block lack that threads wait for; or a finding where one lacks nothing but the right number of
- * bytes. The status of the launch. */
-static int explain(Launch *l, const Block *b) {
-  for (int k = 0; b->async && k < b->async->mbarriers_count; k++) {
-    const Mbarrier *m = &b->async->mbarriers[k];
-    int64_t numbers[8] = {m->start, m->phase, llabs(m->bytes), m->pending, m->count, m->bytes};
-    if (m->alive && m->bytes && !m->pending) {
-      tell_numbers(l, b, m->bytes > 0 ? BYTES_MISSING : BYTES_SURPLUS, m->expected_pc, NONE, m->expected_thread, numbers);
-      return ABORTED;
-    }
-    if (m->alive && m->refused) tell_numbers(l, b, PHASE_LACKS, k, NONE, 0, numbers);
-  }
-  return ENDLESS;
-}
-
 /* Instructions. */
 
-static void wait_copies(Launch *l, Block *b, Warp *w, uint32_t mask, int count) {
-  Async *own = async_of(l, b);
-  int warp = (int)(w - b->warps);
-  int64_t newest[LANES];
-  if (!own) return;
-  for (int k = 0; k < LANES; k++) newest[k] = (int64_t)own->group[warp * LANES + k] - count;
-  land_tracked(l, b, NULL, warp, mask, newest);
-  for (int n = 0; n < own->flights[warp].count; n++) {
-    Copied *f = &own->flights[warp].all[n];
-    uint32_t landing = 0;
-    for (int k = 0; k < LANES; k++) landing |= (uint32_t)(f->group[k] < newest[k]) << k;
-    land_flight(l, b, warp, f, landing & mask & f->lanes);
+static void fence_mbarriers(Launch *l, Block *b, Warp *w, uint32_t mask, int of_init) {
+  for (int k = 0; k < b->async->mbarriers_count; k++) {
+    Mbarrier *m = &b->async->mbarriers[k];
+    m->fenced |= m->owner / LANES == number_of_warp(b, w) && mask >> m->owner % LANES & 1;
   }
-  drop_landed(own, warp);
-}
-
-static void fence_mbarriers(Launch *l, Block *b, const Warp *w, uint32_t mask, int of_init) {
-  Async *own = b->async;
-  for (int k = 0; k < own->mbarriers_count; k++)
-    own->mbarriers[k].fenced |= own->mbarriers[k].owner / LANES == w - b->warps && mask >> own->mbarriers[k].owner % LANES & 1;
-  if (!of_init) fence_proxy(l, b, w, mask);
-}
-
-static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  const Given *given = given_of(l, i);
-  int first = (int)(w - b->warps) * LANES;
-  int64_t start[LANES];
-  for (int k = 0; k < LANES; k++) {
-    if (!(mask >> k & 1)) continue;
-    start[k] = (int64_t)address_of(w, given->near, k);
-    if (i->op == INITIALISE) initialise(l, b, pc, first + k, start[k], value_of(w, given->number, k, 0));
-    if (i->op == ARRIVE_AT && i->d != NONE) AT(uint64_t, i->d)[k] = 0;
-  }
-  if (i->op == WAIT_FOR) *AT(uint32_t, i->d) |= mask;
-  for (uint32_t rest = i->op == INITIALISE ? 0 : mask, lanes; rest; rest &= ~lanes) {
-    lanes = 0;
-    for (int k = __builtin_ctz(rest), from = k; k < LANES; k++) lanes |= (uint32_t)(rest >> k & 1 && start[k] == start[from]) << k;
-    int last = 31 - __builtin_clz(lanes);
-    Mbarrier *m = find(l, b, pc, first + last, start[last]);
-    if (!m) continue;
-    int number = (int)(m - b->async->mbarriers);
-    if (i->op == INVALIDATE) m->alive = 0;
-    else if (i->op == ARRIVE_AT) arrive(l, b, w, m, pc, i, lanes);
-    else if (i->op == WAIT_FOR) wait_for(l, b, w, number, pc, i, lanes);
-    else if (i->op == TRACK) track(l, b, w, number, pc, i, lanes);
-    for (int k = 0; i->op == EXPECT && k < LANES; k++)
-      if (lanes >> k & 1) expect(l, b, m, pc, first + k, value_of(w, given->number, k, 0) * (given->how & COMPLETES ? -1 : 1));
-  }
-  if (i->op == ARRIVE_AT || i->op == TRACK) tick(b);
+  if (of_init) fence(l, b, w, 1, mask);
+  else fence_proxy(l, b, w, mask);
 }
 
 static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  int warp = (int)(w - b->warps), number = i->target == NONE ? 0 : given_of(l, i)->number;
+  int warp = number_of_warp(b, w), number = i->target == NONE ? 0 : given_of(l, i)->number;
   Async *own = async_of(l, b);
   if (!own) return STOP;
   switch (i->op) {
@@ -167,10 +234,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     note(l, b, w, NULL, pc, SHARED, mask, NULL);
     break;
   case BULK_WAIT: wait_stores(l, b, warp, mask, number); break;
-  case FENCE_PROXY:
-    fence_mbarriers(l, b, w, mask, given_of(l, i)->how & OF_INIT);
-    if (given_of(l, i)->how & OF_INIT) fence(l, b, w, pc, &(Instruction){.op = 1}, mask);
-    break;
+  case FENCE_PROXY: fence_mbarriers(l, b, w, mask, given_of(l, i)->how & OF_INIT); break;
   case COPY_COMMIT:
   case BULK_COMMIT:
     for (int k = 0; k < LANES; k++)
@@ -180,7 +244,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     for (int k = 0; k < LANES; k++) {
       if (!(mask >> k & 1)) continue;
       uint32_t rank = AT(uint32_t, i->b)[k];
-      if (rank) tell_numbers(l, b, WRONG_RANK, pc, NONE, warp * LANES + k, (int64_t[8]){0, rank});
+      if (rank) TELL(WRONG_RANK, pc, NONE, warp * LANES + k, 0, 0, rank);
       if (number == 8) AT(uint64_t, i->d)[k] = AT(uint64_t, i->a)[k];
       else AT(uint32_t, i->d)[k] = AT(uint32_t, i->a)[k];
     }
@@ -196,9 +260,10 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
       Box x;
       if (!(mask >> k & 1) || !box_of(l, b, w, pc, i, k, &x)) continue;
       if (i->op == BULK_LOAD) load_box(l, b, w, i, k, &x);
-      else store_box(l, b, &x);
+      if (i->op == BULK_LOAD) continue;
+      if (l->checking) begin_reading(l, b, pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
+      APPEND(own->stores, own->stores_count, x);
     }
-    if (l->status) return STOP;
     break;
   default: of_mbarrier(l, b, w, pc, i, mask);
   }

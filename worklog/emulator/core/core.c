@@ -50,9 +50,8 @@ static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   }
 }
 
-/* Two words as one of twice the width, and back; c: the second word's register. */
-static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  (void)l, (void)b, (void)pc;
+/* Two words as one of twice the width, or back; c: the second word's register. */
+static void pack(const Warp *w, const Instruction *i, uint32_t mask) {
   for (int k = 0; k < LANES; k++) {
     if (!(mask >> k & 1)) continue;
     if (i->kind == PACK && i->op == 8) {
@@ -69,7 +68,24 @@ static int pack(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
       if (i->c != NONE) AT(uint16_t, i->c)[k] = (uint16_t)(x >> 16);
     }
   }
-  return NEXT;
+}
+
+/* trap and brkpt, and a failed assertion, with the address of its text. */
+static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  if (!l->values) return NEXT;
+  tell_lanes(l, b, w, TRAPPED, pc, mask, i->a == NONE ? 0 : AT(int64_t, i->a)[__builtin_ctz(mask)]);
+  l->status = ABORTED;
+  return STOP;
+}
+
+/* vprintf: Python prints. a, b: the addresses of the format and of the arguments. */
+static void print(Launch *l, Block *b, Warp *w, const Instruction *i, uint32_t mask) {
+  for (int k = 0; k < LANES; k++) {
+    if (!(mask >> k & 1)) continue;
+    const uint8_t *local = local_of(l, b, first_of(b, w) + k).data;
+    uint32_t count = l->values ? l->print(AT(uint64_t, i->a)[k], AT(uint64_t, i->b)[k], local) : 0;
+    if (i->d != NONE) AT(uint32_t, i->d)[k] = count;
+  }
 }
 
 enum { PATIENCE = 128 }; /* rounds of the same lanes after which a loop most likely waits for others of the warp */
@@ -88,6 +104,13 @@ static int spins(Warp *w, const Instruction *i, uint32_t mask, int late) {
   return late && !may;
 }
 
+/* Whether lanes that spin are at an instruction. */
+static inline int joins_spinning(const Warp *w, int32_t pc) {
+  for (int k = 0; w->spinning && k < w->paths_count; k++)
+    if (w->paths[k].pc == pc) return 1;
+  return 0;
+}
+
 /* A turn of a warp: until its lanes exit, wait or spin, or, from `soft` instructions on, go round a loop; no more than
  * `left` instructions. A handler runs for the lanes whose guard holds, if there are any. It says how they go on: with
  * the next instruction; not now, then it has put them somewhere; or the launch ends.
@@ -102,13 +125,17 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
     Path path = w->held_count ? met(l, b, w) : (Path){NONE, 0};
     int ready = path.mask != 0, n = ready ? w->paths_count : next_path(w); /* ready: these lanes have met */
     if (n < 0) break;
-    if (!ready) path = w->paths[n], take(w, n);
+    if (!ready) {
+      path = w->paths[n];
+      w->paths_count--;
+      for (int k = n; k < w->paths_count; k++) w->paths[k] = w->paths[k + 1];
+    }
     int32_t pc = path.pc, next = n ? w->paths[n - 1].pc : INT32_MAX;
     uint32_t lanes = path.mask;
     while (lanes) {
       const Instruction *i = &l->code[pc];
       if (i->block != NONE) {
-        if (!ready && (pc >= next || left <= 0 || (w->spinning && path_at(w, pc)))) {
+        if (!ready && (pc >= next || left <= 0 || joins_spinning(w, pc))) {
           push(w, pc, lanes);
           break;
         }
@@ -135,13 +162,11 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       }
       if (w->poisoned) check_poison(l, b, w, pc, i, mask);
       int then = NEXT;
+      w->left = left;
       switch (i->kind) {
       case ALU: alu(w, i, mask); break;
       case SERIES: series(l, b, w, pc, i, mask); break;
-      case ACCESS:
-        w->left = left;
-        then = access(l, b, w, pc, i, mask);
-        break;
+      case ACCESS: then = access(l, b, w, pc, i, mask); break;
       case BRANCH: {
         if (i->guard != NONE) l->taken[i->op] += __builtin_popcount(mask);
         if (mask == lanes && (i->target > pc || !(left < end || i->site > 0 || w->refused))) {
@@ -165,25 +190,18 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         continue;
       case BARRIER: then = barrier(l, b, w, pc, i, mask); break;
       case PACK:
-      case UNPACK: then = pack(l, b, w, pc, i, mask); break;
+      case UNPACK: pack(w, i, mask); break;
       case SHUFFLE:
       case WARP: then = together(l, b, w, &(Path){pc, mask}, 1); break;
-      case TENSOR:
-        w->left = left;
-        then = tensor(l, b, w, pc, i, mask);
-        break;
-      case WGMMA:
-        w->left = left;
-        then = wgmma(l, b, w, pc, i, mask);
-        break;
+      case TENSOR: then = tensor(l, b, w, pc, i, mask); break;
+      case WGMMA: then = wgmma(l, b, w, pc, i, mask); break;
       case TRAP: then = trap(l, b, w, pc, i, mask); break;
-      case PRINT: then = print(l, b, w, pc, i, mask); break;
-      case SET_REGISTERS: then = set_registers(l, b, w, pc, i, mask); break;
-      case ASYNC:
-        w->left = left;
-        then = asynchronous(l, b, w, pc, i, mask);
+      case PRINT: print(l, b, w, i, mask); break;
+      case SET_REGISTERS:
+        w->registers = (int32_t)AT(uint32_t, i->a)[__builtin_ctz(mask)], w->registers_pc = pc;
         break;
-      case FENCE: then = fence(l, b, w, pc, i, mask); break;
+      case ASYNC: then = asynchronous(l, b, w, pc, i, mask); break;
+      case FENCE: then = fence(l, b, w, i->op, mask); break;
       case REFUSED:
         l->stuck_pc = pc;
         l->status = UNSUPPORTED;
@@ -213,9 +231,4 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
 void sizes(int32_t *out) {
   out[0] = sizeof(Instruction), out[1] = sizeof(Site), out[2] = sizeof(Buffer), out[3] = sizeof(Event);
   out[4] = sizeof(Launch), out[5] = sizeof(Cell), out[6] = sizeof(Step);
-}
-
-void costs_of(const uint64_t *address, uint32_t mask, int32_t width, int32_t shared, int64_t *costs) {
-  if (shared) count_shared(address, mask, width, costs);
-  else count_global(address, mask, width, costs);
 }

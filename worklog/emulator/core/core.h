@@ -99,8 +99,9 @@ typedef struct {
 
 typedef struct {
   uint64_t base, size;
-  uint8_t *data; /* NULL: unknown values */
-  Cell *cells;   /* NULL: not checked */
+  uint8_t *data;    /* NULL: unknown values */
+  Cell *cells;      /* NULL: not checked */
+  uint8_t *written; /* by cell, whether anything wrote it; NULL: not checked */
   int32_t writable, unused;
 } Buffer;
 
@@ -158,6 +159,8 @@ typedef struct {
   int32_t waits; /* whether threads may wait for others in loops */
   const Layout *layouts; /* of tensor maps, by their numbers */
   int32_t layouts_count, orders_more; /* whether mbarriers, bulk copies or the like order accesses */
+  int32_t events_lost; /* for which there was no room */
+  uint32_t space;      /* of the events of the access that is under way: see Event */
 } Launch;
 
 int launch_run(Launch *launch);

@@ -156,8 +156,8 @@ class Decoder:
                 touch(reg.name, i.pc)
                 types[reg.name] = reg.type
         predicates = [name for name in spans if types[name] == "pred"]
-        places = {name: Place(4 * number) for number, name in enumerate(predicates)}
-        self.predicates = self.size = -(-4 * len(predicates) // SLOT) * SLOT
+        places = {name: Place(SLOT * number) for number, name in enumerate(predicates)}
+        self.predicates = self.size = SLOT * len(predicates)
         # By width: a lane must not share its bytes with another lane's of a wider or narrower register.
         free: dict[int, list[int]] = {1: [], 2: [], 4: [], 8: []}
         active: list[tuple[int, int, int]] = []

@@ -1,112 +1,164 @@
-/* What threads know of each other beyond barriers of the whole block. Included by core.c alone.
+/* What threads know of each other. Included by core.c alone: one unit compiles to faster code.
  *
  * A block's clock ticks at whatever orders its threads, and an access keeps its time. An agent is a thread of the
- * block, or `threads` plus the number of an mbarrier. A thread's row holds for each agent the time up to which what that
- * did is ordered before what the thread does next (Mattern, "Virtual Time and Global States", 1989). Rows exist only
- * where something smaller than the block's barrier orders threads, until that barrier.
+ * block, or `threads` plus the number of an mbarrier. A thread's view holds for each agent the time up to which what that
+ * did is ordered before what the thread does next (Mattern, "Virtual Time and Global States", 1989). Of other blocks it
+ * holds the rows that they published. The block's own barrier needs no views: Block.time counts, and Warp.time.
  *
- * Hand-over through flags: PTX ISA, "Release and Acquire Patterns". Between blocks, clock.h says what counts. */
+ * Hand-over through flags: PTX ISA, "Release and Acquire Patterns". */
 #ifndef WORKLOG_KNOWLEDGE_H
 #define WORKLOG_KNOWLEDGE_H
 
-#include "clock.h"
+#include "state.h"
 
 enum { RELEASES = 1, ACQUIRES = 2, WITHIN_BLOCK = 4, UNCACHED = 8 }; /* bits of a site's order */
+/* Of all rows of a launch: afterwards a block's last row grows, and a missing fence may be missed. */
+enum { MOST_TIMES = 1 << 24 };
 
-static uint32_t *row_of(Launch *l, Block *b, uint32_t **row) {
-  if (!*row) *row = room(l, sizeof **row * (size_t)b->agents);
-  b->learned = 1;
-  return *row;
-}
+struct Between { /* what blocks have handed over */
+  Flags flags;
+  Row *rows;
+  int64_t rows_count;
+};
 
 /* Later accesses are not part of what a thread has just released. */
 static void tick(Block *b) { b->clock++; }
 
-/* Rows. */
+/* Clocks. */
 
-/* What a thread knows goes into a row, and what it did itself up to a time. */
-static void collect(Block *b, uint32_t *row, int thread, uint32_t time) {
-  const Knowledge *own = &b->knowledge[thread];
-  uint32_t warp = b->warps[thread / LANES].time - 1;
-  if (own->row) add_row(row, own->row, b->agents);
-  for (int k = threads_of(b); k < b->agents; k++) row[k] = row[k] > b->common[k] ? row[k] : b->common[k];
-  for (int k = thread / LANES * LANES; k < (thread / LANES + 1) * LANES; k++) row[k] = row[k] > warp ? row[k] : warp;
-  if (time > row[thread]) row[thread] = time;
+static void drop(Clock **place) {
+  if (*place && !--(*place)->references) free(*place);
+  *place = NULL;
 }
 
-/* A row gets what a thread knows and did. It also counts for those of its block that learn next. */
-static void gather(Launch *l, Block *b, uint32_t *row, int thread) {
-  Knowledge *own = &b->knowledge[thread];
-  collect(b, row, thread, b->clock);
-  if (!l->fences) return;
-  publish_before(b, thread, 1, own->wide);
-  add_clock(l, &b->known, own->known);
-  add_clock(l, &b->shown, own->seen);
-}
-
-/* A thread knows what a row holds. */
-static void learn(Launch *l, Block *b, int thread, const uint32_t *row) {
-  Knowledge *own = &b->knowledge[thread];
-  uint32_t *known = row_of(l, b, &own->row);
-  if (known) add_row(known, row, b->agents);
-  if (!l->fences) return;
-  add_clock(l, &own->known, b->known);
-  add_clock(l, &own->seen, b->shown);
-}
-
-/* Whether what an agent did at a time is ordered before what a thread does now. */
-static int knows(const Launch *l, const Block *b, int thread, int agent, uint32_t time) {
-  const uint32_t *row = b->knowledge[thread].row;
-  (void)l;
-  if (agent == thread) return 1;
-  if (agent >= threads_of(b)) return time <= b->common[agent] || (row && time <= row[agent]);
-  if (time < b->time || (row && time <= row[agent])) return 1;
-  return agent / LANES == thread / LANES && time < b->warps[agent / LANES].time;
-}
-
-/* Make room for a number of agents: more mbarriers. */
-static void widen(Launch *l, const Block *b, uint32_t **row, int agents) {
-  uint32_t *wider = *row ? room(l, sizeof *wider * (size_t)agents) : NULL;
-  if (!wider) return;
-  memcpy(wider, *row, sizeof *wider * (size_t)b->agents);
-  free(*row);
-  *row = wider;
-}
-
-static void make_room(Launch *l, Block *b, int agents) {
-  if (agents <= b->agents) return;
-  widen(l, b, &b->common, agents);
-  for (int k = 0; k < threads_of(b); k++) {
-    widen(l, b, &b->knowledge[k].row, agents);
-    widen(l, b, &b->knowledge[k].shown, agents);
+/* A clock also knows what another one knows. */
+static void add_clock(Launch *l, Clock **place, Clock *more) {
+  Clock *old = *place, *out = more;
+  if (!more || more == old) return;
+  if (old) {
+    int m = 0, n = 0, kept = 0, fresh = 0;
+    out = zeros(l, sizeof *out + sizeof *out->of * (size_t)(old->count + more->count));
+    if (!out) return;
+    while (m < old->count || n < more->count) {
+      int64_t a = m < old->count ? old->of[m].block : INT64_MAX, b = n < more->count ? more->of[n].block : INT64_MAX;
+      int first = a < b || (a == b && old->of[m].row->number >= more->of[n].row->number);
+      kept |= first && (a < b || old->of[m].row != more->of[n].row);
+      fresh |= !first;
+      out->of[out->count++] = first ? old->of[m] : more->of[n];
+      m += a <= b, n += b <= a;
+    }
+    if (!kept || !fresh) {
+      free(out);
+      out = fresh ? more : old;
+    }
   }
-  for (int k = 0; k < BARRIERS; k++) widen(l, b, &b->named[k], agents);
-  for (int64_t k = 0; k < b->flags.size; k++) widen(l, b, &b->flags.all[k].row, agents);
-  if (l->status != NO_MEMORY) b->agents = agents;
+  out->references++;
+  drop(place);
+  *place = out;
+}
+
+static int clock_knows(const Clock *clock, int64_t block, int thread, uint32_t time) {
+  int low = 0, high = clock ? clock->count : 0;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (clock->of[middle].block < block) low = middle + 1;
+    else high = middle;
+  }
+  return clock && low < clock->count && clock->of[low].block == block && time <= clock->of[low].row->time[thread];
+}
+
+/* Views. */
+
+static uint32_t time_of(const View *v, int agent) { return agent < v->size ? v->time[agent] : 0; }
+
+/* Whether a view has times of this many agents. */
+static int widen(Launch *l, Block *b, View *v, int agents) {
+  if (agents > v->room) {
+    int wider = agents > threads_of(b) ? agents + 7 : threads_of(b);
+    uint32_t *time = room(l, b, sizeof *time * (size_t)wider);
+    if (!time) return 0;
+    if (v->size) memcpy(time, v->time, sizeof *time * (size_t)v->size);
+    v->time = time, v->room = wider;
+  }
+  for (; v->size < agents; v->size++) v->time[v->size] = 0;
+  return 1;
+}
+
+static inline void know(View *v, int agent, uint32_t time) {
+  if (time > v->time[agent]) v->time[agent] = time;
+}
+
+/* A view also has what another one has, of agents from a number on. */
+static void join(Launch *l, Block *b, View *v, const View *more, int from) {
+  add_clock(l, &v->clock, more->clock);
+  if (more->size <= from || !widen(l, b, v, more->size)) return;
+  for (int k = from; k < more->size; k++) v->time[k] = more->time[k] > v->time[k] ? more->time[k] : v->time[k];
+}
+
+static void clear(View *v) {
+  v->size = 0;
+  drop(&v->clock);
+}
+
+/* A view gets what a thread knows, and what it did itself up to a time. */
+static void gather_view(Launch *l, Block *b, View *v, int thread, uint32_t time) {
+  int first = thread / LANES * LANES;
+  join(l, b, v, &b->knowledge[thread].known, 0);
+  join(l, b, v, &b->common.known, 0);
+  if (!widen(l, b, v, threads_of(b))) return;
+  for (int k = first; k < first + LANES; k++) know(v, k, b->warps[thread / LANES].time - 1);
+  know(v, thread, time);
+}
+
+static void publish(Block *b, int first, int count, uint32_t time) {
+  for (int k = first; k < first + count; k++)
+    if (time > b->published[k]) b->published[k] = time, b->news = 1;
+}
+
+/* Those who meet know what a thread knows and did. */
+static void gather(Launch *l, Block *b, Knowledge *all, int thread) {
+  gather_view(l, b, &all->known, thread, b->clock);
+  join(l, b, &all->shown, &b->knowledge[thread].shown, 0);
+  if (l->fences) publish(b, thread, 1, b->knowledge[thread].wide);
+}
+
+static void learn(Launch *l, Block *b, int thread, const Knowledge *all) {
+  join(l, b, &b->knowledge[thread].known, &all->known, 0);
+  join(l, b, &b->knowledge[thread].shown, &all->shown, 0);
+  b->learned |= all->known.size;
+}
+
+/* Whether what an agent of the block did at a time is ordered before what a thread does now. */
+static int knows(const Block *b, int thread, int agent, uint32_t time) {
+  if (agent == thread) return 1;
+  if (agent < threads_of(b) && time < b->time) return 1;
+  if (agent / LANES == thread / LANES && time < b->warps[agent / LANES].time) return 1;
+  return time <= time_of(&b->knowledge[thread].known, agent) || time <= time_of(&b->common.known, agent);
+}
+
+/* Whether flags order an access before what a thread does now. lenient: without a fence after the flag was seen. */
+static int handed_over(const Block *b, int64_t block, int thread, uint32_t time, int by, int lenient) {
+  const Knowledge *own = &b->knowledge[by], *all = &b->common;
+  const View *views[] = {&own->known, &all->known, &own->shown, &all->shown};
+  for (int k = 0; k < (lenient ? 4 : 2); k++) {
+    if (block == b->number && time <= time_of(views[k], thread)) return 1;
+    if (clock_knows(views[k]->clock, block, thread, time)) return 1;
+  }
+  return 0;
 }
 
 /* Barriers. */
 
-/* All threads of a block have met. */
+/* All threads of a block have met: what mbarriers and other blocks did is known to all. */
 static void meet_block(Launch *l, Block *b) {
   int threads = threads_of(b);
-  for (int k = 0; k < threads && l->fences; k++) {
-    const Knowledge *own = &b->knowledge[k], *before = &b->knowledge[k ? k - 1 : 0];
-    publish_before(b, k, 1, own->wide);
-    if (!k || own->known != before->known) add_clock(l, &b->known, own->known);
-    if (!k || own->seen != before->seen) add_clock(l, &b->shown, own->seen);
-  }
-  for (int k = 0; k < threads && (b->known || b->shown); k++) {
-    add_clock(l, &b->knowledge[k].known, b->known);
-    add_clock(l, &b->knowledge[k].seen, b->shown);
-  }
-  for (int k = 0; k < threads && b->learned; k++) {
+  for (int k = 0; k < threads && (b->learned || l->fences); k++) {
     Knowledge *own = &b->knowledge[k];
-    if (own->row) add_row(b->common + threads, own->row + threads, b->agents - threads);
-    if (own->shown) add_row(b->common + threads, own->shown + threads, b->agents - threads);
-    free(own->row);
-    free(own->shown);
-    own->row = own->shown = NULL;
+    publish(b, k, 1, own->wide);
+    join(l, b, &b->common.known, &own->known, threads);
+    join(l, b, &b->common.shown, &own->shown, threads);
+    clear(&own->known);
+    clear(&own->shown);
   }
   b->learned = 0;
   tick(b);
@@ -116,161 +168,144 @@ static void meet_block(Launch *l, Block *b) {
 
 /* Lanes of a block, by warp, have come to the barrier of a number; those that are released learn it. */
 static void meet_some(Launch *l, Block *b, int number, const uint32_t *arrived, const uint32_t *released) {
-  uint32_t *row = row_of(l, b, &b->named[number]);
-  for (int released_too = 0; row && released_too < 2; released_too++) {
-    for (int k = 0; k < threads_of(b); k++) {
-      uint32_t lanes = (released_too ? released : arrived)[k / LANES];
-      if (!(lanes >> k % LANES & 1)) continue;
-      if (released_too) learn(l, b, k, row);
-      else gather(l, b, row, k);
-    }
-  }
+  for (int k = 0; k < threads_of(b); k++)
+    if (arrived[k / LANES] >> k % LANES & 1) gather(l, b, &b->named[number], k);
+  for (int k = 0; k < threads_of(b); k++)
+    if (released[k / LANES] >> k % LANES & 1) learn(l, b, k, &b->named[number]);
   tick(b);
 }
 
 /* Lanes of a warp have met. */
 static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
-  int first = (int)(w - b->warps) * LANES;
-  uint32_t all = w->started;
-  if (lanes != all || b->learned || l->fences) {
-    uint32_t *row = room(l, sizeof *row * (size_t)b->agents);
-    Clock *known = NULL, *seen = NULL;
-    for (int k = 0; row && k < LANES; k++) {
-      Knowledge *own = &b->knowledge[first + k];
+  int first = first_of(b, w), whole = lanes == w->started;
+  for (int learns = 0; (!whole || b->learned || l->fences) && learns < 2; learns++) {
+    if (learns && whole && !b->learned) b->meeting.known.size = 0; /* Warp.time says it */
+    for (int k = 0; k < LANES; k++) {
       if (!(lanes >> k & 1)) continue;
-      collect(b, row, first + k, b->clock);
-      publish_before(b, first + k, 1, own->wide);
-      add_clock(l, &known, own->known);
-      add_clock(l, &seen, own->seen);
+      if (learns) learn(l, b, first + k, &b->meeting);
+      else gather(l, b, &b->meeting, first + k);
     }
-    for (int k = 0; row && k < LANES; k++) {
-      Knowledge *own = &b->knowledge[first + k];
-      if (!(lanes >> k & 1)) continue;
-      add_clock(l, &own->known, known);
-      add_clock(l, &own->seen, seen);
-      if ((lanes != all || b->learned) && row_of(l, b, &own->row)) add_row(own->row, row, b->agents);
-    }
-    drop(known);
-    drop(seen);
-    free(row);
   }
+  clear(&b->meeting.known);
+  clear(&b->meeting.shown);
   tick(b);
-  if (lanes == all) w->time = b->clock;
+  if (whole) w->time = b->clock;
 }
 
 /* Fences and flags. */
 
 /* What threads did is released by their next strong write. wide: for other blocks, too. */
-static void release_fence(const Launch *l, Block *b, Warp *w, uint32_t lanes, int wide) {
-  int first = (int)(w - b->warps) * LANES;
+static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
+  int first = first_of(b, w);
   if (!l->fences) return;
-  if (wide) publish_before(b, 0, threads_of(b), b->time - 1);
-  if (wide) publish_before(b, first, LANES, w->time - 1);
-  for (int k = first; k < first + LANES; k++) {
-    Knowledge *own = &b->knowledge[k];
-    if (!(lanes >> (k - first) & 1)) continue;
+  if (wide) publish(b, 0, threads_of(b), b->time - 1);
+  if (wide) publish(b, first, LANES, w->time - 1);
+  for (int k = 0; k < LANES; k++) {
+    Knowledge *own = &b->knowledge[first + k];
+    if (!(lanes >> k & 1)) continue;
     own->fence = b->clock;
-    if (wide) own->wide = b->clock;
-    for (int j = 0; wide && own->row && j < threads_of(b); j++) publish_before(b, j, 1, own->row[j]);
+    if (!wide) continue;
+    own->wide = b->clock;
+    for (int j = 0; j < threads_of(b) && j < own->known.size; j++) publish(b, j, 1, own->known.time[j]);
   }
 }
 
 /* What strong reads have shown to these threads is known. */
 static void acquire_fence(Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
-  int first = (int)(w - b->warps) * LANES;
-  for (int k = first; k < first + LANES; k++) {
-    Knowledge *own = &b->knowledge[k];
-    if (!(lanes >> (k - first) & 1)) continue;
-    if (own->shown && row_of(l, b, &own->row)) add_row(own->row, own->shown, b->agents);
-    if (wide) add_clock(l, &own->known, own->seen);
+  for (int k = 0; k < LANES; k++) {
+    Knowledge *own = &b->knowledge[first_of(b, w) + k];
+    if (!(lanes >> k & 1)) continue;
+    const View *shown[] = {&own->shown, &b->common.shown};
+    for (int n = 0; n < 2; n++) {
+      View view = *shown[n];
+      if (!wide) view.clock = NULL;
+      join(l, b, &own->known, &view, 0);
+    }
   }
 }
 
-static int fence(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  (void)pc;
-  acquire_fence(l, b, w, mask, i->op);
-  release_fence(l, b, w, mask, i->op);
+static int fence(Launch *l, Block *b, Warp *w, int wide, uint32_t mask) {
+  acquire_fence(l, b, w, mask, wide);
+  release_fence(l, b, w, mask, wide);
   tick(b);
   return NEXT;
 }
 
-/* A strong access of a lane: it sees what others released at a place of shared or global memory, and releases. */
+static Flag *flag_at(Launch *l, Flags *flags, uint64_t place, int make) {
+  if (!flags->size && !make) return NULL;
+  if (2 * flags->count >= flags->size) {
+    Flags wider = {.size = flags->size ? 2 * flags->size : 64};
+    wider.all = zeros(l, sizeof *wider.all * (size_t)wider.size);
+    if (!wider.all) return NULL;
+    for (int64_t k = 0; k < flags->size; k++)
+      if (flags->all[k].used) *flag_at(l, &wider, flags->all[k].place, 1) = flags->all[k];
+    free(flags->all);
+    *flags = wider;
+  }
+  for (uint64_t at = place * 0x9E3779B97F4A7C15u >> 20;; at++) {
+    Flag *flag = &flags->all[at % (uint64_t)flags->size];
+    if (flag->used && flag->place != place) continue;
+    if (!flag->used && !make) return NULL;
+    if (!flag->used) flags->count++, *flag = (Flag){.place = place, .used = 1};
+    return flag;
+  }
+}
+
+/* The clock with what a strong write of a thread publishes of its block. */
+static Clock *published(Launch *l, Block *b, int thread) {
+  Row *last = b->last;
+  uint32_t own = b->knowledge[thread].wide;
+  if (!b->news && (!own || (last && own <= last->time[thread]))) return b->release;
+  size_t size = (size_t)threads_of(b);
+  if (!last || l->between->rows_count * (int64_t)size < MOST_TIMES) {
+    Row *row = zeros(l, sizeof *row + sizeof *row->time * size);
+    Clock *clock = row ? zeros(l, sizeof *clock + sizeof *clock->of) : NULL;
+    if (!clock) {
+      free(row);
+      return NULL;
+    }
+    if (last) memcpy(row->time, last->time, sizeof *row->time * size);
+    row->next = l->between->rows, row->number = l->between->rows_count++;
+    l->between->rows = b->last = row;
+    clock->references = clock->count = 1;
+    clock->of[0].block = b->number, clock->of[0].row = row;
+    drop(&b->release);
+    b->release = clock;
+  }
+  for (size_t k = 0; k < size; k++)
+    if (b->published[k] > b->last->time[k]) b->last->time[k] = b->published[k];
+  if (own > b->last->time[thread]) b->last->time[thread] = own;
+  b->news = 0;
+  return b->release;
+}
+
+/* A strong access of a lane: it sees what others released at a place of shared or global memory, and releases. Flags of
+ * the block have the times of its threads; those of the launch have clocks. */
 static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uint64_t place) {
-  int thread = (int)(w - b->warps) * LANES + lane, wide = !(s->order & WITHIN_BLOCK);
+  int thread = first_of(b, w) + lane, wide = !(s->order & WITHIN_BLOCK), shared = s->space == SHARED;
   Knowledge *own = &b->knowledge[thread];
-  uint64_t within = place << 1 | (s->space == SHARED);
+  Flags *flags[] = {&b->flags, shared ? &b->flags : &l->between->flags};
+  const uint64_t key = place << 1 | (uint64_t)shared;
   if (s->order & RELEASES) release_fence(l, b, w, 1u << lane, wide);
-  Flag *here = find_flag(l, &b->flags, within, 0), *there = here;
-  if (s->space != SHARED) there = find_flag(l, &l->between->flags, place, 0);
-  if (s->op != STORE) {
-    if (here && here->row && row_of(l, b, &own->shown)) add_row(own->shown, here->row, b->agents);
-    if (there) add_clock(l, &own->seen, there->clock);
-    if (s->order & ACQUIRES) acquire_fence(l, b, w, 1u << lane, wide);
+  for (int k = 0; s->op != STORE && k < 2 - shared; k++) {
+    const Flag *flag = flag_at(l, flags[k], key, 0);
+    if (flag) join(l, b, &own->shown, &flag->view, 0), b->learned |= flag->view.size;
   }
+  if (s->op != STORE && s->order & ACQUIRES) acquire_fence(l, b, w, 1u << lane, wide);
   if (s->op == LOAD) return;
-  /* A store replaces what the flag had handed over: the value that is read counts. An atomic hands that on. */
-  if (here && here->row && s->op == STORE) memset(here->row, 0, sizeof *here->row * (size_t)b->agents);
-  if (own->fence && (here = find_flag(l, &b->flags, within, 1))) {
-    if (!here->row) here->row = room(l, sizeof *here->row * (size_t)b->agents);
-    if (here->row) collect(b, here->row, thread, own->fence);
+  Clock *clock = NULL;
+  add_clock(l, &clock, own->known.clock);
+  add_clock(l, &clock, b->common.known.clock);
+  add_clock(l, &clock, published(l, b, thread));
+  for (int k = 0; k < 2 - shared; k++) {
+    Flag *flag = flag_at(l, flags[k], key, own->fence || clock);
+    if (!flag) continue;
+    if (s->op == STORE) clear(&flag->view); /* the value that is read counts; an atomic hands on what was there */
+    if (!k && own->fence) gather_view(l, b, &flag->view, thread, own->fence);
+    if (k || shared) add_clock(l, &flag->view.clock, clock);
   }
-  Flags *flags = s->space == SHARED ? &b->flags : &l->between->flags;
-  Clock *released = published(l, b, thread), *clock = joined(l, own->known, released);
-  if (clock || there) there = find_flag(l, flags, s->space == SHARED ? within : place, 1);
-  if (there && s->op == STORE) put_clock(&there->clock, hold(clock));
-  else if (there) add_clock(l, &there->clock, clock);
-  drop(released);
-  drop(clock);
+  drop(&clock);
   tick(b);
-}
-
-/* Whether flags order an access before what a thread does now. lenient: without a fence after the flag was seen. */
-static int handed_over(const Launch *l, const Block *b, int64_t block, int thread, uint32_t time, int by, int lenient) {
-  const Knowledge *own = &b->knowledge[by];
-  if (block == b->number && own->row && time <= own->row[thread]) return 1;
-  if (block == b->number && lenient && own->shown && time <= own->shown[thread]) return 1;
-  if (!l->fences) return 0;
-  return clock_knows(own->known, block, thread, time) || (lenient && clock_knows(own->seen, block, thread, time));
-}
-
-/* Memory. */
-
-static void forget(Block *b) {
-  for (int k = 0; b->knowledge && k < threads_of(b); k++) {
-    Knowledge *own = &b->knowledge[k];
-    free(own->row);
-    free(own->shown);
-    drop(own->known);
-    drop(own->seen);
-    *own = (Knowledge){0};
-  }
-  for (int64_t k = 0; k < b->flags.size; k++) {
-    free(b->flags.all[k].row);
-    drop(b->flags.all[k].clock);
-  }
-  free(b->flags.all);
-  b->flags = (Flags){0};
-  put_clock(&b->known, NULL);
-  put_clock(&b->shown, NULL);
-  put_clock(&b->release, NULL);
-  for (int k = 0; k < BARRIERS; k++) {
-    free(b->named[k]);
-    b->named[k] = NULL;
-  }
-  b->last = NULL;
-  b->learned = b->news = 0;
-  if (b->common) memset(b->common, 0, sizeof *b->common * (size_t)b->agents);
-  if (b->published) memset(b->published, 0, sizeof *b->published * (size_t)threads_of(b));
-}
-
-/* For a block. Whether there is memory. */
-static int know(Launch *l, Block *b) {
-  b->agents = threads_of(b);
-  b->knowledge = room(l, sizeof *b->knowledge * (size_t)b->agents);
-  b->common = room(l, sizeof *b->common * (size_t)b->agents);
-  b->published = room(l, sizeof *b->published * (size_t)b->agents);
-  if (!l->between) l->between = room(l, sizeof *l->between);
-  return l->status != NO_MEMORY;
 }
 
 #endif

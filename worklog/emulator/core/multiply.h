@@ -5,8 +5,7 @@
 #ifndef WORKLOG_MULTIPLY_H
 #define WORKLOG_MULTIPLY_H
 
-#include "arithmetic.h"
-#include "poison.h"
+#include "access.h"
 
 enum number { F64, F32, TF32, F16, BF16, S32, S8, U8, S4, U4, B1 };
 enum how { PLAIN, SATFINITE, XOR_BITS };

@@ -31,7 +31,7 @@ KINDS = (
     *tell_warps.KINDS,
 )  # fmt: skip
 CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
-BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8"), ("writable", "i4"), ("", "i4")])
+BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8"), ("written", "u8"), ("writable", "i4"), ("", "i4")])
 EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
     ("lanes", "u4"), ("space", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
@@ -68,6 +68,8 @@ class Launch(ctypes.Structure):
         ("layouts", ctypes.c_void_p),
         ("layouts_count", ctypes.c_int32),
         ("orders_more", ctypes.c_int32),
+        ("events_lost", ctypes.c_int32),
+        ("space", ctypes.c_uint32),
     )
 
 

@@ -6,29 +6,34 @@
 #ifndef WORKLOG_POISON_H
 #define WORKLOG_POISON_H
 
-#include "access.h"
+#include "state.h"
+
+static Poison *poison_of(const Warp *w, int32_t offset) { return &w->poison[offset / SLOT]; }
 
 /* Lanes in which an operand is poisoned. */
-static uint32_t poisoned(const Warp *w, int32_t offset) { return offset == NONE ? 0 : w->poison[offset / 4]; }
+static uint32_t poisoned(const Warp *w, int32_t offset) { return offset == NONE ? 0 : poison_of(w, offset)->lanes; }
 
+/* Lanes of a register get values, and those that are bad get poison. */
 static void set_poison(Warp *w, int32_t offset, uint32_t lanes, uint32_t bad, int32_t cause) {
-  if (offset == NONE) return;
-  w->poison[offset / 4] = (w->poison[offset / 4] & ~lanes) | bad;
-  if (bad) w->poison_site[offset / 4] = cause;
+  if (offset == NONE || (!bad && !w->poisoned)) return;
+  Poison *poison = poison_of(w, offset);
+  poison->lanes = (poison->lanes & ~lanes) | bad;
+  if (bad) poison->pc = cause, w->poisoned = 1;
 }
 
 /* An instruction uses an operand. */
 static void use(Launch *l, Block *b, Warp *w, int32_t pc, int32_t offset, uint32_t lanes) {
   uint32_t bad = poisoned(w, offset) & lanes;
   if (!bad) return;
-  int32_t cause = w->poison_site[offset / 4], shuffled = l->code[cause].kind == SHUFFLE;
-  Event *event = tell(l, shuffled ? UNDEFINED_SHUFFLE : UNINITIALISED, cause, pc, __builtin_popcount(bad));
-  if (event) {
-    event->block = b->number;
-    event->thread = (int32_t)(w - b->warps) * LANES + __builtin_ctz(bad);
-    event->lanes = bad;
-  }
-  if (!shuffled) w->poison[offset / 4] = 0;
+  Poison *poison = poison_of(w, offset);
+  int shuffled = l->code[poison->pc].kind == SHUFFLE;
+  tell(l, b, (Event){.kind = shuffled ? UNDEFINED_SHUFFLE : UNINITIALISED, .pc = poison->pc, .other_pc = pc,
+                     .thread = first_of(b, w) + __builtin_ctz(bad), .lanes = bad});
+  if (!shuffled) poison->lanes = 0;
+}
+
+static void use_all(Launch *l, Block *b, Warp *w, int32_t pc, const int32_t *registers, int count, uint32_t mask) {
+  for (int k = 0; w->poisoned && k < count; k++) use(l, b, w, pc, registers[k], mask);
 }
 
 static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
@@ -39,10 +44,10 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   int32_t cause = NONE;
   for (int k = 0; k < 4; k++) {
     if (!(poisoned(w, operands[k]) & mask)) continue;
-    int32_t own = w->poison_site[operands[k] / 4];
-    if ((i->copies == COPIES && !k) || (computes && l->code[own].kind == SHUFFLE)) {
-      passed[k] = w->poison[operands[k] / 4] & mask;
-      cause = own > cause ? own : cause;
+    const Poison *own = poison_of(w, operands[k]);
+    if ((i->copies == COPIES && !k) || (computes && l->code[own->pc].kind == SHUFFLE)) {
+      passed[k] = own->lanes & mask;
+      cause = own->pc > cause ? own->pc : cause;
     } else {
       use(l, b, w, pc, operands[k], mask);
     }
@@ -50,19 +55,19 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   bad = passed[0] | passed[1] | passed[2] | passed[3];
   if (bad && (i->copies == CONJUNCTION || i->copies == DISJUNCTION)) {
     /* An operand that is defined may decide alone. */
-    uint32_t flip = i->copies == CONJUNCTION ? FULL : 0, a = *AT(uint32_t, i->a) ^ flip, other = *AT(uint32_t, i->b) ^ flip;
-    bad &= ~((a & ~passed[0]) | (other & ~passed[1]));
+    uint32_t flip = i->copies == CONJUNCTION ? FULL : 0;
+    uint32_t one = *AT(uint32_t, i->a) ^ flip, other = *AT(uint32_t, i->b) ^ flip;
+    bad &= ~((one & ~passed[0]) | (other & ~passed[1]));
   } else if (bad && i->copies == SELECTION) {
     uint32_t chosen = *AT(uint32_t, i->c);
     bad = (chosen & passed[0]) | (~chosen & passed[1]) | passed[2];
   }
   if (i->kind == ACCESS) {
     const Site *s = &l->sites[i->site];
-    for (int k = 0; k < (s->op == LOAD ? s->count : 4); k++) {
-      if (s->op == LOAD) set_poison(w, s->values[k], mask, 0, NONE);
-      else use(l, b, w, pc, s->values[k], mask);
-    }
-    for (int k = 0; s->op == ATOMIC && k < s->count; k++) set_poison(w, s->results[k], mask, 0, NONE);
+    for (int k = 0; k < 4; k++)
+      if (s->op != LOAD) use(l, b, w, pc, s->values[k], mask);
+    for (int k = 0; k < s->count && s->op != STORE; k++)
+      set_poison(w, s->op == LOAD ? s->values[k] : s->results[k], mask, 0, NONE);
   }
   set_poison(w, i->d, mask, bad, cause);
   if (i->kind == UNPACK) set_poison(w, i->c, mask, bad, cause);

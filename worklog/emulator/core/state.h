@@ -1,4 +1,4 @@
-/* The state of the blocks that run. */
+/* The state of the blocks that run, memory for it, and what is told of them. */
 #ifndef WORKLOG_STATE_H
 #define WORKLOG_STATE_H
 
@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEXT, PARKED, AGAIN, STOP, MOST_WARPS = 32 }; /* what a handler returns: see run_warp */
+/* What a handler returns (see run_warp), and sizes. SLOT: bytes that a register takes, or twice as many. */
+enum { NEXT, PARKED, AGAIN, STOP };
+enum { MOST_WARPS = 32, BARRIERS = 16, SLOT = 128 };
 
 #define AT(type, offset) ((type *)(w->file + (offset)))
 
@@ -18,13 +20,16 @@ typedef struct {
   uint32_t mask;
 } Path;
 
-/* Of lanes at a barrier. number: of the barrier; count: threads that it wants, 0 for all; predicate: of bar.red. */
+/* Of lanes of a warp at a barrier. count: threads that it wants, 0 for all; predicate: of bar.red. */
 typedef struct {
-  int32_t pc;
-  uint32_t mask;
-  int32_t number, count;
-  uint32_t predicate;
+  int32_t warp, pc, number, count, op;
+  uint32_t mask, predicate;
 } Arrival;
+
+typedef struct { /* lanes of a register whose values must not be used, and the instruction that gave them */
+  uint32_t lanes;
+  int32_t pc;
+} Poison;
 
 typedef struct {
   uint8_t *file;
@@ -34,40 +39,55 @@ typedef struct {
   int32_t rounds, waited;     /* how often in a row, and the head of a loop in which lanes have waited, or NONE */
   uint32_t refused, vain;     /* those for whom a wait has just failed; which had gone round its loop then */
   int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
-  uint32_t time;          /* later than all accesses before the last barrier and __syncwarp() */
-  int64_t *first;         /* by site: the barriers and steps of the block at its first access since the last barrier */
-  int32_t paths_count, arrivals_count, held_count;
+  uint32_t time;              /* later than all accesses before the last barrier and __syncwarp() */
+  int64_t *first;             /* by site: the barriers and steps of the block at its first access since the last barrier */
+  int32_t paths_count, held_count;
   Path paths[LANES];               /* by falling pc */
   Path held[LANES];                /* lanes that wait for others of the warp, by rising pc */
   uint32_t lived;                  /* lanes that lived when the first of those began to wait */
   int32_t forced;                  /* an instruction whose lanes wait no longer, or NONE */
-  Arrival arrivals[LANES];
-  uint16_t arrived[16];            /* by barrier, how often it did without waiting */
+  uint16_t arrived[BARRIERS];      /* by barrier, how often it did without waiting */
   int32_t registers, registers_pc; /* what setmaxnreg has set, and where */
   uint64_t seen;                   /* of its state: see `repeats` */
-  int32_t poisoned;                   /* whether any register holds a value that must not be used */
-  int32_t *poison_site;               /* by offset of a register / 4: the instruction that gave it */
-  uint32_t *poison;                   /* and its lanes */
-  uint32_t fenced;                    /* lanes that have executed wgmma.fence */
+  int32_t poisoned;                /* whether any register holds a value that must not be used */
+  Poison *poison;                  /* by slot */
+  uint32_t fenced;                 /* lanes that have executed wgmma.fence */
   int32_t group, multiplied, multiplies; /* the open group of wgmma; how many it executed, and the last one */
 } Warp;
 
-typedef struct Async Async; /* see flight.h */
-typedef struct Row Row;     /* see knowledge.h */
-typedef struct Clock Clock;
+/* What a block publishes for others, which adds to it and never takes back: a time for each of its threads. */
+typedef struct Row {
+  struct Row *next; /* of the launch */
+  int64_t number;
+  uint32_t time[];
+} Row;
 
-/* What a thread knows of the others. */
+/* Which rows of which blocks are known, by rising block: as vector clocks, with blocks for threads. */
 typedef struct {
-  uint32_t *row, *shown; /* shown: by flags, until it executes a fence */
-  uint32_t fence, wide;  /* when it executed the last fence, and the last one for other blocks */
-  Clock *known, *seen;   /* of other blocks; seen: by flags */
+  int32_t references, count;
+  struct {
+    int64_t block;
+    const Row *row;
+  } of[];
+} Clock;
+
+/* Up to which times what agents of the block did is known (see knowledge.h), and what is known of other blocks. */
+typedef struct {
+  uint32_t *time;
+  int32_t size, room;
+  Clock *clock;
+} View;
+
+/* Of a thread, of all threads of a block, or of those that meet. shown: by flags, until a fence follows. */
+typedef struct {
+  View known, shown;
+  uint32_t fence, wide; /* when the thread executed the last fence, and the last one for other blocks */
 } Knowledge;
 
 typedef struct { /* what strong writes of an address released */
   uint64_t place;
-  uint32_t *row;
-  Clock *clock;
-  int used;
+  View view;
+  int32_t used;
 } Flag;
 
 typedef struct { /* a hash table */
@@ -75,21 +95,13 @@ typedef struct { /* a hash table */
   int64_t size, count;
 } Flags;
 
-enum { BARRIERS = 16 }; /* barriers of a block */
-
-/* A wgmma that its warp has not waited for. reads: which of A and B from shared memory. */
-typedef struct {
-  int32_t warp, pc, group, reads;
-  uint64_t descriptors[2];
-} Product;
-
-typedef struct { /* asynchronous reads of a cell that may go on, and the instruction of one */
-  int32_t count, pc;
-} Leaving;
+typedef struct Async Async; /* copies and mbarriers: see flight.h */
+typedef struct Chunk Chunk;
 
 struct Block {
   int64_t number;
   uint64_t seen;
+  Chunk *chunks;
   int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
   int32_t idle; /* rounds, up to 2, since any warp did more than wait: one may have waited just before it could go on */
   uint32_t base;  /* the number of its first thread in the launch */
@@ -97,22 +109,65 @@ struct Block {
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
   Warp *warps;
-  uint8_t *shared, *written, *local, *local_written; /* written: by cell; local_written: by byte */
-  Cell *cells;
-  Knowledge *knowledge; /* by thread */
-  int32_t agents, learned, news; /* learned: a thread has a row; news: `published` has more than the last row */
-  uint32_t *common;              /* of each agent: what all threads know of an mbarrier */
-  uint32_t *published;           /* of each thread: what any strong write of the block publishes */
-  Clock *known, *shown, *release; /* known, shown: by threads that have met; release: with the last row */
+  Buffer shared, local; /* local: of a thread, at its lowest address; `local_stride` apart */
+  int64_t local_stride;
+  Arrival *arrivals;
+  int32_t arrivals_count;
+  int32_t learned, news; /* learned: more than barriers orders threads; news: `published` has more than the last row */
+  Knowledge *knowledge;  /* by thread */
+  Knowledge common, meeting, named[BARRIERS]; /* of all threads; of lanes that meet; of those that came to a barrier */
+  uint32_t *published;                        /* of each thread: what any strong write of the block publishes */
   Row *last;
-  uint32_t *named[BARRIERS]; /* what those that came to a barrier of some warps knew */
+  Clock *release; /* with the last row */
   Flags flags;
-  Leaving *leaving;  /* by cell, or NULL */
-  uint32_t *proxied; /* by thread, or NULL: when it executed fence.proxy.async last */
-  Product *products;
-  int32_t products_count, products_room;
-  Async *async; /* copies and mbarriers, or NULL */
+  Async *async;
 };
+
+/* Memory. No launch goes on without it: the run ends where it returns next. */
+
+struct Chunk {
+  Chunk *next;
+};
+
+/* Zeros, for a block's life. */
+static void *room(Launch *l, Block *b, size_t size) {
+  size_t all = (size + SLOT - 1) / SLOT * SLOT + SLOT;
+  Chunk *chunk = aligned_alloc(SLOT, all);
+  if (!chunk) {
+    l->status = NO_MEMORY;
+    return NULL;
+  }
+  memset(chunk, 0, all);
+  chunk->next = b->chunks;
+  b->chunks = chunk;
+  return (uint8_t *)chunk + SLOT;
+}
+
+/* Zeros, until they are freed. */
+static void *zeros(Launch *l, size_t size) {
+  void *out = calloc(1, size);
+  if (!out) l->status = NO_MEMORY;
+  return out;
+}
+
+/* Room for one more of a block's list, whose size is a power of two. */
+static void *grown(Launch *l, Block *b, void *list, int32_t count, size_t size) {
+  if (count & (count - 1)) return list;
+  void *wider = room(l, b, size * (count ? 2 * (size_t)count : 1));
+  if (wider && count) memcpy(wider, list, size * (size_t)count);
+  return wider;
+}
+#define APPEND(list, number, ...)                                     \
+  do {                                                                \
+    void *wider = grown(l, b, list, number, sizeof *(list));          \
+    if (wider) (list) = wider, (list)[(number)++] = (__VA_ARGS__);    \
+  } while (0)
+
+/* Threads. */
+
+static int threads_of(const Block *b) { return b->warps_count * LANES; }
+static int number_of_warp(const Block *b, const Warp *w) { return (int)(w - b->warps); }
+static int first_of(const Block *b, const Warp *w) { return number_of_warp(b, w) * LANES; }
 
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
 static void push(Warp *w, int32_t pc, uint32_t mask) {
@@ -135,16 +190,33 @@ static inline int next_path(const Warp *w) {
   return n;
 }
 
-/* Take a path out of the list. */
-static inline void take(Warp *w, int n) {
-  w->paths_count--;
-  for (int k = n; k < w->paths_count; k++) w->paths[k] = w->paths[k + 1];
-}
+/* Events. */
 
-static inline int path_at(const Warp *w, int32_t pc) {
-  for (int k = 0; k < w->paths_count; k++)
-    if (w->paths[k].pc == pc) return 1;
-  return 0;
+/* Tell of a thread, or of lanes of its warp. The first event of a kind and place is kept, and counts the others; it is
+ * returned where it is new. */
+static Event *tell(Launch *l, const Block *b, Event new) {
+  new.count = new.lanes ? __builtin_popcount(new.lanes) : 1;
+  for (int32_t k = 0; k < l->events_count; k++) {
+    Event *known = &l->events[k];
+    if (known->kind != new.kind || known->pc != new.pc || known->other_pc != new.other_pc) continue;
+    known->count += new.count;
+    return NULL;
+  }
+  if (l->events_count == l->events_room) {
+    l->events_lost++;
+    return NULL;
+  }
+  new.block = b->number, new.space = l->space;
+  l->events[l->events_count] = new;
+  return &l->events[l->events_count++];
+}
+#define TELL(kind_, pc_, other_, thread_, value_, ...)                                                      \
+  tell(l, b, (Event){.kind = (kind_), .pc = (pc_), .other_pc = (other_), .thread = (thread_),               \
+                     .value = (int64_t)(value_), .numbers = {__VA_ARGS__}})
+
+static void tell_lanes(Launch *l, const Block *b, const Warp *w, int32_t kind, int32_t pc, uint32_t lanes, int64_t value) {
+  int thread = first_of(b, w) + __builtin_ctz(lanes);
+  tell(l, b, (Event){.kind = kind, .pc = pc, .other_pc = NONE, .thread = thread, .lanes = lanes, .value = value});
 }
 
 #endif

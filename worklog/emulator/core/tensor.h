@@ -15,10 +15,6 @@ typedef struct {
   int32_t numbers[]; /* the places, then the registers */
 } Fragment;
 
-static void use_all(Launch *l, Block *b, Warp *w, int32_t pc, const int32_t *registers, int count, uint32_t mask) {
-  for (int k = 0; w->poisoned && k < count; k++) use(l, b, w, pc, registers[k], mask);
-}
-
 /* Lanes of a register get words, and those with holes in theirs get poison. */
 static void put(Warp *w, int32_t pc, int32_t offset, const uint32_t *words, const uint32_t *holes, uint32_t mask) {
   uint32_t bad = 0;
@@ -27,7 +23,7 @@ static void put(Warp *w, int32_t pc, int32_t offset, const uint32_t *words, cons
     if (mask >> k & 1) AT(uint32_t, offset)[k] = words[k];
     bad |= (uint32_t)(holes && holes[k]) << k;
   }
-  if (w->poisoned) set_poison(w, offset, mask, bad & mask, pc);
+  set_poison(w, offset, mask, bad & mask, pc);
 }
 
 /* A finding where lanes of the warp don't execute an instruction. */
@@ -107,7 +103,7 @@ static void multiply_doubles(Warp *w, const Form *f, const int32_t *d, const int
 }
 
 /* D is zero. */
-static void clear(Warp *w, const Form *f, uint32_t mask) {
+static void zero_sums(Warp *w, const Form *f, uint32_t mask) {
   for (int k = 0; k < f->counts[0]; k++)
     for (int lane = 0; lane < LANES; lane++)
       if (mask >> lane & 1 && f->registers[k] != NONE && f->sum == F64) AT(uint64_t, f->registers[k])[lane] = 0;
@@ -119,7 +115,7 @@ static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_
   Matrices matrices;
   use_all(l, b, w, pc, x, f->counts[1] + f->counts[2] + f->counts[3], mask);
   if (!l->values) {
-    clear(w, f, mask);
+    zero_sums(w, f, mask);
   } else if (f->sum == F64) {
     multiply_doubles(w, f, d, x, y, c, mask);
   } else {
@@ -138,24 +134,17 @@ static void turn(uint32_t *words) {
   for (int k = 0; k < 64; k++) halves[k] = old[k % 8 * 8 + k / 8];
 }
 
-/* An access of lanes at these addresses, `count` registers each. */
-static void access_at(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const int64_t *address,
-                      const int32_t *registers, int count, uint32_t mask) {
-  Site *s = &l->sites[i->site];
-  Instruction own = *i;
-  own.a = l->scratch + 4 * 128;
-  memcpy(w->file + own.a, address, sizeof *address * LANES);
-  s->wide = 1;
-  for (int k = 0; k < count; k++) s->values[k] = registers[k];
-  for (int k = 0; k < count && s->op == LOAD && w->poisoned; k++)
-    set_poison(w, registers[k], mask, 0, NONE);
-  if (mask) access(l, b, w, pc, &own, mask);
-}
-
-static void addresses(const Launch *l, const Warp *w, const Instruction *i, int wide, int64_t *out) {
-  for (int k = 0; k < LANES; k++)
-    if (wide) out[k] = AT(int64_t, i->a)[k];
-    else out[k] = l->sites[i->site].space == SHARED ? AT(int32_t, i->a)[k] : (int64_t)AT(uint32_t, i->a)[k];
+/* An access of lanes at these addresses, before the site's offset, of `count` registers each. */
+static void access_registers(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
+                             const int32_t *registers, int count, uint32_t mask) {
+  Site *s = &l->sites[site];
+  uint64_t own[LANES];
+  for (int k = 0; k < LANES; k++) own[k] = address[k] + (uint64_t)s->offset;
+  for (int k = 0; k < count; k++) {
+    s->values[k] = registers[k];
+    if (s->op == LOAD) set_poison(w, registers[k], mask, 0, NONE);
+  }
+  if (mask) access_at(l, b, w, pc, site, own, mask);
 }
 
 static inline uint32_t of_rows(int matrices, uint32_t mask) {
@@ -163,11 +152,11 @@ static inline uint32_t of_rows(int matrices, uint32_t mask) {
 }
 
 /* ldmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t gets word t of row r of each. */
-static void load_matrices(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const int64_t *address,
+static void load_matrices(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
                           int turned, const int32_t *registers, int count, uint32_t mask) {
   int32_t own[4];
-  for (int t = 0; t < 4; t++) own[t] = l->scratch + 128 * t;
-  access_at(l, b, w, pc, i, address, own, 4, of_rows(count, mask));
+  for (int t = 0; t < 4; t++) own[t] = l->scratch + SLOT * t;
+  access_registers(l, b, w, pc, site, address, own, 4, of_rows(count, mask));
   for (int k = 0; k < count; k++) {
     uint32_t words[LANES], holes[LANES] = {0};
     for (int lane = 0; lane < LANES; lane++) {
@@ -179,68 +168,69 @@ static void load_matrices(Launch *l, Block *b, Warp *w, int32_t pc, const Instru
   }
 }
 
-static void store_matrices(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const int64_t *address,
+static void store_matrices(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
                            int turned, const int32_t *registers, int count, uint32_t mask) {
   int32_t own[4];
-  for (int t = 0; t < 4; t++) own[t] = l->scratch + 128 * t;
+  for (int t = 0; t < 4; t++) own[t] = l->scratch + SLOT * t;
   for (int k = 0; k < count; k++) {
     uint32_t words[LANES];
     memcpy(words, AT(uint32_t, registers[k]), sizeof words);
     if (turned) turn(words);
     for (int lane = 0; lane < LANES; lane++) AT(uint32_t, own[lane % 4])[8 * k + lane / 4] = words[lane];
   }
-  access_at(l, b, w, pc, i, address, own, 4, of_rows(count, mask));
+  access_registers(l, b, w, pc, site, address, own, 4, of_rows(count, mask));
 }
 
 /* wmma.load and wmma.store, as ptxas makes them on sm_90. */
-static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const Fragment *f,
-                     const int64_t *start, uint32_t mask) {
+static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, int32_t site, const Fragment *f,
+                     const uint64_t *start, uint32_t mask) {
   const int32_t *places = f->numbers, *registers = places + 2 * f->places_count;
-  int64_t address[LANES], stride[LANES];
+  const Site *s = &l->sites[site];
+  uint64_t address[LANES], stride[LANES];
   uint32_t crooked = 0, words[LANES], holes[LANES];
   int load = i->op == LOAD_FRAGMENT, own = f->registers_count / f->copies;
   for (int k = 0; k < LANES; k++) {
-    stride[k] = (int64_t)AT(uint32_t, i->b)[k] * f->bits / 8;
-    if ((start[k] + l->sites[i->site].offset) % f->align || stride[k] % 16) crooked |= 1u << k & mask;
+    stride[k] = (uint64_t)AT(uint32_t, i->b)[k] * (uint64_t)f->bits / 8;
+    if (((int64_t)start[k] + s->offset) % f->align || stride[k] % 16) crooked |= 1u << k & mask;
   }
   if (crooked) {
     int k = __builtin_ctz(crooked);
-    Event *event = tell_lanes(l, b, w, CROOKED_MATRIX, pc, crooked, (start[k] + l->sites[i->site].offset) & FULL);
-    if (event) event->other_block = stride[k];
+    tell(l, b, (Event){.kind = CROOKED_MATRIX, .pc = pc, .other_pc = NONE, .thread = first_of(b, w) + k, .lanes = crooked,
+                       .value = ((int64_t)start[k] + s->offset) & FULL, .other_block = (int64_t)stride[k]});
   }
-  int matrices = load && l->sites[i->site].count == 4 ? f->matrices : 0;
+  int matrices = load && s->count == 4 ? f->matrices : 0;
   for (int p = 0; p < f->places_count; p += matrices ? matrices : 1) {
     for (int k = 0; k < LANES; k++) {
       const int32_t *place = places + 2 * (p + (matrices ? k / 8 % matrices : 0));
       int line = matrices ? k % 8 : k / 4 * f->steps[0] + k % 4 * f->steps[1];
       int byte = matrices ? 0 : k / 4 * f->steps[2] + k % 4 * f->steps[3];
-      address[k] = start[k] + (place[0] + line) * stride[k] + place[1] + byte;
+      address[k] = start[k] + (uint64_t)(place[0] + line) * stride[k] + (uint64_t)(place[1] + byte);
     }
-    int32_t at = l->scratch + 128 * (p % 4), turned = l->scratch;
+    int32_t at = l->scratch + SLOT * (p % 4), turned = l->scratch;
     if (matrices) {
-      load_matrices(l, b, w, pc, i, address, f->turned, registers + p, matrices, mask);
+      load_matrices(l, b, w, pc, site, address, f->turned, registers + p, matrices, mask);
     } else if (load && f->size == 1) {
-      access_at(l, b, w, pc, i, address, &at, 1, mask);
+      access_registers(l, b, w, pc, site, address, &at, 1, mask);
       if (p % 4 < 3) continue;
       for (int k = 0; k < LANES; k++) {
         words[k] = holes[k] = 0;
         for (int e = 0; e < 4; e++) {
-          words[k] |= AT(uint32_t, l->scratch + 128 * e)[k] << 8 * e;
-          if (w->poisoned) holes[k] |= poisoned(w, l->scratch + 128 * e) >> k & 1;
+          words[k] |= AT(uint32_t, l->scratch + SLOT * e)[k] << 8 * e;
+          if (w->poisoned) holes[k] |= poisoned(w, l->scratch + SLOT * e) >> k & 1;
         }
       }
       put(w, pc, registers[p / 4], words, holes, mask);
     } else if (f->turned) {
       memcpy(words, AT(uint32_t, load ? l->scratch : registers[p]), sizeof words);
       if (!load) turn(words), memcpy(AT(uint32_t, turned), words, sizeof words);
-      access_at(l, b, w, pc, i, address, &turned, 1, mask);
+      access_registers(l, b, w, pc, site, address, &turned, 1, mask);
       if (!load) continue;
       memcpy(words, AT(uint32_t, turned), sizeof words);
       for (int k = 0; k < LANES; k++) holes[k] = w->poisoned && poisoned(w, turned) >> k & 1 ? FULL : 0;
       turn(words), turn(holes);
       put(w, pc, registers[p], words, holes, mask);
     } else {
-      access_at(l, b, w, pc, i, address, registers + f->count * p, f->count, mask);
+      access_registers(l, b, w, pc, site, address, registers + f->count * p, f->count, mask);
     }
   }
   for (int k = own; load && k < f->registers_count; k++) {
@@ -249,16 +239,10 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
   }
 }
 
-/* An access is the first one of its site since the last barrier: see tell_race. */
-static void reach(const Block *b, Warp *w, int32_t site) {
-  int64_t *known = &w->first[site];
-  if (*known >> 40 != b->time) *known = (int64_t)b->time << 40 | ((w->steps + w->entry - w->left) & 0xFFFFFFFFFF);
-}
-
 static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   const Fragment *f = (const Fragment *)(l->lists + i->target);
   const int32_t *registers = f->numbers + 2 * f->places_count;
-  int64_t address[LANES];
+  uint64_t address[LANES];
   uint32_t words[LANES];
   whole(l, b, w, pc, mask);
   if (i->op == MULTIPLY) {
@@ -272,19 +256,22 @@ static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
     put(w, pc, registers[0], words, NULL, mask);
     return NEXT;
   }
-  addresses(l, w, i, f->wide, address);
-  Instruction own = *i;
+  int32_t site = i->site;
+  for (int k = 0; k < LANES; k++)
+    if (f->wide) address[k] = AT(uint64_t, i->a)[k];
+    else if (l->sites[site].space == SHARED) address[k] = (uint64_t)AT(int32_t, i->a)[k];
+    else address[k] = AT(uint32_t, i->a)[k];
   if (f->generic) { /* the windows of memories begin at multiples of 2^60 */
-    int64_t memory = address[__builtin_ctz(mask)] >> 60 & 15;
-    if (memory == SHARED || memory == LOCAL) own.site += (int32_t)memory;
-    for (int k = 0; k < LANES && own.site != i->site; k++) address[k] -= memory << 60;
-    reach(b, w, i->site);
+    uint64_t memory = address[__builtin_ctz(mask)] >> 60;
+    if (memory == SHARED || memory == LOCAL) site += (int32_t)memory;
+    for (int k = 0; k < LANES && site != i->site; k++) address[k] -= memory << 60;
+    mark_first(b, w, i->site);
   }
   if (l->sites[i->site].op == STORE) use_all(l, b, w, pc, registers, f->registers_count, mask);
   int count = f->registers_count;
-  if (i->op == LOAD_MATRICES) load_matrices(l, b, w, pc, &own, address, f->turned, registers, count, mask);
-  else if (i->op == STORE_MATRICES) store_matrices(l, b, w, pc, &own, address, f->turned, registers, count, mask);
-  else fragment(l, b, w, pc, &own, f, address, mask);
+  if (i->op == LOAD_MATRICES) load_matrices(l, b, w, pc, site, address, f->turned, registers, count, mask);
+  else if (i->op == STORE_MATRICES) store_matrices(l, b, w, pc, site, address, f->turned, registers, count, mask);
+  else fragment(l, b, w, pc, i, site, f, address, mask);
   return NEXT;
 }
 

@@ -16,14 +16,14 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
 
 /* Special registers, by the number that Python gives. */
 static void set_specials(Launch *l, Block *b, Warp *w) {
-  int32_t warp = (int32_t)(w - b->warps), sizes[3] = {l->block[0], l->block[1], l->block[2]};
+  int32_t warp = number_of_warp(b, w), sizes[3] = {l->block[0], l->block[1], l->block[2]};
   int64_t x = b->number % l->grid[0], y = b->number / l->grid[0] % l->grid[1], z = b->number / l->grid[0] / l->grid[1];
   uint32_t place[3] = {(uint32_t)x, (uint32_t)y, (uint32_t)z};
   /* PTX ISA, "%warpid": any slots of the multiprocessor. Without a seed of the schedule, the first ones. */
   int32_t slot = warp + (int32_t)(l->seed % 4) * b->warps_count;
   for (int n = 0; n < l->special_count; n++) {
     int32_t number = l->specials[2 * n];
-    uint32_t *out = (uint32_t *)(w->file + l->specials[2 * n + 1]);
+    uint32_t *out = AT(uint32_t, l->specials[2 * n + 1]);
     for (int k = 0; k < LANES; k++) {
       int32_t thread = warp * LANES + k;
       int32_t tid[3] = {thread % sizes[0], thread / sizes[0] % sizes[1], thread / sizes[0] / sizes[1] % sizes[2]};
@@ -33,96 +33,73 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   }
 }
 
+static void forget(Knowledge *known) {
+  clear(&known->known);
+  clear(&known->shown);
+}
+
 static void free_block(Block *b) {
-  if (!b) return;
-  for (int k = 0; b->warps && k < b->warps_count; k++) {
-    free(b->warps[k].file);
-    free(b->warps[k].poison);
-    free(b->warps[k].poison_site);
-    free(b->warps[k].first);
+  for (int k = 0; b->knowledge && k < threads_of(b); k++) forget(&b->knowledge[k]);
+  for (int k = 0; k < BARRIERS; k++) forget(&b->named[k]);
+  for (int64_t k = 0; k < b->flags.size; k++) clear(&b->flags.all[k].view);
+  for (int k = 0; b->async && k < b->async->loads_count; k++) free(b->async->loads[k].data);
+  for (int k = 0; b->async && k < b->async->mbarriers_count; k++) {
+    forget(&b->async->mbarriers[k].gathered);
+    forget(&b->async->mbarriers[k].done);
   }
-  free(b->warps);
-  free(b->shared);
-  free(b->written);
-  free(b->local);
-  free(b->local_written);
-  free(b->cells);
-  forget(b);
-  forget_async(b);
-  free(b->knowledge);
-  free(b->common);
-  free(b->published);
-  free_products(b);
+  forget(&b->common);
+  forget(&b->meeting);
+  drop(&b->release);
+  free(b->flags.all);
+  for (Chunk *chunk = b->chunks, *next; chunk; chunk = next) {
+    next = chunk->next;
+    free(chunk);
+  }
   free(b);
 }
 
-static void *aligned(size_t size) { return aligned_alloc(128, (size + 127) / 128 * 128 + 128); }
-
-static Block *new_block(Launch *l) {
-  int threads = l->block[0] * l->block[1] * l->block[2];
-  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / 4 + 1;
-  Block *b = calloc(1, sizeof *b);
+/* A block at its start; NULL if there is no memory. */
+static Block *new_block(Launch *l, int64_t number) {
+  int threads = l->block[0] * l->block[1] * l->block[2], warps = (threads + LANES - 1) / LANES;
+  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / SLOT + 1;
+  size_t file = slots * SLOT, stride = ((size_t)l->local_size + 7) / 8 * 8, local = stride * LANES * (size_t)warps;
+  Block *b = zeros(l, sizeof *b);
   if (!b) return NULL;
-  b->number = NONE;
-  b->warps_count = (threads + LANES - 1) / LANES;
-  b->warps = calloc((size_t)b->warps_count, sizeof *b->warps);
-  b->shared = aligned((size_t)l->shared_size);
-  b->written = calloc(cells, 1);
-  b->local = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
-  b->local_written = malloc((size_t)l->local_size * LANES * (size_t)b->warps_count + 1);
-  b->cells = calloc(cells, sizeof *b->cells);
-  int good = b->warps && b->shared && b->written && b->local && b->local_written && b->cells && know(l, b);
-  for (int k = 0; good && k < b->warps_count; k++) {
-    Warp *w = &b->warps[k];
-    w->file = aligned((size_t)l->file_size);
-    w->poison = calloc(slots, sizeof *w->poison);
-    w->poison_site = calloc(slots, sizeof *w->poison_site);
-    w->first = calloc((size_t)l->sites_count + 1, sizeof *w->first);
-    good = w->file && w->poison && w->poison_site && w->first;
-  }
-  if (good) return b;
-  free_block(b);
-  return NULL;
-}
-
-static void start(Launch *l, Block *b, int64_t number) {
-  int threads = l->block[0] * l->block[1] * l->block[2];
-  size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1;
-  if (b->number != NONE) {
-    memset(b->written, 0, cells);
-    memset(b->cells, 0, cells * sizeof *b->cells);
-  }
-  start_products(l, b);
-  b->number = number;
-  memset(b->written + (l->shared_size - l->reserved) / l->grain, 1, (size_t)(l->reserved / l->grain));
-  b->base = (uint32_t)(number * b->warps_count * LANES);
+  b->number = number, b->warps_count = warps, b->base = (uint32_t)(number * warps * LANES);
   b->clock = b->time = 1;
-  forget(b);
-  forget_async(b);
-  b->exited = b->turn = b->idle = 0;
-  memset(b->shared, 0, (size_t)l->shared_size);
-  memset(b->local, 0xFF, (size_t)l->local_size * LANES * (size_t)b->warps_count);
-  memset(b->local_written, 0, (size_t)l->local_size * LANES * (size_t)b->warps_count);
-  for (int k = 0; k < b->warps_count; k++) {
+  b->local_stride = (int64_t)stride;
+  b->warps = room(l, b, sizeof *b->warps * (size_t)warps);
+  b->knowledge = room(l, b, sizeof *b->knowledge * (size_t)warps * LANES);
+  b->published = room(l, b, sizeof *b->published * (size_t)warps * LANES);
+  b->shared = (Buffer){.size = (uint64_t)l->shared_size, .data = room(l, b, (size_t)l->shared_size), .writable = 1};
+  b->local = (Buffer){.size = (uint64_t)l->local_size, .data = room(l, b, local), .writable = 1};
+  if (l->checking) {
+    b->shared.cells = room(l, b, cells * sizeof *b->shared.cells);
+    b->shared.written = room(l, b, cells);
+    b->local.written = room(l, b, local / (size_t)l->grain);
+  }
+  uint8_t *files = room(l, b, file * (size_t)warps);
+  Poison *poison = room(l, b, sizeof *poison * slots * (size_t)warps);
+  int64_t *first = room(l, b, sizeof *first * ((size_t)l->sites_count + 1) * (size_t)warps);
+  if (l->status) {
+    free_block(b);
+    return NULL;
+  }
+  memset(b->local.data, 0xFF, local);
+  if (l->checking) memset(b->shared.written + (l->shared_size - l->reserved) / l->grain, 1, (size_t)(l->reserved / l->grain));
+  for (int k = 0; k < warps; k++) {
     Warp *w = &b->warps[k];
     int lanes = threads - k * LANES;
+    w->file = files + (size_t)k * file, w->poison = poison + (size_t)k * slots;
+    w->first = first + k * (l->sites_count + 1);
     memcpy(w->file, l->image, (size_t)l->file_size);
     w->started = w->live = lanes >= LANES ? FULL : (1u << lanes) - 1;
-    w->spinning = w->refused = w->vain = 0;
-    w->steps = 0;
-    w->time = 1;
-    w->paths_count = w->arrivals_count = w->held_count = w->registers = 0;
-    w->forced = w->waited = NONE;
-    w->round_lanes = 0;
-    w->lived = 0;
-    w->registers_pc = NONE;
-    memset(w->arrived, 0, sizeof w->arrived);
-    if (w->poisoned) memset(w->poison, 0, ((size_t)l->file_size / 4 + 1) * sizeof *w->poison);
-    w->poisoned = 0;
-    memset(w->first, 0, (size_t)l->sites_count * sizeof *w->first);
+    w->time = w->group = 1;
+    w->forced = w->waited = w->registers_pc = NONE;
     push(w, 0, w->live);
     set_specials(l, b, w);
   }
+  return b;
 }
 
 /* Turns. */
@@ -131,6 +108,13 @@ static void start(Launch *l, Block *b, int64_t number) {
 static uint64_t random_of(Launch *l) {
   l->seed ^= l->seed << 13, l->seed ^= l->seed >> 7, l->seed ^= l->seed << 17;
   return l->seed;
+}
+
+static int is_stuck(Launch *l, const Block *b, const Warp *w) {
+  if (!w->paths_count) return 0;
+  Path path = w->paths[w->paths_count - 1];
+  l->stuck_pc = path.pc, l->stuck_thread = first_of(b, w) + __builtin_ctz(path.mask), l->stuck_block = b->number;
+  return 1;
 }
 
 /* A turn of a warp; whether the launch goes on. */
@@ -148,24 +132,16 @@ static int turn_of(Launch *l, Block *b, Warp *w, int64_t *left) {
     l->halved = 1;
     memcpy(l->half, l->executed, sizeof *l->half * 2 * (size_t)l->basic_blocks);
   }
-  if (w->steps <= l->budget || !w->paths_count) return 1;
-  Path path = w->paths[w->paths_count - 1];
-  l->stuck_pc = path.pc, l->stuck_thread = thread_of(b, w, path.mask), l->stuck_block = b->number;
+  if (w->steps <= l->budget || !is_stuck(l, b, w)) return 1;
   l->status = BUDGET_OVER;
   return 0;
-}
-
-static int can_run(const Block *b) {
-  int paths = 0;
-  for (int k = 0; k < b->warps_count; k++) paths |= b->warps[k].paths_count;
-  return paths != 0;
 }
 
 /* Turns of a block's warps, again while they do more than spin. */
 static int block_turn(Launch *l, Block *b, int64_t *left) {
   int64_t end = *left - (l->waits ? 1 : BLOCK_TURN); /* a flag that is set early hides that nobody waited for it */
-  for (int active = 1; active && *left > end;) {
-    active = 0;
+  for (int active = 1, runs; active && *left > end;) {
+    active = runs = 0;
     for (; b->turn < b->warps_count; b->turn++) {
       Warp *w = &b->warps[(b->first + b->turn) % b->warps_count];
       if (!w->paths_count && !w->held_count) continue;
@@ -176,29 +152,23 @@ static int block_turn(Launch *l, Block *b, int64_t *left) {
     b->turn = 0;
     if (l->seed) b->first = (int)(random_of(l) % (uint64_t)b->warps_count);
     active |= release(l, b);
-    active |= !active && !can_run(b) && force(l, b);
+    for (int k = 0; k < b->warps_count; k++) runs |= b->warps[k].paths_count;
+    active |= !active && !runs && force(l, b);
     b->idle = active ? 0 : b->idle ? 2 : 1;
   }
   return DONE;
-}
-
-static int is_live(const Block *b) {
-  uint32_t live = 0;
-  for (int k = 0; k < b->warps_count; k++) live |= b->warps[k].live;
-  return live != 0;
 }
 
 /* Where nothing happens any more. */
 
 static uint64_t hash(uint64_t seed, const void *data, size_t size) {
   const uint8_t *bytes = data;
-  for (size_t k = 0; k + 8 <= size; k += 8) {
-    uint64_t word;
-    memcpy(&word, bytes + k, 8);
+  for (size_t k = 0; k < size; k += 8) {
+    uint64_t word = 0;
+    memcpy(&word, bytes + k, size - k < 8 ? size - k : 8);
     seed = (seed ^ word) * 0x9E3779B97F4A7C15u;
     seed ^= seed >> 29;
   }
-  for (size_t k = size & ~(size_t)7; k < size; k++) seed = (seed ^ bytes[k]) * 0x9E3779B97F4A7C15u;
   return seed;
 }
 
@@ -207,18 +177,15 @@ static int repeats(Launch *l, int keep) {
   int same = 1;
   for (int n = 0; n < l->resident_count && (same || keep); n++) {
     Block *b = l->resident[n];
-    for (int k = 0; k < b->warps_count && (same || keep); k++) {
+    uint64_t now = hash((uint64_t)b->exited << 2 | (uint64_t)b->idle, b->shared.data, (size_t)l->shared_size);
+    for (int k = 0; k < b->warps_count; k++) {
       Warp *w = &b->warps[k];
-      uint64_t now = hash(w->live, w->paths, sizeof(Path) * (size_t)w->paths_count);
+      now = hash(now ^ w->live, w->paths, sizeof(Path) * (size_t)w->paths_count);
       now = hash(now, w->held, sizeof(Path) * (size_t)w->held_count);
-      for (int j = 0; j < w->arrivals_count; j++) now = hash(now, &w->arrivals[j].pc, 8);
       now = hash(hash(now, w->arrived, sizeof w->arrived), w->file, (size_t)l->file_size);
-      same &= now == w->seen;
-      if (keep) w->seen = now;
     }
-    if (!same && !keep) break;
-    uint64_t now = hash((uint64_t)b->exited << 2 | (uint64_t)b->idle, b->shared, (size_t)l->shared_size);
-    now = hash(now, b->local, (size_t)l->local_size * LANES * (size_t)b->warps_count);
+    now = hash(now, b->arrivals, sizeof *b->arrivals * (size_t)b->arrivals_count);
+    now = hash(now, b->local.data, (size_t)(b->local_stride * threads_of(b)));
     for (int k = 0; b->async && k < b->async->mbarriers_count; k++) now = hash(now, &b->async->mbarriers[k].pending, 24);
     same &= now == b->seen;
     if (keep) b->seen = now;
@@ -235,27 +202,16 @@ static int stir(Launch *l) {
 
 /* The threads that wait for ever: the first that spins, else the first at a barrier. */
 static int stuck(Launch *l) {
+  for (int n = 0; n < l->resident_count; n++)
+    for (int k = 0; k < l->resident[n]->warps_count; k++)
+      if (is_stuck(l, l->resident[n], &l->resident[n]->warps[k])) return explain(l, l->resident[n]);
   for (int n = 0; n < l->resident_count; n++) {
-    Block *b = l->resident[n];
-    for (int k = 0; k < b->warps_count; k++) {
-      if (!b->warps[k].paths_count) continue;
-      Path path = b->warps[k].paths[b->warps[k].paths_count - 1];
-      l->stuck_block = b->number, l->stuck_pc = path.pc, l->stuck_thread = thread_of(b, &b->warps[k], path.mask);
-      return explain(l, b);
-    }
-  }
-  for (int n = 0; n < l->resident_count; n++) {
-    Block *b = l->resident[n];
-    Arrival *first = NULL;
-    for (int k = 0; k < b->warps_count; k++) {
-      Warp *w = &b->warps[k];
-      for (int j = 0; j < w->arrivals_count; j++) {
-        Arrival *a = &w->arrivals[j];
-        if (!first) first = a, l->stuck_thread = thread_of(b, w, a->mask), l->stuck_count = 0;
-        if (a->number == first->number) l->stuck_count += __builtin_popcount(a->mask);
-      }
-    }
-    if (!first) continue;
+    const Block *b = l->resident[n];
+    if (!b->arrivals_count) continue;
+    const Arrival *first = &b->arrivals[0];
+    l->stuck_thread = first->warp * LANES + __builtin_ctz(first->mask), l->stuck_count = 0;
+    for (int k = 0; k < b->arrivals_count; k++)
+      if (b->arrivals[k].number == first->number) l->stuck_count += __builtin_popcount(b->arrivals[k].mask);
     l->stuck_block = b->number, l->stuck_pc = first->pc, l->stuck_number = first->number;
     return DEADLOCK;
   }
@@ -267,11 +223,9 @@ static int quiet_round(Launch *l) {
   int idle = 1, vain = 1;
   for (int n = 0; n < l->resident_count; n++)
     for (int k = 0; k < l->resident[n]->warps_count; k++) {
-      Warp *w = &l->resident[n]->warps[k];
-      for (int j = 0; j < w->paths_count; j++) {
-        idle = 0;
-        vain &= !(w->paths[j].mask & ~w->vain);
-      }
+      const Warp *w = &l->resident[n]->warps[k];
+      if (w->paths_count) idle = 0;
+      for (int j = 0; j < w->paths_count; j++) vain &= !(w->paths[j].mask & ~w->vain);
     }
   if (l->changes != l->changes_before) l->quiet = l->vain = 0;
   l->changes_before = l->changes;
@@ -284,44 +238,55 @@ static int quiet_round(Launch *l) {
   return stir(l) ? DONE : stuck(l);
 }
 
-/* Start blocks where there is room, as many more as there are, if none of these has ended. */
-static int start_more(Launch *l) {
-  int room = l->together - l->resident_count, more = l->resident_count ? l->resident_count : 1;
-  for (int k = 0; k < more && k < room && l->next < l->blocks_count; k++) {
-    Block *b = new_block(l);
-    if (!b) return NO_MEMORY;
-    start(l, b, l->numbers[l->next++]);
-    l->resident[l->resident_count++] = b;
+/* Start a block in a slot, if there is one left. */
+static int start_next(Launch *l, int slot) {
+  if (l->next == l->blocks_count) return 0;
+  Block *b = new_block(l, l->numbers[l->next++]);
+  if (b && slot == l->resident_count) l->resident_count++;
+  if (b) l->resident[slot] = b;
+  return b != NULL;
+}
+
+/* Turns of all resident blocks. One that ends makes room for the next one. */
+static int round_of(Launch *l, int64_t *left) {
+  while (l->turn < l->resident_count) {
+    Block *b = l->resident[l->turn];
+    uint32_t live = 0;
+    int status = block_turn(l, b, left);
+    if (status) return status;
+    l->turn++;
+    for (int k = 0; k < b->warps_count; k++) live |= b->warps[k].live;
+    if (live) continue;
     l->ended = 1;
+    check_registers(l, b);
+    check_groups(l, b);
+    finish_copies(l, b);
+    int first = b->first;
+    free_block(b);
+    l->resident[l->turn - 1] = NULL;
+    if (start_next(l, l->turn - 1)) {
+      l->resident[l->turn - 1]->first = first;
+      continue;
+    }
+    l->resident_count--, l->turn--;
+    for (int k = l->turn; k < l->resident_count; k++) l->resident[k] = l->resident[k + 1];
   }
-  return DONE;
+  l->turn = 0;
+  return l->status;
 }
 
 int launch_run(Launch *l) {
   int64_t left = l->slice;
   int status;
-  if (!l->resident) l->resident = calloc((size_t)l->together, sizeof *l->resident);
-  if (!l->resident) return NO_MEMORY;
+  if (!l->resident) l->resident = zeros(l, sizeof *l->resident * (size_t)l->together);
+  if (!l->between) l->between = zeros(l, sizeof *l->between);
+  if (l->status) return l->status;
   while (l->resident_count || l->next < l->blocks_count) {
-    while (l->turn < l->resident_count) {
-      Block *b = l->resident[l->turn];
-      if ((status = block_turn(l, b, &left))) return status;
-      l->turn++;
-      if (is_live(b)) continue;
-      l->ended = 1;
-      check_registers(l, b);
-      check_groups(l, b);
-      finish_copies(l, b);
-      if (l->next < l->blocks_count) {
-        start(l, b, l->numbers[l->next++]);
-        continue;
-      }
-      free_block(b);
-      l->resident_count--, l->turn--;
-      for (int k = l->turn; k < l->resident_count; k++) l->resident[k] = l->resident[k + 1];
-    }
-    l->turn = 0;
-    if (!l->ended && (status = start_more(l))) return status;
+    if ((status = round_of(l, &left))) return status;
+    /* Where none of these has ended, they may wait for others: as many more as there are start. */
+    int more = l->ended ? 0 : l->resident_count ? l->resident_count : 1;
+    for (; more && l->resident_count < l->together && start_next(l, l->resident_count); more--) l->ended = 1;
+    if (l->status) return l->status;
     if (!l->ended && (status = quiet_round(l))) return status;
     if (l->ended) l->quiet = l->vain = 0;
     l->ended = 0;
@@ -337,8 +302,14 @@ int launch_run(Launch *l) {
 void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++) free_block(l->resident[k]);
   free(l->resident);
-  l->resident = NULL;
-  forget_launch(l);
+  if (!l->between) return;
+  for (int64_t k = 0; k < l->between->flags.size; k++) clear(&l->between->flags.all[k].view);
+  for (Row *row = l->between->rows, *next; row; row = next) {
+    next = row->next;
+    free(row);
+  }
+  free(l->between->flags.all);
+  free(l->between);
 }
 
 #endif

@@ -6,20 +6,15 @@
 #ifndef WORKLOG_WARP_H
 #define WORKLOG_WARP_H
 
-#include "poison.h"
+#include "blocks.h"
 
-/* Lanes that execute instructions of one kind together. at: the place of each lane; of others, the first one. */
+/* Lanes that execute instructions of one kind together. at: the instruction of each lane; of others, the first one. */
 typedef struct {
   const Path *places;
   int count;
   uint32_t active, names[LANES]; /* names: the member mask of each lane */
   int32_t at[LANES];
 } Meeting;
-
-static uint32_t members(const Launch *l, const Warp *w, int32_t pc, int lane) {
-  const Instruction *i = &l->code[pc];
-  return i->meets <= 0 ? FULL : AT(uint32_t, i->site)[lane];
-}
 
 static int can_meet(const Launch *l, int32_t pc, int32_t other) {
   return pc == other || (l->code[pc].meets != ALIGNED && l->code[pc].meets == l->code[other].meets);
@@ -32,7 +27,10 @@ static Meeting meeting_of(const Launch *l, const Warp *w, const Path *places, in
     for (int k = 0; k < LANES; k++)
       if (!n || places[n].mask >> k & 1) m.at[k] = places[n].pc;
   }
-  for (int k = 0; k < LANES; k++) m.names[k] = members(l, w, m.at[k], k);
+  for (int k = 0; k < LANES; k++) {
+    const Instruction *i = &l->code[m.at[k]];
+    m.names[k] = i->meets <= 0 ? FULL : AT(uint32_t, i->site)[k];
+  }
   return m;
 }
 
@@ -86,30 +84,19 @@ static void shuffle(const Launch *l, Warp *w, const Meeting *m, uint32_t *out, u
     *valid |= (uint32_t)(from != NONE) << k;
     if (from == NONE) from = k;
     int present = m->active >> from & 1;
-    int32_t value = present ? l->code[m->at[from]].a : i->a;
+    int32_t value = present ? l->code[m->at[from]].a : i->a, earlier = NONE;
     out[k] = AT(uint32_t, value)[from];
-    if (!(m->active >> k & 1)) continue;
-    if (!present || !(m->names[k] >> from & 1)) bad |= 1u << k, cause = m->at[k] > cause ? m->at[k] : cause;
-    if (w->poisoned && poisoned(w, value) >> from & 1) {
-      int32_t earlier = w->poison_site[value / 4];
-      bad |= 1u << k, cause = earlier > cause ? earlier : cause;
-    }
+    if (poisoned(w, value) >> from & 1) earlier = poison_of(w, value)->pc;
+    if ((!present || !(m->names[k] >> from & 1)) && m->at[k] > earlier) earlier = m->at[k];
+    if (earlier == NONE || !(m->active >> k & 1)) continue;
+    bad |= 1u << k;
+    cause = earlier > cause ? earlier : cause;
   }
-  if (!bad && !w->poisoned) return;
-  w->poisoned = 1;
   for (int n = 0; n < m->count; n++) {
     const Instruction *i = &l->code[m->places[n].pc];
     set_poison(w, i->d, m->places[n].mask, bad & m->places[n].mask, cause);
     set_poison(w, i->target, m->places[n].mask, bad & m->places[n].mask, cause);
   }
-}
-
-/* The value of each lane of a vote, match or reduction at its own place. */
-static uint64_t operand(const Launch *l, const Warp *w, const Meeting *m, int lane) {
-  const Instruction *i = &l->code[m->at[lane]];
-  if (i->op >= ANY && i->op <= BALLOT) return *AT(uint32_t, i->a) >> lane & 1;
-  if (i->op == WIDE_MATCH_ANY || i->op == WIDE_MATCH_ALL) return AT(uint64_t, i->a)[lane];
-  return i->a == NONE ? 0 : AT(uint32_t, i->a)[lane];
 }
 
 static uint32_t reduced(int op, uint32_t a, uint32_t b) {
@@ -155,44 +142,41 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
   }
 }
 
-static void set_bits(const Warp *w, int32_t offset, uint32_t mask, uint32_t bits) {
-  if (offset != NONE) *AT(uint32_t, offset) = (*AT(uint32_t, offset) & ~mask) | (bits & mask);
+static void set_bit(const Warp *w, int32_t offset, int lane, uint32_t bit) {
+  if (offset != NONE) *AT(uint32_t, offset) = (*AT(uint32_t, offset) & ~(1u << lane)) | bit << lane;
 }
 
 /* Lanes at these places execute their instructions together: shuffles, votes, matches, reductions, bar.warp.sync. */
 static int together(Launch *l, Block *b, Warp *w, const Path *places, int count) {
   const Meeting m = meeting_of(l, w, places, count);
   const Instruction *i = &l->code[places[0].pc];
-  uint32_t out[LANES] = {0}, second = 0, predicate = 0;
-  uint64_t value[LANES];
+  int votes = i->kind == WARP && i->op >= ANY && i->op <= UNIFORM;
+  uint32_t out[LANES] = {0}, second = 0;
+  uint64_t value[LANES] = {0};
   for (int n = 0; w->poisoned && n < count; n++) {
     const Instruction *own = &l->code[places[n].pc];
-    if (own->kind == WARP) use(l, b, w, places[n].pc, own->a, places[n].mask);
+    const int32_t used[] = {own->b, own->c, own->meets > 0 ? own->site : NONE, own->a};
+    use_all(l, b, w, places[n].pc, used, own->kind == WARP ? 4 : 3, places[n].mask);
     if (own->kind == WARP) set_poison(w, own->d, places[n].mask, 0, NONE), set_poison(w, own->target, places[n].mask, 0, NONE);
-    use(l, b, w, places[n].pc, own->b, places[n].mask);
-    use(l, b, w, places[n].pc, own->c, places[n].mask);
-    if (own->meets > 0) use(l, b, w, places[n].pc, own->site, places[n].mask);
   }
-  if (i->kind == SHUFFLE) {
-    shuffle(l, w, &m, out, &second);
-  } else if (i->op != SYNCHRONISE) {
-    for (int k = 0; k < LANES; k++) value[k] = operand(l, w, &m, k);
+  for (int k = 0; k < LANES && i->kind == WARP && i->op != SYNCHRONISE; k++) {
+    int32_t a = l->code[m.at[k]].a;
+    if (i->op >= ANY && i->op <= BALLOT) value[k] = *AT(uint32_t, a) >> k & 1;
+    else if (i->op >= WIDE_MATCH_ANY) value[k] = AT(uint64_t, a)[k];
+    else if (a != NONE) value[k] = AT(uint32_t, a)[k];
   }
+  if (i->kind == SHUFFLE) shuffle(l, w, &m, out, &second);
   for (uint32_t left = m.active, lanes; i->kind == WARP && left; left &= ~lanes) {
     lanes = group(&m, __builtin_ctz(left));
     if (i->op == SYNCHRONISE) meet_lanes(l, b, w, lanes);
     else exchange(i->op, value, lanes, out, &second);
   }
-  if (i->kind == WARP && i->op == SYNCHRONISE) return NEXT;
-  for (int k = 0; k < LANES; k++) predicate |= (uint32_t)(out[k] != 0) << k;
-  for (int n = 0; n < count; n++) {
-    const Instruction *own = &l->code[places[n].pc];
-    uint32_t mask = places[n].mask;
-    if (own->kind == WARP && own->op >= ANY && own->op <= UNIFORM) set_bits(w, own->d, mask, predicate);
-    else
-      for (int k = 0; own->d != NONE && k < LANES; k++)
-        if (mask >> k & 1) AT(uint32_t, own->d)[k] = out[k];
-    set_bits(w, own->target, mask, second);
+  for (int k = 0; k < LANES && !(i->kind == WARP && i->op == SYNCHRONISE); k++) {
+    const Instruction *own = &l->code[m.at[k]];
+    if (!(m.active >> k & 1)) continue;
+    if (votes) set_bit(w, own->d, k, out[k]);
+    else if (own->d != NONE) AT(uint32_t, own->d)[k] = out[k];
+    set_bit(w, own->target, k, second >> k & 1);
   }
   return NEXT;
 }
@@ -219,10 +203,9 @@ static int meet(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
       return NEXT;
     }
     memmove(&w->held[n + 1], &w->held[n], sizeof(Path) * (size_t)(w->held_count++ - n));
-    w->held[n] = here;
-  } else {
-    w->held[n].mask |= mask;
+    w->held[n] = (Path){pc, 0};
   }
+  w->held[n].mask |= mask;
   /* They execute the block of code later. */
   l->executed[2 * i->block] -= mask == lanes;
   l->executed[2 * i->block + 1] -= __builtin_popcount(mask);
@@ -233,26 +216,23 @@ static int meet(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
  * it together. The mask is 0 where there are none, or other lanes are at a lower instruction. */
 static Path met(Launch *l, Block *b, Warp *w) {
   for (int first = 0; first < w->held_count; first++) {
-    int lowest = next_path(w);
+    int lowest = next_path(w), count = 0, ready_count = 0, left_count = 0, known = 0;
+    int32_t pc = w->held[first].pc;
     Path places[LANES], ready[LANES], left[LANES];
-    int count = 0, ready_count = 0, left_count = 0, known = 0;
     if (lowest >= 0 && w->held[0].pc >= w->paths[lowest].pc) break;
     for (int n = 0; n < w->held_count; n++) {
-      if (!can_meet(l, w->held[first].pc, w->held[n].pc)) continue;
+      if (!can_meet(l, pc, w->held[n].pc)) continue;
       known |= n < first;
       places[count++] = w->held[n];
     }
     if (known) continue;
     const Meeting all = meeting_of(l, w, places, count);
-    int forced = w->forced != NONE && can_meet(l, w->forced, places[0].pc);
+    int forced = w->forced != NONE && can_meet(l, w->forced, pc);
     for (int n = 0; n < w->held_count; n++) {
       Path place = w->held[n];
-      if (can_meet(l, w->held[first].pc, place.pc)) {
-        uint32_t come = forced ? place.mask : complete(&all, w, place.mask);
-        if (come) ready[ready_count++] = (Path){place.pc, come};
-        place.mask &= ~come;
-      }
-      if (place.mask) left[left_count++] = place;
+      uint32_t come = can_meet(l, pc, place.pc) ? forced ? place.mask : complete(&all, w, place.mask) : 0;
+      if (come) ready[ready_count++] = (Path){place.pc, come};
+      if (place.mask & ~come) left[left_count++] = (Path){place.pc, place.mask & ~come};
     }
     if (!ready_count) continue;
     memcpy(w->held, left, sizeof(Path) * (size_t)left_count);
@@ -273,12 +253,10 @@ static Path met(Launch *l, Block *b, Warp *w) {
 }
 
 /* Where no other lane can run: the lanes of the block that wait first do so no longer. Whether there are any. */
-static int force(Launch *l, Block *b) {
+static int force(const Launch *l, Block *b) {
   int32_t first = INT32_MAX;
-  for (int k = 0; k < b->warps_count; k++) {
-    Warp *w = &b->warps[k];
-    if (w->held_count && w->held[0].pc < first) first = w->held[0].pc;
-  }
+  for (int k = 0; k < b->warps_count; k++)
+    if (b->warps[k].held_count && b->warps[k].held[0].pc < first) first = b->warps[k].held[0].pc;
   for (int k = 0; k < b->warps_count && first != INT32_MAX; k++)
     for (int n = 0; n < b->warps[k].held_count; n++)
       if (can_meet(l, first, b->warps[k].held[n].pc)) b->warps[k].forced = first;

@@ -34,15 +34,15 @@ static uint64_t numbered(uint64_t descriptor, int turned, int first, int k) {
 static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descriptor, int turned, int first, int rows,
                        uint32_t (*out)[WORDS]) {
   uint64_t end = 0, seen[LANES];
-  int fresh = 0, thread = (int)(w - b->warps) * LANES;
+  int fresh = 0, thread = first_of(b, w);
   for (int k = 0; k < 2 * rows; k++) {
     uint64_t line = numbered(descriptor, turned, first, k) + LINE;
     end = line > end ? line : end;
   }
   memset(out, 0, sizeof *out * (size_t)rows);
   if (end > (uint64_t)l->shared_size) {
-    Event *event = tell_lanes(l, b, w, MATRIX_OUTSIDE, pc, 1, (int64_t)end);
-    if (event) event->other_block = l->shared_size;
+    tell(l, b, (Event){.kind = MATRIX_OUTSIDE, .pc = pc, .other_pc = NONE, .thread = thread, .lanes = 1,
+                       .value = (int64_t)end, .other_block = l->shared_size});
     return 0;
   }
   for (int k = 0; k < 2 * rows; k++) {
@@ -50,24 +50,25 @@ static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descri
     seen[k % LANES] = line;
     if (k % LANES == LANES - 1) note(l, b, w, NULL, pc, SHARED, FULL, seen);
     if (turned)
-      for (int e = 0; e < 8; e++) memcpy((uint16_t *)out[k / 16 * 8 + e] + k % 16, b->shared + line + 2 * e, 2);
-    else memcpy(&out[k / 2][k % 2 * 4], b->shared + line, LINE);
+      for (int e = 0; e < 8; e++) memcpy((uint16_t *)out[k / 16 * 8 + e] + k % 16, b->shared.data + line + 2 * e, 2);
+    else memcpy(&out[k / 2][k % 2 * 4], b->shared.data + line, LINE);
     if (!l->checking) continue;
     for (uint64_t byte = line; byte < line + LINE; byte += (uint64_t)l->grain)
-      fresh |= !b->written[byte / (uint64_t)l->grain];
-    drain(l, b, pc, thread, line, LINE);
+      fresh |= !b->shared.written[byte / (uint64_t)l->grain];
+    begin_reading(l, b, pc, thread, line, LINE);
   }
   if (fresh) tell_lanes(l, b, w, MATRIX_UNWRITTEN, pc, 1, 0);
   return l->checking;
 }
 
-/* What a warp has in product is complete up to a group. */
+/* What a warp has in flight is complete up to a group. */
 static void wait_for_groups(Launch *l, Block *b, Warp *w, int32_t group) {
-  int number = (int)(w - b->warps), kept = 0;
-  for (int n = 0; n < b->products_count; n++) {
-    Product *product = &b->products[n];
+  Async *own = b->async;
+  int number = number_of_warp(b, w), kept = 0;
+  for (int n = 0; n < own->products_count; n++) {
+    const Product *product = &own->products[n];
     if (product->warp != number || product->group > group) {
-      b->products[kept++] = *product;
+      own->products[kept++] = *product;
       continue;
     }
     const Form *f = (const Form *)(l->lists + l->code[product->pc].target);
@@ -75,23 +76,22 @@ static void wait_for_groups(Launch *l, Block *b, Warp *w, int32_t group) {
       int first = side ? 0 : number % 4 * 16, rows = side ? f->columns : 16;
       for (int k = 0; product->reads >> side & 1 && k < 2 * rows; k++) {
         uint64_t line = numbered(product->descriptors[side], f->turned[side], first, k);
-        drained(l, b, product->pc, number * LANES, line, LINE);
+        end_reading(l, b, product->pc, number * LANES, line, LINE);
       }
     }
   }
-  b->products_count = kept;
-  for (int slot = 0; w->poisoned && slot < l->file_size / 4; slot++) {
-    int32_t pc = w->poison[slot] ? w->poison_site[slot] : NONE;
-    if (pc == NONE || l->code[pc].kind != WGMMA) continue;
-    int waits = 0;
-    for (int n = 0; n < kept; n++) waits |= b->products[n].warp == number && b->products[n].pc == pc;
-    if (!waits) w->poison[slot] = 0;
+  own->products_count = kept;
+  for (int slot = 0; w->poisoned && slot < l->file_size / SLOT; slot++) {
+    Poison *poison = &w->poison[slot];
+    int waits = l->code[poison->pc].kind != WGMMA;
+    for (int n = 0; n < kept; n++) waits |= own->products[n].warp == number && own->products[n].pc == poison->pc;
+    if (!waits) poison->lanes = 0;
   }
 }
 
 /* The warp group is whole, has passed a wgmma.fence, and gives one descriptor, which is supported. Whether it is. */
 static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  int number = (int)(w - b->warps), first = number / 4 * 4, good = first + 4 <= b->warps_count;
+  int number = number_of_warp(b, w), first = number / 4 * 4, good = first + 4 <= b->warps_count;
   w->multiplied++, w->multiplies = pc;
   for (int k = first; k < first + 4 && good; k++)
     good = b->warps[k].live == FULL || (!b->warps[k].live && b->warps[k].multiplied >= w->multiplied);
@@ -114,7 +114,8 @@ static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instructi
 }
 
 static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  int number = (int)(w - b->warps), reads = 0;
+  int number = number_of_warp(b, w), reads = 0;
+  if (!async_of(l, b)) return STOP;
   if (i->op == GROUP_FENCE) w->fenced |= mask;
   else if (i->op == GROUP_COMMIT) w->group++;
   else if (i->op == GROUP_WAIT) wait_for_groups(l, b, w, w->group - 1 - i->target);
@@ -128,27 +129,17 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   if (i->a != NONE) product.descriptors[0] = *AT(uint64_t, i->a);
   if (l->values) {
     Matrices x;
-    reach(b, w, i->site);
+    mark_first(b, w, i->site);
     note(l, b, w, NULL, pc, GLOBAL, 0, NULL); /* one more multiplication: its lines follow */
     if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
     else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
     reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
     multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
   } else {
-    clear(w, f, mask);
+    zero_sums(w, f, mask);
   }
   product.reads = reads;
-  if (b->products_count == b->products_room) {
-    int32_t room = b->products_room ? 2 * b->products_room : 64;
-    Product *wider = realloc(b->products, sizeof *wider * (size_t)room);
-    if (!wider) {
-      l->status = NO_MEMORY;
-      return STOP;
-    }
-    b->products = wider, b->products_room = room;
-  }
-  b->products[b->products_count++] = product;
-  w->poisoned = 1;
+  APPEND(b->async->products, b->async->products_count, product);
   for (int k = 0; k < f->counts[0]; k++) set_poison(w, d[k], mask, mask, pc);
   return NEXT;
 }
@@ -161,23 +152,6 @@ static void check_groups(Launch *l, Block *b) {
       if (b->warps[n].multiplied < least) least = b->warps[n].multiplied;
     if (b->warps[k].multiplied > least) tell_lanes(l, b, &b->warps[k], PART_OF_GROUP, b->warps[k].multiplies, 1, 0);
   }
-}
-
-static void start_products(const Launch *l, Block *b) {
-  if (b->leaving) memset(b->leaving, 0, ((size_t)l->shared_size / (size_t)l->grain + 1) * sizeof *b->leaving);
-  if (b->proxied) memset(b->proxied, 0, (size_t)b->warps_count * LANES * sizeof *b->proxied);
-  b->products_count = 0;
-  for (int k = 0; k < b->warps_count; k++) {
-    b->warps[k].fenced = 0;
-    b->warps[k].group = 1;
-    b->warps[k].multiplied = 0;
-  }
-}
-
-static void free_products(Block *b) {
-  free(b->leaving);
-  free(b->proxied);
-  free(b->products);
 }
 
 #endif

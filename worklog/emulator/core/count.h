@@ -1,0 +1,130 @@
+/* What accesses cost. Included by core.c alone. */
+#ifndef WORKLOG_COUNT_H
+#define WORKLOG_COUNT_H
+
+#include "state.h"
+
+enum { REQUESTS, SECTORS, WAVEFRONTS, CONFLICTS, BYTES, LINES }; /* the costs of a site */
+
+static int compare(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Distinct values among n, which are sorted then. Most are sorted already. */
+static int distinct(uint64_t *x, int n) {
+  int sorted = 1, count = n > 0;
+  for (int k = 1; k < n; k++) sorted &= x[k - 1] <= x[k];
+  if (!sorted) qsort(x, (size_t)n, sizeof *x, compare);
+  for (int k = 1; k < n; k++) count += x[k] != x[k - 1];
+  return count;
+}
+
+static void count_global(const uint64_t *address, uint32_t mask, int width, int64_t *costs) {
+  uint64_t sector[LANES], line[LANES];
+  int n = 0;
+  for (int k = 0; k < LANES; k++)
+    if (mask >> k & 1) sector[n] = address[k] / 32, line[n++] = address[k] / 128;
+  costs[REQUESTS] = 1;
+  costs[SECTORS] = distinct(sector, n);
+  costs[BYTES] = (int64_t)n * width;
+  costs[LINES] = distinct(line, n);
+}
+
+/* A warp's 64-bit access takes two phases of 16 lanes, a 128-bit one four of 8, each of up to 128 bytes. There are half as
+ * many if lanes n and n ^ 1 have equal addresses in each such pair, or lanes n and n ^ 2. A phase costs as many wavefronts
+ * as the busiest bank has distinct words; all but the first are conflicts. Agrees with Nsight Compute on an H200. */
+static void count_shared(const uint64_t *address, uint32_t mask, int width, int64_t *costs) {
+  int words = width > 4 ? width / 4 : 1, phases = words, unpaired[3] = {0};
+  for (int k = 0; k < LANES; k++)
+    for (int distance = 1; distance <= 2; distance++) {
+      int both = mask >> k & mask >> (k ^ distance) & 1;
+      unpaired[distance] |= both && address[k] != address[k ^ distance];
+    }
+  if (width > 4 && !(unpaired[1] && unpaired[2])) phases /= 2;
+  costs[REQUESTS] = 1;
+  for (int first = 0, lanes = LANES / phases; first < LANES; first += lanes) {
+    uint64_t word[LANES * 4];
+    int n = 0, load[32] = {0}, most = 0;
+    for (int k = first; k < first + lanes; k++)
+      for (int j = 0; j < words && mask >> k & 1; j++) word[n++] = address[k] / 4 + (uint64_t)j;
+    distinct(word, n);
+    for (int k = 0; k < n; k++)
+      if (!k || word[k] != word[k - 1]) most += ++load[word[k] % 32] > most;
+    costs[WAVEFRONTS] += most;
+    costs[CONFLICTS] += most ? most - 1 : 0;
+  }
+}
+
+/* What is known of these addresses: they are often those of the last access, or as far apart. */
+static Cost *look_up(Site *s, const uint64_t *address, uint32_t mask) {
+  Cost *last = &s->last;
+  int first = __builtin_ctz(mask);
+  uint64_t relative[LANES];
+  for (int k = 0; k < LANES; k++) relative[k] = address[k] - address[first];
+  uint64_t start = address[first] & (s->space == SHARED ? 15 : 127);
+  if (last->known && last->mask == mask && last->start == start && !memcmp(relative, last->relative, sizeof relative))
+    return last;
+  memcpy(last->relative, relative, sizeof relative);
+  last->mask = mask, last->start = start, last->known = 1, last->counted = 0, last->readers = 0;
+  return last;
+}
+
+/* Of lanes that read, those that stand for all: two of each address. */
+static uint32_t readers(Site *s, const uint64_t *address, uint32_t mask) {
+  Cost *last = look_up(s, address, mask);
+  for (int j = 0, unknown = !last->readers; unknown && j < LANES; j++) {
+    int earlier = 0;
+    for (int n = 0; n < j && earlier < 2; n++) earlier += address[n] == address[j] && mask >> n & 1;
+    if (earlier < 2 && mask >> j & 1) last->readers |= 1u << j;
+  }
+  return last->readers;
+}
+
+/* An access to shared memory, or the wide one that ptxas makes it part of, where that is aligned. */
+static void count_joined(const Site *s, const uint64_t *address, uint32_t mask, int64_t *costs) {
+  costs[BYTES] = (int64_t)__builtin_popcount(mask) * s->size * s->count;
+  for (int g = 0; g < s->groups_count; g++) {
+    const Group *group = &s->groups[g];
+    uint64_t crooked = 0, moved[LANES];
+    for (int k = 0; k < LANES; k++) {
+      moved[k] = address[k] + (uint64_t)(group->offset - s->offset);
+      if (mask >> k & 1) crooked |= moved[k] % (uint64_t)group->width;
+    }
+    if (crooked) continue;
+    if (group->leads) count_shared(moved, mask, group->width, costs);
+    return;
+  }
+  count_shared(address, mask, s->size * s->count, costs);
+}
+
+static void count(Site *s, const uint64_t *address, uint32_t mask) {
+  Cost *last = look_up(s, address, mask);
+  if (!last->counted) {
+    last->counted = 1;
+    memset(last->costs, 0, sizeof last->costs);
+    if (s->space == SHARED) count_joined(s, address, mask, last->costs);
+    else count_global(address, mask, s->size * s->count, last->costs);
+  }
+  for (int k = 0; k < 6; k++) s->costs[k] += last->costs[k];
+}
+
+/* Tell whoever watches of a step. s: the site whose last costs are its own, or NULL. */
+static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_t pc, int32_t space, uint32_t mask,
+                 const uint64_t *address) {
+  if (!l->watch) return;
+  Step step = {.pc = pc, .warp = number_of_warp(b, w), .space = space, .mask = mask, .block = b->number};
+  if (s && l->counting) memcpy(step.costs, s->last.costs, sizeof step.costs);
+  if (address) memcpy(step.address, address, sizeof step.address);
+  for (int k = 0; space == SHARED && address && k < LANES; k++)
+    if (mask >> k & 1) memcpy(step.words[k], b->shared.data + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
+  l->watch(&step);
+}
+
+/* Of one access of a warp: see core.h. */
+void costs_of(const uint64_t *address, uint32_t mask, int32_t width, int32_t shared, int64_t *costs) {
+  if (shared) count_shared(address, mask, width, costs);
+  else count_global(address, mask, width, costs);
+}
+
+#endif
