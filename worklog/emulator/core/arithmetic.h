@@ -87,29 +87,16 @@ static inline uint32_t dot(uint32_t a, uint32_t b, uint32_t c, int bits, int fir
 LEAST(least_float, float)
 LEAST(least_double, double)
 
-static inline uint64_t bits_of(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-static inline double with_bits(uint64_t bits) {
-  double x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static inline float as_float(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static inline uint32_t float_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
+#define SAME_BITS(name, result, type)     \
+  static inline result name(type x) {     \
+    result out;                           \
+    memcpy(&out, &x, sizeof out);         \
+    return out;                           \
+  }
+SAME_BITS(bits_of, uint64_t, double)
+SAME_BITS(with_bits, double, uint64_t)
+SAME_BITS(float_bits, uint32_t, float)
+SAME_BITS(as_float, float, uint32_t)
 
 static inline double power(int exponent) { return with_bits((uint64_t)(exponent + 1023) << 52); }
 static inline float flush_f32(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }

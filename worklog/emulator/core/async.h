@@ -176,7 +176,7 @@ static void load_box(Launch *l, Block *b, const Warp *w, const Instruction *i, i
     order(l, b, &b->shared, place, x->pc, x->thread, (uint64_t)at, 1, 0);
     bring(b, x->pc, place, x->barrier, m->phase + 1);
   }
-  APPEND(b->async->loads, b->async->loads_count, *x);
+  APPEND(&b->chunks, b->async->loads, b->async->loads_count, *x);
 }
 
 /* Complete the copies of these lanes of a warp to global memory, except those of their `count` newest groups. */
@@ -262,7 +262,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
       if (i->op == BULK_LOAD) load_box(l, b, w, i, k, &x);
       if (i->op == BULK_LOAD) continue;
       if (l->checking) begin_reading(l, b, pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
-      APPEND(own->stores, own->stores_count, x);
+      APPEND(&b->chunks, own->stores, own->stores_count, x);
     }
     break;
   default: of_mbarrier(l, b, w, pc, i, mask);

@@ -191,7 +191,7 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
     a.predicate = predicate & a.mask;
     /* Threads that wait are released when the other warps have had their turns, since more may arrive than wanted. */
     if (i->op == ARRIVE && w->arrived[a.number]) release_barrier(l, b, a.number);
-    APPEND(b->arrivals, b->arrivals_count, a);
+    APPEND(&b->chunks, b->arrivals, b->arrivals_count, a);
     for (int n = b->arrivals_count - 1; n > 0 && b->arrivals[n - 1].warp > a.warp; n--)
       b->arrivals[n] = b->arrivals[n - 1], b->arrivals[n - 1] = a;
     if (i->op != ARRIVE) continue;

@@ -78,12 +78,12 @@ struct Async {
 static Async *async_of(Launch *l, Block *b) {
   if (b->async) return b->async;
   size_t threads = (size_t)threads_of(b), cells = (size_t)l->shared_size / (size_t)l->grain + 1;
-  Async *new = room(l, b, sizeof *new);
+  Async *new = room(l, &b->chunks, sizeof *new);
   if (!new) return NULL;
-  new->busy = room(l, b, sizeof *new->busy * cells);
-  new->group = room(l, b, sizeof *new->group * threads);
-  new->bulk_group = room(l, b, sizeof *new->bulk_group * threads);
-  new->proxied = room(l, b, sizeof *new->proxied * threads);
+  new->busy = room(l, &b->chunks, sizeof *new->busy * cells);
+  new->group = room(l, &b->chunks, sizeof *new->group * threads);
+  new->bulk_group = room(l, &b->chunks, sizeof *new->bulk_group * threads);
+  new->proxied = room(l, &b->chunks, sizeof *new->proxied * threads);
   if (!l->status) b->async = new;
   return b->async;
 }

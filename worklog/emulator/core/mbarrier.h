@@ -91,7 +91,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
         if (turn) own->busy[place].flying = pc + 1;
         else order(l, b, &b->shared, place, pc, first + k, place * (uint64_t)l->grain, 1, same);
       }
-  APPEND(own->flights[warp].all, own->flights[warp].count, new);
+  APPEND(&b->chunks, own->flights[warp].all, own->flights[warp].count, new);
 }
 
 /* Lanes' parts of a copy land. Accesses before its issue were checked then, and those since as to bytes in flight. */
@@ -127,10 +127,10 @@ static void end_phase(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread) 
   }
   m->phase++;
   m->pending = m->count, m->refused = 0;
-  if (!l->checking || !widen(l, b, &m->gathered.known, agent + 1)) return;
-  know(&m->gathered.known, agent, (uint32_t)m->phase);
-  join(l, b, &m->done.known, &m->gathered.known, 0);
-  join(l, b, &m->done.shown, &m->gathered.shown, 0);
+  if (!l->checking) return;
+  know(l, &b->chunks, &m->gathered.known.own, agent, (uint32_t)m->phase);
+  join(l, &b->chunks, &m->done.known, &m->gathered.known, 0);
+  join(l, &b->chunks, &m->done.shown, &m->gathered.shown, 0);
 }
 
 static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t count, int how) {
@@ -253,7 +253,7 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
   if (old) TELL(MBARRIER_AGAIN, pc, old->pc, thread, 0, start), old->alive = 0;
   if (count < 1 || count > MOST_COUNT) TELL(MBARRIER_COUNT, pc, NONE, thread, 0, start, count);
   new.owner = thread, new.pc = pc, new.alive = 1, new.clock = b->clock;
-  APPEND(own->mbarriers, own->mbarriers_count, new);
+  APPEND(&b->chunks, own->mbarriers, own->mbarriers_count, new);
 }
 
 static void expect(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t bytes) {
@@ -303,7 +303,7 @@ static void track(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, c
   if (!(given_of(l, i)->how & COUNTED)) m->pending += __builtin_popcount(lanes);
   for (int k = 0; l->checking && k < LANES; k++)
     if (lanes >> k & 1) gather(l, b, &m->gathered, new.warp * LANES + k);
-  APPEND(own->tracked, own->tracked_count, new);
+  APPEND(&b->chunks, own->tracked, own->tracked_count, new);
 }
 
 /* Lanes use mbarriers: those of one mbarrier together. */

@@ -14,7 +14,7 @@
 
 /* A race of a copy that writes shared memory: the reader is early, or the copy. */
 static void tell_copy(Launch *l, const Block *b, int32_t pc, const Stamp *before, int thread, uint64_t address) {
-  int reader = (int)(before->thread - 1) % threads_of(b);
+  int reader = (int)((before->thread - 1) % (uint32_t)threads_of(b));
   if (b->shared.written[address / (uint64_t)l->grain]) TELL(REFILLED, pc, before->pc, thread, address, 0, reader);
   else TELL(READ_EARLY, before->pc, pc, reader, address, 0, reader);
 }
@@ -28,7 +28,8 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     int32_t thread, pc;
   } Access;
   int threads = threads_of(b), shared = kind == SHARED_RACE;
-  Access first = {before->pc, (before->thread - 1) / (uint32_t)threads, (int)(before->thread - 1) % threads, before->pc};
+  int64_t block = l->numbers[(before->thread - 1) / (uint32_t)threads];
+  Access first = {before->pc, block, (int)((before->thread - 1) % (uint32_t)threads), before->pc};
   Access second = {pc, b->number, thread, pc}, other = first;
   int apart = first.block != second.block || first.thread / LANES != thread / LANES;
   if (shared && l->orders_more && l->code[pc].kind == ASYNC && l->sites[l->code[before->pc].site].op == LOAD) {
@@ -71,7 +72,7 @@ static int unordered_yet(const Launch *l, const Block *b, const Stamp *before, i
   if (!l->fences && !b->learned) return 1;
   int lenient = global && (same || site->strong || site->order & UNCACHED);
   int64_t number = before->thread - 1;
-  return !handed_over(b, number / size, (int)(number % size), before->time, by, lenient);
+  return !handed_over(l, b, (int)(number / size), (int)(number % size), before->time, by, lenient);
 }
 
 static inline int unordered(const Launch *l, const Block *b, const Stamp *before, uint32_t thread, int32_t pc) {

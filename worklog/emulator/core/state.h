@@ -55,27 +55,14 @@ typedef struct {
   int32_t group, multiplied, multiplies; /* the open group of wgmma; how many it executed, and the last one */
 } Warp;
 
-/* What a block publishes for others, which adds to it and never takes back: a time for each of its threads. */
-typedef struct Row {
-  struct Row *next; /* of the launch */
-  int64_t number;
-  uint32_t time[];
-} Row;
-
-/* Which rows of which blocks are known, by rising block: as vector clocks, with blocks for threads. */
-typedef struct {
-  int32_t references, count;
-  struct {
-    int64_t block;
-    const Row *row;
-  } of[];
-} Clock;
-
-/* Up to which times what agents of the block did is known (see knowledge.h), and what is known of other blocks. */
-typedef struct {
+typedef struct { /* a time for each of a number of agents; 0 for those beyond */
   uint32_t *time;
   int32_t size, room;
-  Clock *clock;
+} Times;
+
+/* Up to which times what agents of the block did is known (see knowledge.h), and how many rows of other blocks. */
+typedef struct {
+  Times own, others;
 } View;
 
 /* Of a thread, of all threads of a block, or of those that meet. shown: by flags, until a fence follows. */
@@ -98,13 +85,28 @@ typedef struct { /* a hash table */
 typedef struct Async Async; /* copies and mbarriers: see flight.h */
 typedef struct Chunk Chunk;
 
+/* What a block publishes for others: rows with a time for each of its threads, none of which is less than before. */
+typedef struct {
+  uint32_t **rows;
+  int32_t count;
+} Published;
+
+struct Between { /* what blocks have handed over; blocks: by when they started */
+  Chunk *chunks;
+  Flags flags;
+  Published *blocks;
+  int64_t times;
+};
+
+
 struct Block {
   int64_t number;
   uint64_t seen;
   Chunk *chunks;
   int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
   int32_t idle; /* rounds, up to 2, since any warp did more than wait: one may have waited just before it could go on */
-  uint32_t base;  /* the number of its first thread in the launch */
+  int32_t order;  /* how many blocks started before it */
+  uint32_t base;  /* the number of its first thread in the launch: blocks count by when they started */
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
@@ -117,8 +119,6 @@ struct Block {
   Knowledge *knowledge;  /* by thread */
   Knowledge common, meeting, named[BARRIERS]; /* of all threads; of lanes that meet; of those that came to a barrier */
   uint32_t *published;                        /* of each thread: what any strong write of the block publishes */
-  Row *last;
-  Clock *release; /* with the last row */
   Flags flags;
   Async *async;
 };
@@ -129,8 +129,8 @@ struct Chunk {
   Chunk *next;
 };
 
-/* Zeros, for a block's life. */
-static void *room(Launch *l, Block *b, size_t size) {
+/* Zeros, for the life of a block or of the launch. */
+static void *room(Launch *l, Chunk **chunks, size_t size) {
   size_t all = (size + SLOT - 1) / SLOT * SLOT + SLOT;
   Chunk *chunk = aligned_alloc(SLOT, all);
   if (!chunk) {
@@ -138,8 +138,8 @@ static void *room(Launch *l, Block *b, size_t size) {
     return NULL;
   }
   memset(chunk, 0, all);
-  chunk->next = b->chunks;
-  b->chunks = chunk;
+  chunk->next = *chunks;
+  *chunks = chunk;
   return (uint8_t *)chunk + SLOT;
 }
 
@@ -150,16 +150,24 @@ static void *zeros(Launch *l, size_t size) {
   return out;
 }
 
-/* Room for one more of a block's list, whose size is a power of two. */
-static void *grown(Launch *l, Block *b, void *list, int32_t count, size_t size) {
+static void free_chunks(Chunk *chunk) {
+  while (chunk) {
+    Chunk *next = chunk->next;
+    free(chunk);
+    chunk = next;
+  }
+}
+
+/* Room for one more of a list, whose size is a power of two. */
+static void *grown(Launch *l, Chunk **chunks, void *list, int32_t count, size_t size) {
   if (count & (count - 1)) return list;
-  void *wider = room(l, b, size * (count ? 2 * (size_t)count : 1));
+  void *wider = room(l, chunks, size * (count ? 2 * (size_t)count : 1));
   if (wider && count) memcpy(wider, list, size * (size_t)count);
   return wider;
 }
-#define APPEND(list, number, ...)                                     \
+#define APPEND(chunks, list, number, ...)                                     \
   do {                                                                \
-    void *wider = grown(l, b, list, number, sizeof *(list));          \
+    void *wider = grown(l, chunks, list, number, sizeof *(list));         \
     if (wider) (list) = wider, (list)[(number)++] = (__VA_ARGS__);    \
   } while (0)
 

@@ -33,54 +33,36 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   }
 }
 
-static void forget(Knowledge *known) {
-  clear(&known->known);
-  clear(&known->shown);
-}
-
 static void free_block(Block *b) {
-  for (int k = 0; b->knowledge && k < threads_of(b); k++) forget(&b->knowledge[k]);
-  for (int k = 0; k < BARRIERS; k++) forget(&b->named[k]);
-  for (int64_t k = 0; k < b->flags.size; k++) clear(&b->flags.all[k].view);
   for (int k = 0; b->async && k < b->async->loads_count; k++) free(b->async->loads[k].data);
-  for (int k = 0; b->async && k < b->async->mbarriers_count; k++) {
-    forget(&b->async->mbarriers[k].gathered);
-    forget(&b->async->mbarriers[k].done);
-  }
-  forget(&b->common);
-  forget(&b->meeting);
-  drop(&b->release);
-  free(b->flags.all);
-  for (Chunk *chunk = b->chunks, *next; chunk; chunk = next) {
-    next = chunk->next;
-    free(chunk);
-  }
+  free_chunks(b->chunks);
   free(b);
 }
 
-/* A block at its start; NULL if there is no memory. */
-static Block *new_block(Launch *l, int64_t number) {
+/* The next block, at its start; NULL if there is no memory. */
+static Block *new_block(Launch *l) {
   int threads = l->block[0] * l->block[1] * l->block[2], warps = (threads + LANES - 1) / LANES;
   size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / SLOT + 1;
   size_t file = slots * SLOT, stride = ((size_t)l->local_size + 7) / 8 * 8, local = stride * LANES * (size_t)warps;
   Block *b = zeros(l, sizeof *b);
   if (!b) return NULL;
-  b->number = number, b->warps_count = warps, b->base = (uint32_t)(number * warps * LANES);
+  b->order = (int32_t)l->next++, b->number = l->numbers[b->order];
+  b->warps_count = warps, b->base = (uint32_t)b->order * (uint32_t)(warps * LANES);
   b->clock = b->time = 1;
   b->local_stride = (int64_t)stride;
-  b->warps = room(l, b, sizeof *b->warps * (size_t)warps);
-  b->knowledge = room(l, b, sizeof *b->knowledge * (size_t)warps * LANES);
-  b->published = room(l, b, sizeof *b->published * (size_t)warps * LANES);
-  b->shared = (Buffer){.size = (uint64_t)l->shared_size, .data = room(l, b, (size_t)l->shared_size), .writable = 1};
-  b->local = (Buffer){.size = (uint64_t)l->local_size, .data = room(l, b, local), .writable = 1};
+  b->warps = room(l, &b->chunks, sizeof *b->warps * (size_t)warps);
+  b->knowledge = room(l, &b->chunks, sizeof *b->knowledge * (size_t)warps * LANES);
+  b->published = room(l, &b->chunks, sizeof *b->published * (size_t)warps * LANES);
+  b->shared = (Buffer){.size = (uint64_t)l->shared_size, .data = room(l, &b->chunks, (size_t)l->shared_size), .writable = 1};
+  b->local = (Buffer){.size = (uint64_t)l->local_size, .data = room(l, &b->chunks, local), .writable = 1};
   if (l->checking) {
-    b->shared.cells = room(l, b, cells * sizeof *b->shared.cells);
-    b->shared.written = room(l, b, cells);
-    b->local.written = room(l, b, local / (size_t)l->grain);
+    b->shared.cells = room(l, &b->chunks, cells * sizeof *b->shared.cells);
+    b->shared.written = room(l, &b->chunks, cells);
+    b->local.written = room(l, &b->chunks, local / (size_t)l->grain);
   }
-  uint8_t *files = room(l, b, file * (size_t)warps);
-  Poison *poison = room(l, b, sizeof *poison * slots * (size_t)warps);
-  int64_t *first = room(l, b, sizeof *first * ((size_t)l->sites_count + 1) * (size_t)warps);
+  uint8_t *files = room(l, &b->chunks, file * (size_t)warps);
+  Poison *poison = room(l, &b->chunks, sizeof *poison * slots * (size_t)warps);
+  int64_t *first = room(l, &b->chunks, sizeof *first * ((size_t)l->sites_count + 1) * (size_t)warps);
   if (l->status) {
     free_block(b);
     return NULL;
@@ -241,7 +223,7 @@ static int quiet_round(Launch *l) {
 /* Start a block in a slot, if there is one left. */
 static int start_next(Launch *l, int slot) {
   if (l->next == l->blocks_count) return 0;
-  Block *b = new_block(l, l->numbers[l->next++]);
+  Block *b = new_block(l);
   if (b && slot == l->resident_count) l->resident_count++;
   if (b) l->resident[slot] = b;
   return b != NULL;
@@ -281,6 +263,9 @@ int launch_run(Launch *l) {
   if (!l->resident) l->resident = zeros(l, sizeof *l->resident * (size_t)l->together);
   if (!l->between) l->between = zeros(l, sizeof *l->between);
   if (l->status) return l->status;
+  if (l->fences && !l->between->blocks)
+    l->between->blocks = room(l, &l->between->chunks, sizeof *l->between->blocks * (size_t)l->blocks_count);
+  if (l->status) return l->status;
   while (l->resident_count || l->next < l->blocks_count) {
     if ((status = round_of(l, &left))) return status;
     /* Where none of these has ended, they may wait for others: as many more as there are start. */
@@ -302,13 +287,7 @@ int launch_run(Launch *l) {
 void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++) free_block(l->resident[k]);
   free(l->resident);
-  if (!l->between) return;
-  for (int64_t k = 0; k < l->between->flags.size; k++) clear(&l->between->flags.all[k].view);
-  for (Row *row = l->between->rows, *next; row; row = next) {
-    next = row->next;
-    free(row);
-  }
-  free(l->between->flags.all);
+  if (l->between) free_chunks(l->between->chunks);
   free(l->between);
 }
 

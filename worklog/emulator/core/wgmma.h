@@ -139,7 +139,7 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
     zero_sums(w, f, mask);
   }
   product.reads = reads;
-  APPEND(b->async->products, b->async->products_count, product);
+  APPEND(&b->chunks, b->async->products, b->async->products_count, product);
   for (int k = 0; k < f->counts[0]; k++) set_poison(w, d[k], mask, mask, pc);
   return NEXT;
 }
