@@ -189,12 +189,19 @@ def test_launches_that_no_gpu_accepts_fail_before_anything_runs(
     ("grid", "block", "options", "message"),
     [
         ((2**31 - 1, 65_535), 32, {}, r"^140,735,340,806,145 blocks are too many .* use a smaller size$"),
-        ((2**30,), 1024, {"lanes": 2**40}, "run fewer lanes at a time"),
+        ((2**31 - 1,), 32, {}, r"^2,147,483,647 blocks are too many"),
     ],
 )
 def test_a_launch_too_large_to_emulate(grid: Any, block: int, options: dict[str, int], message: str) -> None:
     with pytest.raises(TooLarge, match=message):
         run(SIMPLE, [OUT, 4, 1.0], grid=grid, block=block, **options)
+
+
+def test_mistakes_that_the_emulator_has_no_room_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.emulator.core.native.EVENTS", 1)
+    source = kernel("  out[-1] = 1;\n  out[-2] = 1;\n  out[-3] = 1;", "int* out")
+    found = run(source, [np.zeros(1, np.int32)]).findings
+    assert [(x.kind, x.count) for x in found] == [("not-listed", 2), ("global-out-of-bounds", 32)]
 
 
 @pytest.mark.parametrize(("arch", "most"), [("sm_90", 227), ("sm_80", 163), ("sm_120", 99)])

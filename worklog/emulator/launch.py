@@ -29,7 +29,7 @@ LANES = 8192
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
-MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does nothing
+MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
@@ -147,7 +147,7 @@ def launch(
         together = max(1, min(resident, len(numbers)))
     if cooperative and len(numbers) > together:
         raise BadLaunch(TOO_MANY_BLOCKS.format(len(numbers), together))
-    if len(numbers) > MOST_BATCHES * together:
+    if len(numbers) > MOST_BLOCKS:
         raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
     label = f"emulated · {kernel.arch} PTX"
     if order and (len(numbers) <= together or not waits):
@@ -155,11 +155,12 @@ def launch(
         label += f" · blocks in order {order}"
     if schedule:
         label += f" · schedule {schedule}"
-    # Registers that are live between blocks of code, values inside one, and the memories of the batch.
+    side = together if waits or cooperative else 1
+    # Of a resident block: registers, local and shared memory, and the last accesses of its cells. Of any: its number.
     live = max((len(names) for names in program.flow.live_out), default=0)
-    threads = together * batch.block_lanes
-    needed = threads * (2 * live + 64) * 8 + 3 * (together * static + threads * local)
-    _require_memory(needed, kernel.name, "run fewer lanes at a time")
+    per_thread = 8 * (live + 64) + 2 * local
+    needed = side * (20 * static + batch.block_lanes * per_thread) + 32 * len(numbers)
+    _require_memory(needed, kernel.name, "run fewer blocks, or a smaller size")
 
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
@@ -176,7 +177,6 @@ def launch(
     with program.lock:
         for site in with_sources(sites.values()):
             site.costs[:] = 0
-        side = together if waits or cooperative else 1
         executed, coverage, steps = native.run(
             program, memory, params, static, local, numbers, budget, printed, reserved, side, schedule
         )

@@ -5,10 +5,14 @@ operand an offset. ops.py is the table of instructions that compute a value of a
 build.py compiles one unit:
 
 - core.h has the records that Python shares; state.h those of blocks and warps.
-- core.c runs instructions; turns.h lets warps and blocks take turns; blocks.h has barriers, warp.h lanes that meet.
-- access.h resolves, checks, counts and moves; order.h finds races by the times of knowledge.h and clock.h; poison.h
-  follows values that nobody wrote.
-- mbarrier.h, async.h, boxes.h and flight.h have copies and mbarriers; tensor.h, wgmma.h and multiply.h tensor cores.
+- core.c runs instructions; turns.h starts blocks and lets them and their warps take turns; blocks.h has barriers,
+  warp.h lanes that meet.
+- access.h accesses every memory: it resolves, checks, orders, counts (count.h) and moves. order.h finds races, by what
+  knowledge.h and flight.h say of threads and copies; poison.h follows values that nobody wrote.
+- mbarrier.h has cp.async and mbarriers, async.h bulk copies; tensor.h, wgmma.h and multiply.h tensor cores.
+
+Memory of a block is freed together when it ends. A view says up to which times others' accesses are known: each thread
+has views, as have barriers, mbarriers and flags; so what orders accesses joins views.
 
 Warps run one after the other until they wait. Which order they run in means nothing, so of two accesses without order
 the first is that which a thread reaches earlier after the last barrier. Each block has one clock, which ticks at what

@@ -1,5 +1,5 @@
-/* Accesses to memory: resolve, bounds, order, count, move. Included by core.c alone. Global, shared and local memory are
- * Buffers; an access is an address for each lane of a mask, and the other lanes have a valid lane's. */
+/* Accesses to memory: resolve, bounds, order, count, move. Included by core.c alone. Global, shared and local memory
+ * are Buffers; an access is an address for each lane of a mask, and the other lanes have a valid lane's. */
 #ifndef WORKLOG_ACCESS_H
 #define WORKLOG_ACCESS_H
 
@@ -154,8 +154,8 @@ static uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, c
 }
 
 /* Writes of one value by several lanes of a store to shared memory are no race; any other two writes are. */
-static int by_one_store(const Block *b, const Warp *w, int32_t pc, uint64_t place, const uint64_t *address, uint32_t mask,
-                        int lane, int shift, int width) {
+static int by_one_store(const Block *b, const Warp *w, int32_t pc, uint64_t place, const uint64_t *address,
+                        uint32_t mask, int lane, int shift, int width) {
   const Stamp *last = &b->shared.cells[place].write;
   int theirs = (int)(last->thread - 1 - b->base), other = theirs % LANES;
   if (last->pc != pc || last->time < b->time) return 0;
@@ -166,10 +166,12 @@ static int by_one_store(const Block *b, const Warp *w, int32_t pc, uint64_t plac
 /* Order of an access of a lane; whether it reads bytes that no thread has written. at: the address in the memory. */
 static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc, Buffer *m, int lane,
                              const uint64_t *address, uint32_t mask, uint64_t at) {
-  int width = s->size * s->count, shift = __builtin_ctz((unsigned)l->grain), missing = 0, thread = first_of(b, w) + lane;
+  int width = s->size * s->count, shift = __builtin_ctz((unsigned)l->grain);
+  int thread = first_of(b, w) + lane, missing = 0;
   int shared = m == &b->shared;
   for (int cell = 0; cell < width; cell += l->grain) {
-    uint64_t place = (at + (uint64_t)cell) >> shift, told = address[lane] + (uint64_t)(shared && s->op != LOAD ? cell : 0);
+    uint64_t place = (at + (uint64_t)cell) >> shift, told = address[lane];
+    if (shared && s->op != LOAD) told += (uint64_t)cell;
     if (s->op != STORE && m->written && !m->written[place] && !(shared && !is_empty(b, place))) missing = 1;
     int same = s->op == STORE && m->cells && unchanged(s, w, lane, m->data + at, cell, l->grain);
     if (same && shared) same = by_one_store(b, w, pc, place, address, mask, lane, shift, width);

@@ -112,7 +112,9 @@ static double fit(double x, int digits, int lowest, double most, int mode, int f
   if (ftz && exponent < lowest - 1) return copysign(0, x);
   int unit = (exponent > lowest || ftz ? exponent : lowest) - digits;
   double scaled = x * power(-unit);
-  scaled = mode == NEAREST ? rint(scaled) : mode == TOWARDS_ZERO ? trunc(scaled) : mode == DOWN_WARD ? floor(scaled) : ceil(scaled);
+  if (mode == NEAREST) scaled = rint(scaled);
+  else if (mode == TOWARDS_ZERO) scaled = trunc(scaled);
+  else scaled = mode == DOWN_WARD ? floor(scaled) : ceil(scaled);
   double out = scaled * power(unit);
   if (ftz && fabs(out) < power(lowest)) return copysign(0, x);
   if (fabs(out) <= most) return out;

@@ -24,7 +24,8 @@ static Strip strip_of(const Box *x, int64_t number) {
     if (index < 0 || index >= y->shape[d]) end = first;
     offset += (uint64_t)index * (uint64_t)y->strides[d];
   }
-  return (Strip){first, end > first ? end - first : 0, (int64_t)(offset + (uint64_t)((x->corner[0] + first) * y->item))};
+  offset += (uint64_t)((x->corner[0] + first) * y->item);
+  return (Strip){first, end > first ? end - first : 0, (int64_t)offset};
 }
 
 /* Bytes from the tensor's first one to the end of the last one that exists in the box. */
@@ -40,7 +41,8 @@ static double reach_of(const Box *x) {
   return out;
 }
 
-/* A box's bytes in the order of the tensor, from global memory or to it: what is outside of the tensor isn't written. */
+/* A box's bytes in the order of the tensor, from global memory or to it: what is outside of the tensor isn't
+ * written. */
 static void move_box(const Launch *l, const Box *x, uint8_t *data, int load) {
   const Layout *y = &x->layout;
   for (int64_t k = 0; load && y->nan && k < x->size; k++) data[k] = k % y->item == y->item - 1 ? 0x7F : 0xFF;
@@ -57,8 +59,8 @@ static void move_box(const Launch *l, const Box *x, uint8_t *data, int load) {
   }
 }
 
-/* Between the order of a tensor and that of shared memory. CUTLASS's Swizzle: bits of an address are exchanged with those
- * three higher. */
+/* Between the order of a tensor and that of shared memory. CUTLASS's Swizzle: bits of an address are exchanged with
+ * those three higher. */
 static void swizzle(const Box *x, uint8_t *ordered, uint8_t *shared, int back) {
   uint64_t bits = x->layout.swizzle ? (uint64_t)(x->layout.swizzle / 16 - 1) << 4 : 0;
   for (int64_t k = 0; k < x->size; k += BULK_GRAIN) {
@@ -108,7 +110,8 @@ static void count_box(Launch *l, Site *s, const Box *x) {
   free(sectors);
 }
 
-/* The layout that a tensor map at an address gives; 0 if there is none of these dimensions that the emulator has made. */
+/* The layout that a tensor map at an address gives; 0 if there is none of these dimensions that the emulator has
+ * made. */
 static int read_map(Launch *l, uint64_t address, int dimensions, Box *out) {
   const Buffer *holder = buffer_at(l, address);
   uint64_t words[3];
@@ -133,7 +136,8 @@ static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int
   else if (stores && low < 0) kind = BOX_BEFORE; /* measured on an H200, which reads such a box */
   if (kind == NONE) return 1;
   const int64_t *c = x->corner;
-  TELL(kind, x->pc, NONE, x->thread, l->shared_size, x->start, x->size, (int64_t)x->address, c[0], c[1], c[2], c[3], c[4]);
+  const int64_t far = (int64_t)x->address;
+  TELL(kind, x->pc, NONE, x->thread, l->shared_size, x->start, x->size, far, c[0], c[1], c[2], c[3], c[4]);
   return 0;
 }
 
@@ -142,7 +146,8 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   const Given *given = given_of(l, i);
   int thread = first_of(b, w) + lane, tensor = given->dimensions;
   int64_t along = value_of(w, given->coordinates[0], lane, 0), pieces = (along + BULK_GRAIN - 1) / BULK_GRAIN;
-  *x = (Box){.layout = {1, BULK_GRAIN, 0, 0, {pieces, 1, 1, 1, 1}, {BULK_GRAIN}, {pieces, 1, 1, 1, 1}, {1, 1, 1, 1, 1}}};
+  const Layout bytes = {1, BULK_GRAIN, 0, 0, {pieces, 1, 1, 1, 1}, {BULK_GRAIN}, {pieces, 1, 1, 1, 1}, {1, 1, 1, 1, 1}};
+  *x = (Box){.layout = bytes};
   x->address = address_of(w, given->far, lane);
   if (tensor && !read_map(l, x->address, tensor, x)) {
     TELL(NO_TENSOR_MAP, pc, NONE, thread, 0, 0);

@@ -15,8 +15,8 @@ static void tell_block(Launch *l, Block *b, int32_t kind, int32_t pc, const uint
     if (lanes[k]) tell_lanes(l, b, &b->warps[k], kind, pc, lanes[k], value);
 }
 
-/* By warp, the lanes that wait at a barrier, and those that arrive without waiting; none of a warp before all of its live
- * lanes have come. */
+/* By warp, the lanes that wait at a barrier, and those that arrive without waiting; none of a warp before all of its
+ * live lanes have come. */
 static void assemble(const Block *b, int number, uint32_t *waiting, uint32_t *passing) {
   memset(waiting, 0, sizeof *waiting * MOST_WARPS);
   memset(passing, 0, sizeof *passing * MOST_WARPS);

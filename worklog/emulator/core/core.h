@@ -1,5 +1,5 @@
-/* The emulator's core: decoded instructions, one warp at a time. Python (worklog.emulator.core) fills these records; the
- * layouts are repeated there as ctypes structures, and `sizes` lets it compare them.
+/* The emulator's core: decoded instructions, one warp at a time. Python (worklog.emulator.core) fills these records;
+ * the layouts are repeated there as ctypes structures, and `sizes` lets it compare them.
  *
  * A register is 32 lanes of its width; a predicate is a mask of 32 bits. An operand is a byte offset in the warp's
  * register file, which begins with constants, so that literals, parameters and special registers are operands too. */
@@ -111,11 +111,12 @@ typedef struct {
   int64_t block, other_block, value, count, numbers[8];
 } Event;
 
-typedef struct { /* what a warp did: an access, lines of shared memory that a multiplication reads, a bulk copy, or a barrier */
+/* What a warp did: an access, lines of shared memory that a multiplication reads, a bulk copy, or a barrier. */
+typedef struct {
   int32_t pc, warp, space;
   uint32_t mask;
   int64_t block, costs[6];  /* costs: as a site's */
-  uint64_t address[LANES];  /* of a bulk copy: in shared memory, in global memory, strips, bytes of one, from one to the next */
+  uint64_t address[LANES];  /* of a bulk copy: in shared and in global memory, strips, bytes of one, to the next one */
   uint32_t words[LANES][4]; /* of shared memory, afterwards: the aligned 16 bytes that a lane's access is in */
 } Step;
 
@@ -144,7 +145,7 @@ typedef struct {
   int32_t grid[3], block[3];
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
   int32_t stuck_pc, stuck_thread, status, stuck_count;
-  int32_t scratch, fences; /* 6 registers: what passes through registers of an instruction's own; whether there are fences */
+  int32_t scratch, fences; /* scratch: 6 registers of no instruction's own; whether there are fences */
   int64_t stuck_block;
   uint32_t (*print)(uint64_t format, uint64_t arguments, const uint8_t *local); /* vprintf: number of arguments */
   void (*watch)(const Step *step); /* or NULL */

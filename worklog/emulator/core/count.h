@@ -31,9 +31,10 @@ static void count_global(const uint64_t *address, uint32_t mask, int width, int6
   costs[LINES] = distinct(line, n);
 }
 
-/* A warp's 64-bit access takes two phases of 16 lanes, a 128-bit one four of 8, each of up to 128 bytes. There are half as
- * many if lanes n and n ^ 1 have equal addresses in each such pair, or lanes n and n ^ 2. A phase costs as many wavefronts
- * as the busiest bank has distinct words; all but the first are conflicts. Agrees with Nsight Compute on an H200. */
+/* A warp's 64-bit access takes two phases of 16 lanes, a 128-bit one four of 8, each of up to 128 bytes. There are
+ * half as many if lanes n and n ^ 1 have equal addresses in each such pair, or lanes n and n ^ 2. A phase costs as
+ * many wavefronts as the busiest bank has distinct words; all but the first are conflicts. Agrees with Nsight
+ * Compute on an H200. */
 static void count_shared(const uint64_t *address, uint32_t mask, int width, int64_t *costs) {
   int words = width > 4 ? width / 4 : 1, phases = words, unpaired[3] = {0};
   for (int k = 0; k < LANES; k++)

@@ -32,9 +32,9 @@ typedef struct { /* arrivals of lanes of a warp once their cp.async before `upto
   int64_t upto;
 } Tracked;
 
-/* phase: that of complete phases. waited: phases that some thread saw complete; refused: some thread waits for this one.
- * fenced: its initialisation is visible to copies. expected: the last expect_tx. gathered, done: what those that arrive
- * know, and what those that wait learn. */
+/* phase: that of complete phases. waited: phases that some thread saw complete; refused: some thread waits for this
+ * one. fenced: its initialisation is visible to copies. expected: the last expect_tx. gathered, done: what those
+ * that arrive know, and what those that wait learn. */
 typedef struct {
   int64_t start, count, pending, bytes, phase, waited;
   int32_t owner, pc, alive, fenced, refused, expected_pc, expected_thread;
@@ -101,7 +101,8 @@ static void check_flight(Launch *l, Block *b, int32_t pc, int thread, uint64_t p
   int agent = bringer(b, place);
   uint64_t byte = place * (uint64_t)l->grain;
   if (busy->flying) TELL(IN_FLIGHT, pc, busy->flying - 1, thread, byte, 0);
-  if (agent && !knows(b, thread, agent, last->time) && !(busy->waiter && knows(b, thread, busy->waiter - 1, busy->landed)))
+  int waited = busy->waiter && knows(b, thread, busy->waiter - 1, busy->landed);
+  if (agent && !waited && !knows(b, thread, agent, last->time))
     TELL(writes ? OVERWRITTEN_EARLY : READ_EARLY, pc, last->pc, thread, byte, 0);
   if (writes && busy->readers) TELL(STILL_READ, pc, busy->reader, thread, byte, 0);
 }

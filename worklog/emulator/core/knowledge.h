@@ -1,9 +1,10 @@
 /* What threads know of each other. Included by core.c alone: one unit compiles to faster code.
  *
  * A block's clock ticks at whatever orders its threads, and an access keeps its time. An agent is a thread of the
- * block, or `threads` plus the number of an mbarrier. A thread's view holds for each agent the time up to which what that
- * did is ordered before what the thread does next (Mattern, "Virtual Time and Global States", 1989). Of other blocks it
- * holds the rows that they published. The block's own barrier needs no views: Block.time counts, and Warp.time.
+ * block, or `threads` plus the number of an mbarrier. A thread's view holds for each agent the time up to which what
+ * that did is ordered before what the thread does next (Mattern, "Virtual Time and Global States", 1989). Of other
+ * blocks it holds the rows that they published. The block's own barrier needs no views: Block.time counts, and
+ * Warp.time.
  *
  * Hand-over through flags: PTX ISA, "Release and Acquire Patterns". */
 #ifndef WORKLOG_KNOWLEDGE_H

@@ -1,8 +1,8 @@
 /* cp.async, and mbarriers with the copies that complete on them. Included by core.c alone.
  *
- * A copy reads its source when it is issued. A cp.async lands when its thread waits for it, what completes on an mbarrier
- * when a thread first waits for that, or when nothing else can run; a bulk copy to global memory reads and writes when its
- * thread waits: the latest that a GPU may. PTX ISA, "Asynchronous copy" and "mbarrier". */
+ * A copy reads its source when it is issued. A cp.async lands when its thread waits for it, what completes on an
+ * mbarrier when a thread first waits for that, or when nothing else can run; a bulk copy to global memory reads and
+ * writes when its thread waits: the latest that a GPU may. PTX ISA, "Asynchronous copy" and "mbarrier". */
 #ifndef WORKLOG_MBARRIER_H
 #define WORKLOG_MBARRIER_H
 
@@ -135,7 +135,8 @@ static void end_phase(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread) 
 
 static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t count, int how) {
   if (count > m->pending) {
-    TELL(m->bytes ? ARRIVALS_BEYOND_BYTES : ARRIVALS_BEYOND, pc, m->pc, thread, 0, m->start, m->count, m->phase, m->bytes);
+    int32_t kind = m->bytes ? ARRIVALS_BEYOND_BYTES : ARRIVALS_BEYOND;
+    TELL(kind, pc, m->pc, thread, 0, m->start, m->count, m->phase, m->bytes);
     return;
   }
   m->pending -= count;
@@ -144,8 +145,8 @@ static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread,
   end_phase(l, b, m, pc, thread);
 }
 
-/* Land arrivals, in their order, and with each one the earlier ones of its lanes: those of an mbarrier, or those that wait
- * for the same copies as these lanes of a warp, older than group `newest`. */
+/* Land arrivals, in their order, and with each one the earlier ones of its lanes: those of an mbarrier, or those
+ * that wait for the same copies as these lanes of a warp, older than group `newest`. */
 static void land_tracked(Launch *l, Block *b, int barrier, int warp, uint32_t waiting, const int64_t *newest) {
   Async *own = b->async;
   int count = own->tracked_count;
@@ -340,8 +341,8 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   if (i->op == ARRIVE_AT || i->op == TRACK) tick(b);
 }
 
-/* What the mbarriers of a block lack that threads wait for; or a finding where one lacks nothing but the right number of
- * bytes. The status of the launch. */
+/* What the mbarriers of a block lack that threads wait for; or a finding where one lacks nothing but the right
+ * number of bytes. The status of the launch. */
 static int explain(Launch *l, const Block *b) {
   for (int k = 0; b->async && k < b->async->mbarriers_count; k++) {
     const Mbarrier *m = &b->async->mbarriers[k];

@@ -1,7 +1,7 @@
 /* The arithmetic of tensor cores: D = A B + C of one warp, with the bits of a Hopper GPU.
- * worklog/analysis/tensor_products.py says how it rounds: as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak and
- * Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004), describe Hopper, but for the least emax: theirs
- * is -126. tests/gpu/test_gpu_instructions.py compares it with a GPU. Included by tensor.h alone. */
+ * worklog/analysis/tensor_products.py says how it rounds: as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak
+ * and Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004), describe Hopper, but for the least
+ * emax: theirs is -126. tests/gpu/test_gpu_instructions.py compares it with a GPU. Included by tensor.h alone. */
 #ifndef WORKLOG_MULTIPLY_H
 #define WORKLOG_MULTIPLY_H
 
@@ -136,7 +136,8 @@ static double add_plainly(const Form *f, const Matrices *x, int m, int n, int st
 }
 
 /* c + a row of A times 8 columns of B, for k from `start` on: exact, in units of 2^(emax - 25) that each term is
- * truncated to. The terms are below 2^27, so two sums of at most 8 of them each fit. odd: some number may not be finite. */
+ * truncated to. The terms are below 2^27, so two sums of at most 8 of them each fit. odd: some number may not be
+ * finite. */
 static inline void add_floats(const Form *f, const Matrices *x, int m, int n, int start, const float *given, int odd,
                               double *out) {
   Floats c = *(const Floats *)given;

@@ -13,7 +13,7 @@ from worklog.emulator.core import decode_async, outputs, tell_async, tell_blocks
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import LANES, NONE, decoded
 from worklog.emulator.core.records import INSTRUCTION, SITE, STEP, enum, lanes_of
-from worklog.emulator.findings import TooLarge
+from worklog.emulator.findings import Finding, TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
 from worklog.emulator.program import Program
@@ -31,7 +31,8 @@ KINDS = (
     *tell_warps.KINDS,
 )  # fmt: skip
 CELL = np.dtype([("stamps", "u4", 9), ("agreed", "u4")])
-BUFFER = np.dtype([("base", "u8"), ("size", "u8"), ("data", "u8"), ("cells", "u8"), ("written", "u8"), ("writable", "i4"), ("", "i4")])
+POINTED = ("base", "size", "data", "cells", "written")
+BUFFER = np.dtype([*((name, "u8") for name in POINTED), ("writable", "i4"), ("", "i4")])
 EVENT = np.dtype([
     *((name, "i4") for name in ("kind", "pc", "other_pc", "thread", "other_thread", "warps_differ")),
     ("lanes", "u4"), ("space", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
@@ -176,6 +177,9 @@ def run(
     # A copy that was not waited for is also a race, which says less.
     for event in sorted(reported, key=lambda event: event["kind"] != tell_async.IN_FLIGHT):
         _tell(program, memory, event, {"shared": ("block", shared), "local": ("thread", local)})
+    if launch.events_lost:
+        what = f"{launch.events_lost:,} mistakes at other places are not listed: the emulator keeps {EVENTS:,}"
+        batch.add(Finding("not-listed", 0, "", what, (0, 0, 0), (), count=launch.events_lost))
     if len(steps) == MOST_STEPS:
         raise TooLarge(f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem")
     if status == NO_MEMORY:

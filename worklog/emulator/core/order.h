@@ -22,7 +22,8 @@ static void tell_copy(Launch *l, const Block *b, int32_t pc, const Stamp *before
 /* Two accesses without order. In which order warps run means nothing, so the first one is called that which a thread
  * reaches earlier after the last barrier; of different blocks, that with the lower pc. Where threads wait for others in
  * loops, or at barriers of some warps, the order does mean something. */
-static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp *before, int thread, uint64_t address) {
+static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp *before, int thread,
+                      uint64_t address) {
   typedef struct {
     int64_t rank, block;
     int32_t thread, pc;
@@ -43,10 +44,13 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
   int late = first.rank > second.rank;
   if (first.rank == second.rank)
     late = first.block > second.block || (first.block == second.block && first.thread > second.thread);
-  if (kind != STALE_READ && late && !(l->fences && l->waits) && !b->learned) other = first, first = second, second = other;
+  if (kind != STALE_READ && late && !(l->fences && l->waits) && !b->learned) {
+    other = first;
+    first = second;
+    second = other;
+  }
   int early = shared && !b->shared.written[address / (uint64_t)l->grain]; /* the read was before any write */
-  Event own = {.kind = kind, .pc = second.pc, .other_pc = first.pc, .thread = second.thread, .other_thread = first.thread};
-  Event *event = tell(l, b, own);
+  Event *event = tell(l, b, (Event){.kind = kind, .pc = second.pc, .other_pc = first.pc});
   for (int32_t k = 0; !event && k < l->events_count; k++) {
     Event *known = &l->events[k];
     if (known->kind != kind || known->pc != second.pc || known->other_pc != first.pc) continue;
@@ -85,8 +89,8 @@ static inline int unordered(const Launch *l, const Block *b, const Stamp *before
   return unordered_yet(l, b, before, (int)two, &l->sites[l->code[pc].site]);
 }
 
-/* A thread accesses a cell. same: the bytes don't change; of shared memory, they were written by another thread with the
- * same store. */
+/* A thread accesses a cell. same: the bytes don't change; of shared memory, they were written by another thread with
+ * the same store. */
 static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, int32_t pc, int thread, uint64_t address,
                          int writes, int same) {
   Cell *cell = &m->cells[place];
@@ -121,7 +125,8 @@ static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t 
     const Stamp *last = &b->shared.cells[place].write;
     uint32_t writer = last->thread - 1 - b->base;
     check_flight(l, b, pc, thread, place, 0);
-    if (unordered(l, b, last, b->base + (uint32_t)thread + 1, pc)) tell_race(l, b, SHARED_RACE, pc, last, thread, start);
+    if (unordered(l, b, last, b->base + (uint32_t)thread + 1, pc))
+      tell_race(l, b, SHARED_RACE, pc, last, thread, start);
     if (last->thread && writer < (uint32_t)threads_of(b))
       if (own->proxied[writer] < last->time && own->proxied[thread] < last->time)
         TELL(MISSING_PROXY_FENCE, pc, last->pc, thread, place * (uint64_t)l->grain, 0);

@@ -1,8 +1,9 @@
 /* Registers whose values must not be used. Included by core.c alone.
  *
- * Lanes of a register are poisoned by the instruction that gave them such a value. A load of memory that was not written:
- * a copy passes that on, any other instruction is a use. A shuffle from a lane that does not take part: what computes a
- * value of the lane passes that on; a use is what leaves the lane or decides: an access, a branch, a vote. */
+ * Lanes of a register are poisoned by the instruction that gave them such a value. A load of memory that was not
+ * written: a copy passes that on, any other instruction is a use. A shuffle from a lane that does not take part:
+ * what computes a value of the lane passes that on; a use is what leaves the lane or decides: an access, a branch, a
+ * vote. */
 #ifndef WORKLOG_POISON_H
 #define WORKLOG_POISON_H
 

@@ -40,7 +40,7 @@ typedef struct {
   uint32_t refused, vain;     /* those for whom a wait has just failed; which had gone round its loop then */
   int64_t steps, entry, left; /* instructions before this turn; what was left of the slice then, and is at an access */
   uint32_t time;              /* later than all accesses before the last barrier and __syncwarp() */
-  int64_t *first;             /* by site: the barriers and steps of the block at its first access since the last barrier */
+  int64_t *first; /* by site: the barriers and steps of the block at its first access since the last barrier */
   int32_t paths_count, held_count;
   Path paths[LANES];               /* by falling pc */
   Path held[LANES];                /* lanes that wait for others of the warp, by rising pc */
@@ -222,7 +222,8 @@ static Event *tell(Launch *l, const Block *b, Event new) {
   tell(l, b, (Event){.kind = (kind_), .pc = (pc_), .other_pc = (other_), .thread = (thread_),               \
                      .value = (int64_t)(value_), .numbers = {__VA_ARGS__}})
 
-static void tell_lanes(Launch *l, const Block *b, const Warp *w, int32_t kind, int32_t pc, uint32_t lanes, int64_t value) {
+static void tell_lanes(Launch *l, const Block *b, const Warp *w, int32_t kind, int32_t pc, uint32_t lanes,
+                       int64_t value) {
   int thread = first_of(b, w) + __builtin_ctz(lanes);
   tell(l, b, (Event){.kind = kind, .pc = pc, .other_pc = NONE, .thread = thread, .lanes = lanes, .value = value});
 }

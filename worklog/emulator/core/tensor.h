@@ -195,8 +195,9 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
   }
   if (crooked) {
     int k = __builtin_ctz(crooked);
-    tell(l, b, (Event){.kind = CROOKED_MATRIX, .pc = pc, .other_pc = NONE, .thread = first_of(b, w) + k, .lanes = crooked,
-                       .value = ((int64_t)start[k] + s->offset) & FULL, .other_block = (int64_t)stride[k]});
+    tell(l, b, (Event){.kind = CROOKED_MATRIX, .pc = pc, .other_pc = NONE, .thread = first_of(b, w) + k,
+                       .lanes = crooked, .value = ((int64_t)start[k] + s->offset) & FULL,
+                       .other_block = (int64_t)stride[k]});
   }
   int matrices = load && s->count == 4 ? f->matrices : 0;
   for (int p = 0; p < f->places_count; p += matrices ? matrices : 1) {

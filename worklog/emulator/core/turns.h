@@ -53,8 +53,10 @@ static Block *new_block(Launch *l) {
   b->warps = room(l, &b->chunks, sizeof *b->warps * (size_t)warps);
   b->knowledge = room(l, &b->chunks, sizeof *b->knowledge * (size_t)warps * LANES);
   b->published = room(l, &b->chunks, sizeof *b->published * (size_t)warps * LANES);
-  b->shared = (Buffer){.size = (uint64_t)l->shared_size, .data = room(l, &b->chunks, (size_t)l->shared_size), .writable = 1};
-  b->local = (Buffer){.size = (uint64_t)l->local_size, .data = room(l, &b->chunks, local), .writable = 1};
+  b->shared = (Buffer){.size = (uint64_t)l->shared_size, .writable = 1};
+  b->shared.data = room(l, &b->chunks, (size_t)l->shared_size);
+  b->local = (Buffer){.size = (uint64_t)l->local_size, .writable = 1};
+  b->local.data = room(l, &b->chunks, local);
   if (l->checking) {
     b->shared.cells = room(l, &b->chunks, cells * sizeof *b->shared.cells);
     b->shared.written = room(l, &b->chunks, cells);
@@ -68,7 +70,8 @@ static Block *new_block(Launch *l) {
     return NULL;
   }
   memset(b->local.data, 0xFF, local);
-  if (l->checking) memset(b->shared.written + (l->shared_size - l->reserved) / l->grain, 1, (size_t)(l->reserved / l->grain));
+  int32_t reserved = (l->shared_size - l->reserved) / l->grain;
+  if (l->checking) memset(b->shared.written + reserved, 1, (size_t)(l->reserved / l->grain));
   for (int k = 0; k < warps; k++) {
     Warp *w = &b->warps[k];
     int lanes = threads - k * LANES;
@@ -168,7 +171,8 @@ static int repeats(Launch *l, int keep) {
     }
     now = hash(now, b->arrivals, sizeof *b->arrivals * (size_t)b->arrivals_count);
     now = hash(now, b->local.data, (size_t)(b->local_stride * threads_of(b)));
-    for (int k = 0; b->async && k < b->async->mbarriers_count; k++) now = hash(now, &b->async->mbarriers[k].pending, 24);
+    for (int k = 0; b->async && k < b->async->mbarriers_count; k++)
+      now = hash(now, &b->async->mbarriers[k].pending, 24);
     same &= now == b->seen;
     if (keep) b->seen = now;
   }

@@ -73,8 +73,8 @@ static int source(int mode, int lane, uint32_t given, uint32_t limit) {
   return from <= high ? from : NONE;
 }
 
-/* The value of a lane outside of the member mask, or one that does not execute the shuffle, is undefined; here it is its
- * last one. */
+/* The value of a lane outside of the member mask, or one that does not execute the shuffle, is undefined; here it is
+ * its last one. */
 static void shuffle(const Launch *l, Warp *w, const Meeting *m, uint32_t *out, uint32_t *valid) {
   uint32_t bad = 0;
   int32_t cause = NONE;
@@ -157,7 +157,9 @@ static int together(Launch *l, Block *b, Warp *w, const Path *places, int count)
     const Instruction *own = &l->code[places[n].pc];
     const int32_t used[] = {own->b, own->c, own->meets > 0 ? own->site : NONE, own->a};
     use_all(l, b, w, places[n].pc, used, own->kind == WARP ? 4 : 3, places[n].mask);
-    if (own->kind == WARP) set_poison(w, own->d, places[n].mask, 0, NONE), set_poison(w, own->target, places[n].mask, 0, NONE);
+    if (own->kind != WARP) continue;
+    set_poison(w, own->d, places[n].mask, 0, NONE);
+    set_poison(w, own->target, places[n].mask, 0, NONE);
   }
   for (int k = 0; k < LANES && i->kind == WARP && i->op != SYNCHRONISE; k++) {
     int32_t a = l->code[m.at[k]].a;
