@@ -74,11 +74,19 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
         (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
         (f"{POINTERS}, int N", {"args": "A,B,C,M,N"}, "declares 4 parameters, and 5 are given"),
         (f"{POINTERS}, int N", {"args": "A,B,N,M"}, "give A, B and C once each"),
+        ("const Matrix A, const Matrix B, Matrix C", {}, "takes Matrix A: the gate passes float"),
+        ("const Matrix A, const Matrix B, Matrix C", {"args": "A,B,C"}, "takes Matrix A: the gate passes float"),
+        ("float** A, float** B, float** C, int N", {}, r"takes float\*\* A: the gate passes float"),
+        ("float A[64][64], float B[64][64], float C[64][64]", {}, "takes A as an array of arrays"),
+        ("float* A, float* B, float* C, Matrix* seen, int N", {}, r"takes Matrix\* seen"),
+        ("const real* A, const real* B, real* C, int N", {}, r"takes const double\* A"),
+        ("unknown* A, float* B, float* C, int N", {}, r"takes unknown\* A: the gate passes float"),
     ],
 )
-def test_what_is_not_clear_names_the_option(parameters: str, words: dict[str, str], why: str) -> None:
+def test_what_is_not_clear_or_cannot_be_passed_is_named(parameters: str, words: dict[str, str], why: str) -> None:
+    types = "typedef struct { int width; float* data; } Matrix;\nusing real = double;\n"
     with pytest.raises(BadSetting, match=why):
-        kernel(parameters, **words).require_launch()
+        Kernel.from_source(f"{types}__global__ void gemm({parameters}) {{}}", **words).require_launch()
 
 
 def test_a_launch_passes_the_values_in_the_declared_order() -> None:
@@ -361,24 +369,6 @@ def test_a_size_that_is_assigned_is_not_a_constant() -> None:
     other = "void g() { int t = 32; use(t); }"
     once = Kernel.from_source(f"{SQUARE} {{}} {host.replace('if (small) t = 32;', '')} {other}")
     assert once.block == "64", "another function's variable is another one"
-
-
-@pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ("const Matrix A, const Matrix B, Matrix C", "takes Matrix A: the gate passes float"),
-        ("float** A, float** B, float** C, int N", r"takes float\*\* A: the gate passes float"),
-        ("float A[64][64], float B[64][64], float C[64][64]", "takes A as an array of arrays"),
-        ("float* A, float* B, float* C, Matrix* seen, int N", r"takes Matrix\* seen"),
-        ("const real* A, const real* B, real* C, int N", r"takes const double\* A"),
-    ],
-)
-def test_types_that_the_gate_cannot_pass_are_named(parameters: str, why: str) -> None:
-    types = "typedef struct { int width; float* data; } Matrix;\nusing real = double;\n"
-    source = f"{types}__global__ void f({parameters}) {{}}"
-    for words in ({}, {"args": "A,B,C"}):
-        with pytest.raises(BadSetting, match=why):
-            Kernel.from_source(source, **words).require_launch()
 
 
 def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken() -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,10 +50,7 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     given = library, program.name, program.source, program.entry, options, dict(program.headers)
     order = json.dumps(given, default=str).encode()
 
-    def make() -> bytes:
-        return _compiled(program, library, order)
-
-    names = dict(program.headers)
+    make, names = partial(_compiled, program, library, order), dict(program.headers)
     # NVRTC may read a file where there are more includes than of these. One in a comment counts, too.
     reads_files = program.whole.count("include") > sum(name in names for name in included(program.whole))
     compiled = json.loads(make() if reads_files else cached(library, order, make))
