@@ -165,7 +165,8 @@ def grid_jobs() -> list[Job]:
     return [Job(name, shape, changes + GRID_SAMPLING) for name, shape in places for changes in distinct]
 
 
-GATE_S, GATE_LAUNCHES = 0.5, 11  # of one kernel on an H200: most of it is the host's work on the matrices' elements
+# Of the gate for one kernel, in the recording of an H200: most of it is the host's work on the elements.
+GATE_S, GATE_S_PER_BYTE, GATE_LAUNCHES = 0.15, 4e-9, 11
 
 
 def estimate(jobs: Sequence[Job], harness: Harness) -> tuple[list[float], str]:
@@ -183,7 +184,7 @@ def estimate(jobs: Sequence[Job], harness: Harness) -> tuple[list[float], str]:
             same = [entry for entry in known if entry[0] == name] or known
             nearest = min(same, key=lambda entry: (abs(math.log(flops / entry[1])), entry[2]))
             launches_s.append(flops / nearest[2])
-        gate_s = GATE_S + GATE_LAUNCHES * launches_s[0]
+        gate_s = GATE_S + GATE_S_PER_BYTE * job.problem.compulsory_bytes + GATE_LAUNCHES * launches_s[0]
         if not used.gate or (job.kernel, job.problem) in checked:
             gate_s = 0.0
         checked.add((job.kernel, job.problem))
