@@ -104,6 +104,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
     help="Most instructions that threads which run together may execute on the emulator.",
 )  # fmt: skip
+@click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
 @click.option(
     "--watch", is_flag=True, help="Check again at each save of the file, and show what changed, until Ctrl-C."

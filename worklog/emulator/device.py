@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.coverage import Coverage
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge
 from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import BUDGET, Result, launch, load_variables
@@ -121,7 +122,8 @@ class EmulatedDevice:
 
     arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
-    by the first launch that prints. progress: of the running launch, as for worklog.emulator.launch.
+    by the first launch that prints. coverage: of each kernel that takes named arguments, by the hash of its program and
+    its block. progress: of the running launch, as for worklog.emulator.launch.
     """
 
     source = "emulated"
@@ -132,6 +134,7 @@ class EmulatedDevice:
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
+        self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
         self.progress: Callable[[int, int], None] = lambda steps, budget: None
         self._launches: Counter[tuple[Kernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
@@ -191,6 +194,13 @@ class EmulatedDevice:
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
+        if kernel.program.arguments:
+            sizes = (block,) if isinstance(block, int) else block
+            known = self.coverage.setdefault(
+                (kernel.program.sha256, sizes), Coverage(kernel.kernel, kernel.program.arguments, sizes)
+            )
+            given = (value.skew if isinstance(value, Pointer) else value for value in values)
+            known.add(self.last, grid, dict(zip(known.names, given, strict=True)))
         self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 
     def synchronize(self) -> None:

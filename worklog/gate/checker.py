@@ -33,7 +33,7 @@ from worklog.problem.problem import (
     rebuilt,
     values_of,
 )
-from worklog.runs.verdict import ErrorMap, Stage, Verdict
+from worklog.runs.verdict import ErrorMap, NeverRan, Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed
 TIMED = "timed output"
@@ -47,11 +47,12 @@ class Checker:
 
     seed: of sentinels, and of what else the stages draw; a verdict states it if that isn't all. arguments: what a
     solution gets, on the device; `buffers` has its arrays between guard bands. reached: the precision that the last
-    check found.
+    check found; never_ran: what no launch of it ran.
     """
 
     seed: int | None = None
     reached: str | None = None
+    never_ran: tuple[NeverRan, ...] = ()
 
     def __init__(self, device: Device, problem: Problem, case: Case, seed: int) -> None:
         require_sound(problem, case)
@@ -73,11 +74,11 @@ class Checker:
 
     def check(self, subject: Runnable) -> Verdict:
         """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting."""
-        self.reached = None
+        self.reached, self.never_ran = None, ()
         ran = until_failure(self.stages(subject))
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
             self.buffers.restore()
-        return Verdict(ran, self.reached, seed=self.seed)
+        return Verdict(ran, self.reached, self.seed, never_ran=self.never_ran, largest=self.buffers.memory.largest)
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """Launch it on the case, and repeat the launch. The precision is the dtype."""

@@ -93,6 +93,7 @@ class Memory:
         live = device.source == "live"
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
         self._lent: Guarded | None = None
+        self.largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""
@@ -105,6 +106,8 @@ class Memory:
         """Foul what a launch would inherit, its workspace too, and enqueue the launch. Raises LaunchFailed."""
         self.foul()
         self.lend(subject, shape)
+        m, n, k = self.largest or (0, 0, 0)
+        self.largest = max(m, shape.m), max(n, shape.n), max(k, shape.k)
         subject.enqueue(shape, alpha, a, b, beta, c)
 
     def lend(self, subject: Runnable, shape: Shape) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from worklog.emulator import EmulatedDevice
 from worklog.errors import LaunchFailed
-from worklog.gate import after_timing, precision, shapes
+from worklog.gate import after_timing, precision, search, shapes
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.checker import TIMED, Checker
 from worklog.gate.exact import OPERAND_BITS, Projection
@@ -22,6 +23,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data
 from worklog.gate.verdict import failed
 from worklog.kernel import Device, Runnable
+from worklog.kernel.loaded import Loaded
 from worklog.problem import Domain, Shape, random_inputs
 from worklog.runs.verdict import Stage, Verdict
 
@@ -29,6 +31,7 @@ from worklog.runs.verdict import Stage, Verdict
 class SgemmChecker(Checker):
     """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
 
+    quick: search for rare paths for a shorter time.
     seed: of the problems, the same for every kernel, the baseline included; drawn after a kernel's source is fixed, so
     that no result can be prepared. a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N. buffers: A, B and C on
     the device, holding them: the harness times on what the gate checked. The second C is for a loop in which kernel and
@@ -37,8 +40,8 @@ class SgemmChecker(Checker):
 
     buffers: Buffers
 
-    def __init__(self, device: Device, shape: Shape, seed: int) -> None:
-        self.device, self.shape, self.seed = device, shape, seed
+    def __init__(self, device: Device, shape: Shape, seed: int, *, quick: bool = False) -> None:
+        self.device, self.shape, self.seed, self.quick = device, shape, seed, quick
         self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng)
         self._precision = PrecisionReference(self.a, self.b, self._rng)
@@ -74,6 +77,9 @@ class SgemmChecker(Checker):
             yield check_hard_data(subject, memory, short, self.shape)
         yield shapes.check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield shapes.check_alignment(subject, memory)
+        if isinstance(self.device, EmulatedDevice) and isinstance(subject, Loaded):
+            stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
+            yield stage
 
     def check_by_article(self, subject: Runnable) -> Verdict:
         """The article's rule in place of the gate; the precision class is shown, but not judged."""

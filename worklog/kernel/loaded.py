@@ -88,6 +88,11 @@ class Loaded(Runnable):
             self._compiled[key] = self.device.compile(part.program)
         return self._compiled[key]
 
+    def grids(self, shape: Shape) -> dict[str, tuple[int, ...]]:
+        """Of what it launches at a shape, by the hash of the program. Raises BadSetting, LaunchFailed."""
+        self.kernel.check(shape)
+        return {part.program.sha256: part.blocks(shape) for part in self.kernel.at(shape, self.device.arch).passes}
+
     def launches_at(self, shape: Shape) -> tuple[list[Part], int]:
         """The launches and the workspace's elements, computed once, so that a timed launch parses nothing."""
         if shape not in self._launches:

@@ -88,12 +88,19 @@ class Trial:
             raise NothingToDraw(f"there is no error map of {self.kernel.name}")
         return tile_map(where, self.checked.label)
 
+    def marked(self) -> str:
+        """The lines of the source that no launch of the check ran, each marked."""
+        never = self.checked.verdict.never_ran
+        lines = {number for part in never for number in range(part.first, part.last + 1)}
+        text = self.kernel.source.splitlines() if lines else []
+        return "".join(f"\n▸ {number:4}  {text[number - 1]}" for number in sorted(lines) if number <= len(text))
+
     def __repr__(self) -> str:
-        parts = [self.checked, self.prediction, self.shown] if self.passed else [self.checked]
+        parts = [f"{self.checked}{self.marked()}", self.prediction, self.shown] if self.passed else [self.checked]
         return "\n\n".join(map(str, parts)).rstrip()
 
     def _repr_html_(self) -> str:
-        words = escape(f"{self.kernel.name}: {self.checked}")
+        words = escape(f"{self.kernel.name}: {self.checked}{self.marked()}")
         report = f'<pre role="status" style="white-space:pre-wrap">{words}</pre>'
         return report + self.prediction._repr_html_() + self.shown._repr_html_() if self.passed else report
 

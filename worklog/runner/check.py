@@ -124,9 +124,8 @@ class Checked:
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines += [f"· {words}" for words in domain_advice(self.kernel)]
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
-        result = "failed"
+        result = verdict.result
         if verdict.accepted:
-            result = f"passed as {verdict.precision}"
             result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
         return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
@@ -146,6 +145,7 @@ def check(
     limit_s: float = LIMIT_S,
     budget: int = BUDGET,
     beside: bool = False,
+    quick: bool = False,
     progress: Progress = silent,
     begun: Callable[[Checked], None] = lambda known: None,
 ) -> Checked:
@@ -155,10 +155,10 @@ def check(
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
     drawn now; the verdict on a kernel states it). limit_s: CPU time that the emulator may take. budget: as for
-    worklog.emulator.launch. beside: a GPU checks it too, so what takes the emulator too long is no failure. progress:
-    called before each launch, with a total of 0, since their number isn't known before the last one; for a solution
-    before each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
-    BadSetting, OutOfMemory.
+    worklog.emulator.launch. beside: a GPU checks it too, so what takes the emulator too long is no failure. quick:
+    search rare paths on the emulator for a shorter time. progress: called before each launch, with a total of 0, since
+    their number isn't known before the last one; for a solution before each case. begun: called before the first launch
+    with a result without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
@@ -192,7 +192,7 @@ def check(
         device = device_of(live, budget)
         subject = what.load(device)
         _report_launches(subject, device, progress, beside)
-        verdict = SgemmChecker(device, shape, seed).check(subject)
+        verdict = SgemmChecker(device, shape, seed, quick=quick).check(subject)
         if known.compiled and not verdict.accepted:
             verdict = _naming_unset_values(verdict, known.compiled)
     findings: dict[tuple[str, int, int | None], Finding] = {}
@@ -311,6 +311,7 @@ def check_in_child(
     command: Sequence[str] | None = None,
     limit_s: float = LIMIT_S,
     budget: int = BUDGET,
+    quick: bool = False,
 ) -> Checked:
     """check() in a child process: a kernel that hangs, crashes or exits fails, and nothing else is harmed. While the
     child works on a GPU, this process runs the kernel on the emulator at small shapes, for its races and for code that
@@ -333,7 +334,7 @@ def check_in_child(
 
     live = what.host is not None or wants_gpu(on)
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    how: dict[str, Any] = {"seed": seed, "limit_s": limit_s, "budget": budget}
+    how: dict[str, Any] = {"seed": seed, "limit_s": limit_s, "budget": budget, "quick": quick}
     order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, **how}}
     emulated, why_not, stop = None, "" if emulate else "--no-emulate", threading.Event()
     why_not = "a host function" if what.host is not None else why_not

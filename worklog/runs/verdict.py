@@ -48,17 +48,35 @@ class Stage:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class NeverRan:
+    """Lines of the source, the first and the last, that no launch of a check ran. when: the condition under which they
+    run, in words, or "". A single line that ran, but never when this is true, counts too.
+    """
+
+    first: int
+    last: int
+    when: str = ""
+
+    def __str__(self) -> str:
+        lines = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
+        return f"{lines} never ran" + (f": {self.when}" if self.when else "")
+
+
 @dataclass(frozen=True, repr=False)
 class Verdict:
     """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
     "wrong"; None before that stage. seed: of the problems, which repeats them. label: where the kernel ran; "" in a
-    run, which states it elsewhere.
+    run, which states it elsewhere. never_ran: on the emulator, what no launch ran. largest: M, N and K of the launches,
+    each at most; None in older files.
     """
 
     stages: tuple[Stage, ...]
     precision: str | None
     seed: int | None = None
     label: str = ""
+    never_ran: tuple[NeverRan, ...] = ()
+    largest: tuple[int, int, int] | None = None
 
     def and_then(self, *stages: Stage) -> Verdict:
         """The same with more stages."""
@@ -68,6 +86,16 @@ class Verdict:
     def accepted(self) -> bool:
         """Whether every stage passed."""
         return all(stage.passed for stage in self.stages)
+
+    @property
+    def result(self) -> str:
+        """In words: the class, the range of the launches, and what never ran; or "failed"."""
+        if not self.accepted:
+            return "failed"
+        sizes = zip("MNK", self.largest or (), strict=False)
+        up_to = ", ".join(f"{name} up to {size:,}" for name, size in sizes)
+        never = "".join(f"; {lines}" for lines in self.never_ran)
+        return f"passed as {self.precision}" + (f" for {up_to}" if up_to else "") + never
 
     @property
     def reason(self) -> str | None:
@@ -91,7 +119,13 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """For a command's JSON."""
-        words = {"accepted": self.accepted, "precision": self.precision, "reason": self.reason, "seed": self.seed}
+        words: dict[str, Any] = {
+            "accepted": self.accepted,
+            "precision": self.precision,
+            "reason": self.reason,
+            "seed": self.seed,
+        }
+        words |= {"never_ran": [asdict(lines) for lines in self.never_ran], "largest": self.largest}
         return {**words, "stages": [asdict(stage) for stage in self.stages]}
 
     def table(self) -> Table:
@@ -102,9 +136,8 @@ class Verdict:
             margin = f"{stage.measured:.4g} of {stage.limit:.4g}" if stage.limit else ""
             word = "✓\u00a0passed" if stage.passed else "✗\u00a0failed"
             rows.append((stage.name, word, Bar(margin, used, beyond=not stage.passed), stage.detail))
-        result = f"passed as {self.precision}" if self.accepted else "failed"
         seed = "" if self.seed is None else f" · seed {self.seed}"
-        title = f"the gate: {result}{seed}" + (f" · {self.label}" if self.label else "")
+        title = f"the gate: {self.result}{seed}" + (f" · {self.label}" if self.label else "")
         return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
 
     def _repr_html_(self) -> str:
