@@ -56,7 +56,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             LAUNCH,
             0,
             r"^mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n(✓ .*\n){4}(.*\n)*.* registers .*\n"
-            r"passed as fp32 in \d+\.\d s \(seed \d+\)\n\n"
+            r"passed as fp32 for M up to 1,\d+, N up to 1,\d+, K up to [\d,]+ in \d+\.\d s \(seed \d+\)\n\n"
             r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated",
         ),
         (
@@ -92,7 +92,7 @@ def test_for_machines() -> None:
 def test_a_class_must_be_held() -> None:
     short = PLAIN.replace("A[row * K + k] *", "__uint_as_float(__float_as_uint(A[row * K + k]) & 0xffffe000u) *")
     assert not checked(short).verdict.accepted
-    assert "passed as tf32 in" in str(checked(short, claimed="tf32"))
+    assert "passed as tf32 for M" in str(checked(short, claimed="tf32"))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,9 @@ def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning() ->
 
     inferred, document = of("N / 16, M / 16")
     assert inferred.exit_code == 0 and "M % 16 == 0, N % 16 == 0" in document["warnings"][0]
-    assert re.search(r"^passed as fp32 \(the domain is inferred .* N % 16 == 0\) in", inferred.stdout, re.MULTILINE)
+    assert re.search(
+        r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) in", inferred.stdout, re.MULTILINE
+    )
     trial = try_kernel(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", time=False)
     assert "the domain is inferred" in repr(trial.checked) and "the domain is inferred" in trial.checked._repr_html_()
     for grid, words in (("N / 16, M / 16", ("--domain", "any")), ("N / 16, (M + 15) / 16", ())):
@@ -190,9 +192,9 @@ def test_a_kernel_that_keeps_a_variable_is_launched_many_times() -> None:
     assert right.verdict.accepted and "· kept state: keeps launches between launches" in str(right)
 
 
-ON_VECTORS = PLAIN.replace("  float", "  float2 v = *reinterpret_cast<const float2*>(A);\n  float", 1).replace(
-    "A[row", "0 * (v.x + v.y) + A[row"
-)
+ON_VECTORS = PLAIN.replace(
+    "  float", "  float2 v = M * K > 1 ? *reinterpret_cast<const float2*>(A) : float2();\n  float", 1
+).replace("A[row", "0 * (v.x + v.y) + A[row")
 SHIFTED = PLAIN.replace("A[row", "(size_t(A) & 15 ? 2.0f : 1.0f) * A[row")
 
 
@@ -214,7 +216,7 @@ def test_other_addresses_of_the_matrices_are_tried() -> None:
 def test_short_products_are_a_note() -> None:
     path = Path(__file__).parents[1] / "exploits" / "right" / "three_short_products.cu"
     found = checked(path.read_text(encoding="utf-8"))
-    assert "· products: not kept to 24 bits (Strassen" in str(found) and "passed as fp32 in" in str(found)
+    assert "· products: not kept to 24 bits (Strassen" in str(found) and "passed as fp32 for M" in str(found)
     document = found.as_dict()
     assert document["accepted"] and document["notes"] == [
         "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)",
