@@ -119,7 +119,7 @@ plots.ownership(patterns["naive"])
 #
 # ## 2. Coalesced
 #
-# **What we believe:** the threads of a warp are in one row of C now. A warp reads one line of B, and one float of A
+# **What we believed:** the threads of a warp are in one row of C now. A warp reads one line of B, and one float of A
 # for all threads, so 33 lookups in L1 per multiply-add become two, and the kernel is 16 times as fast.
 
 # %%
@@ -230,7 +230,7 @@ lab.step("coalesced")
 #
 # ## 3. Shared memory
 #
-# **What we believe:** each float is fetched once and serves 32 threads. Global traffic falls to a twentieth, and the
+# **What we believed:** each float is fetched once and serves 32 threads. Global traffic falls to a twentieth, and the
 # kernel is faster by as much as shared memory allows.
 
 # %%
@@ -382,7 +382,7 @@ lab.step("tiles_1d")
 # %% [markdown]
 # ## 5. Thread tiles, 2D
 #
-# **What we believe:** 9 floats per 8 multiply-adds become 16 per 64, so shared memory is four times less of a limit.
+# **What we believed:** 9 floats per 8 multiply-adds become 16 per 64, so shared memory is four times less of a limit.
 
 # %%
 display(lab.diff("tiles_1d", "tiles_2d", hunks=[4, 5]))
@@ -396,7 +396,7 @@ lab.step("tiles_2d")
 #
 # ## 6. Vectorized
 #
-# **What we believe:** with 16 bytes per access there are a quarter of the instructions, and A stored transposed in
+# **What we believed:** with 16 bytes per access there are a quarter of the instructions, and A stored transposed in
 # shared memory makes a thread's eight elements of it neighbours.
 
 # %%
@@ -507,7 +507,7 @@ lab.counted_changes(
 # %% [markdown]
 # ## 7. Conflict-free shared memory
 #
-# **What we believe:** with no conflict left, multiply-adds are the largest count, and a kernel that is limited by
+# **What we believed:** with no conflict left, multiply-adds are the largest count, and a kernel that is limited by
 # them is a third faster.
 
 # %%
@@ -596,7 +596,7 @@ lab.step("autotuned")
 #
 # ## 10. Pipelined fragments
 #
-# **What we believe:** the multiply-adds of step k wait until their operands arrive from shared memory. If the
+# **What we believed:** the multiply-adds of step k wait until their operands arrive from shared memory. If the
 # operands of step k+1 are read before them, also across the barrier between two tiles, then this latency of about 30
 # clocks is hidden. That takes up to 24 more registers, so the block is 128 x 128 instead of 128 x 256: two things
 # change at once.
@@ -627,11 +627,13 @@ display(lab.step("register_banks"))
 lab.register_reads("pipelined", "register_banks")
 
 # %% [markdown]
+# **What came:** each multiply-add reads 1.53 registers instead of 2.12, and the rung is 13 % faster.
+#
 # ## 12. Warp tiles
 #
 # So far, the lanes of a warp are neighbours in the block, so a warp computes a wide part of C, 32 x 128 elements. For
 # each k it reads 32 floats of A and 128 of B. Now each warp computes a square tile, 64 x 64, and reads 64 floats of
-# each. **What we believe:** fewer different floats per step, so no more wavefronts, although they aren't the limit
+# each. **What we believed:** fewer different floats per step, so no more wavefronts, although they aren't the limit
 # any more.
 
 # %%

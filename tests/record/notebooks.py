@@ -62,9 +62,12 @@ def install_cell(address: str) -> nbformat.NotebookNode:
 
 
 def prepared(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a .py with the cell that installs the package, its cells numbered; nothing is executed."""
+    """The notebook of a .py, its cells numbered; the first page has the cell that installs the package. Nothing is
+    executed.
+    """
     notebook = jupytext.read(source)
-    notebook.cells.insert(1, install_cell(public_address()))
+    if source.name.startswith("00"):  # the page on which a reader begins
+        notebook.cells.insert(1, install_cell(public_address()))
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"
     return notebook

@@ -17,6 +17,7 @@ from worklog.cli import options, output, selection
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel
+from worklog.lab.chapters import chapters
 from worklog.lab.site import site as site_page
 from worklog.peers import exploits
 from worklog.plots import Drawing
@@ -143,8 +144,11 @@ def site(file: Path | None, grid: Path | None, out: Path) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
     path = out / "index.html"
     write_text(path, site_page(file, grid))
-    write_text(out / "access.html", page([access(kernel) for kernel in (*LADDER, *FP32)]))
-    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser, and access.html beside it")
+    others = chapters() | {"access.html": page([access(kernel) for kernel in (*LADDER, *FP32)])}
+    for name, html in others.items():
+        write_text(out / name, html)
+    size_mb = path.stat().st_size / 1e6
+    click.echo(f"{path}: {size_mb:.1f} MB, opens in any browser, and {len(others)} pages that it links to")
 
 
 def markers(part: str, by: str = "worklog article") -> tuple[str, str]:

@@ -20,6 +20,7 @@ from typing import Any
 from worklog import __version__, plots
 from worklog.analysis.accesses import palette
 from worklog.errors import BadRunFile, NothingToDraw
+from worklog.lab.chapters import contents
 from worklog.lab.ladder_page import Ladder, ladder_runs
 from worklog.lab.page import HERE, Page
 from worklog.lab.panel_answer import SPOKEN, Answers
@@ -57,6 +58,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
         style=_file("panel.css") + "\n" + _file("site.css"),
         script=_file("panel.js") + "\n\n" + _file("site.js"),
         data=b64encode(gzip.compress(document.encode(), mtime=0)).decode("ascii"),
+        chapters=contents(),
         sizes=_chart(partial(plots.sizes, stepped)),
         peers=_chart(plots.peers),
         ablations="".join(_chart(partial(plots.ablation, charted, name), name) for name in ablated(charted) or [None]),
