@@ -90,15 +90,9 @@ class Checked:
         words |= {"shape": [shape.m, shape.n, shape.k]} if isinstance(shape, Shape) else {"problem": shape}
         for name in ("registers", "stack_bytes", "shared_bytes", "arch") if compiled else ():
             words[name] = getattr(compiled, name)
-        return {
-            **words,
-            "findings": [asdict(finding) for finding in self.findings],
-            "printed": list(self.printed),
-            "adapted": list(self.kernel.adapted),
-            "notes": [*self.verdict.notes, *self.notes],
-            "warnings": list(self.all_warnings),
-            **self.verdict.as_dict(),
-        }
+        words |= {"findings": [asdict(finding) for finding in self.findings], "printed": list(self.printed)}
+        words |= {"adapted": list(self.kernel.adapted), "notes": [*self.verdict.notes, *self.notes]}
+        return {**words, "warnings": list(self.all_warnings), **self.verdict.as_dict()}
 
     def __repr__(self) -> str:
         """For a terminal: every stage, the error map if something is wrong, and the resources."""
@@ -336,8 +330,8 @@ def check_in_child(
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     how: dict[str, Any] = {"seed": seed, "limit_s": limit_s, "budget": budget, "quick": quick}
     order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, **how}}
-    emulated, why_not, stop = None, "" if emulate else "--no-emulate", threading.Event()
-    why_not = "a host function" if what.host is not None else why_not
+    why_not = "a host function" if what.host is not None else "" if emulate else "--no-emulate"
+    emulated, stop = None, threading.Event()
 
     with ThreadPoolExecutor(1) as pool:
         limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
