@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
 from worklog.cli import output
-from worklog.cli.commands import COMMANDS
+from worklog.cli.commands import COMMANDS, main
 from worklog.runs.measurement import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -80,3 +81,25 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch: pyt
     monkeypatch.setattr(output, "LINE_S", 0.0)
     checked = worklog("check", "coalesced", "--emulate", "--size", "32", "--json")
     assert json.loads(checked.stdout)["accepted"] and " after " in checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "start", "offered"),
+    [
+        ([], "exp", ["exploits"]),
+        (["run"], "wa", ["warptiled"]),
+        (["run", "--against"], "nai", ["naive"]),
+        (["check", "a.cu", "--problem"], "so", ["softmax"]),
+        (["new"], "so", ["softmax"]),
+        (["run", "--set"], "l2=w", ["l2=warm"]),
+        (["sweep", "best"], "--fr", ["--from"]),
+    ],
+)
+def test_a_shell_completes_commands_and_what_options_name(words: list[str], start: str, offered: list[str]) -> None:
+    shell = ShellComplete(main, {}, "worklog", "_WORKLOG_COMPLETE")
+    assert [item.value for item in shell.get_completions(words, start)] == offered
+
+
+def test_a_shell_completes_files_where_no_name_begins_like_that() -> None:
+    (item,) = ShellComplete(main, {}, "worklog", "_WORKLOG_COMPLETE").get_completions(["run", "--problem"], "./mine")
+    assert item.type == "file"

@@ -27,12 +27,12 @@ from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, la
 from tests.plots.test_charts import EMULATED, boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
-from worklog.errors import WorklogError
+from worklog.errors import NothingToDraw, WorklogError
 from worklog.plots import DIAGRAMS, FIGURES, Chart, Drawn, bars, draw_all, ladder, lines, roofline, save, write_gallery
 from worklog.plots.figure import Drawing
 from worklog.plots.style import ACCENT, DARK, INK, LIGHT, OTHER
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, recordings
+from worklog.runs import Estimate, recorded_run, recordings
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -272,3 +272,13 @@ def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(p
     assert contrast(palette["line"], palette["paper"]) > 3
     assert all(contrast(palette[mark], palette["faint"]) > 2.75 for mark in ("accent", "alert"))
     assert palette.keys() == LIGHT.keys() and len(set(palette.values())) == len(palette)
+
+
+def test_a_run_has_its_charts_and_a_frame_is_taken_for_a_run() -> None:
+    run = recorded_run()
+    whole, taken = run.plot.ladder(size=4096), ladder(run.frame(), 4096)
+    assert whole.headline == taken.headline and run.label in taken.alt
+    assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
+    assert plots.sizes(runs.over_sizes().frame()).headline == plots.sizes(runs.over_sizes()).headline
+    with pytest.raises(NothingToDraw, match="no column changed"):
+        ladder(run.frame().drop(columns="changed"))

@@ -30,7 +30,7 @@ NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
-@click.argument("what", metavar="FILE.cu|PROBLEM|notebooks|NAME")
+@click.argument("what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing("problems"))
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
 @click.option("--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name.")
@@ -87,7 +87,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 
 
 @click.command()
-@click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG")
+@options.kernel("what", "FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG")
 @options.PROBLEM
 @options.DTYPE
 @options.launch
@@ -196,7 +196,7 @@ def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
 
 
 @click.command()
-@click.argument("what", metavar="RUNG|FILE.cu")
+@options.kernel("what", "RUNG|FILE.cu")
 @options.launch
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @options.size("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")

@@ -34,7 +34,7 @@ COMMANDS = {
     "site": ("figures", "Write the panel and the charts as one web page."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }
-COMPLETION = 'Commands, options and files complete after: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'
+COMPLETION = 'Commands, options, rungs and files complete after: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'
 
 
 class Commands(click.Group):

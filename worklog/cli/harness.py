@@ -26,7 +26,7 @@ from worklog.settings import Harness
 
 
 @click.command()
-@click.argument("rung", metavar="[RUNG]", required=False)
+@options.kernel("rung", "[RUNG]", required=False)
 @click.option("--grid", is_flag=True, help="Instead, record the combinations of settings that the panel shows.")
 @options.SIZES
 @click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the files that a command may write."""
+"""Options that several commands share, what a shell completes for them, and the files that a command may write."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from worklog.errors import BadSetting
-from worklog.kernel import DEFAULTS
+from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
 from worklog.runs.documents import require_writable
-from worklog.settings import OPTIONS, Harness, parse_settings
+from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
@@ -22,6 +23,26 @@ OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
+COMPLETED: Mapping[str, Sequence[str]] = {
+    "kernels": [rung.name for rung in RUNGS],
+    "problems": [*PROBLEMS],
+    "settings": [f"{pitfall.setting}={value}" for pitfall in PITFALLS for value in pitfall.values],
+}
+
+
+def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell offers for kernels, problems or settings: the known ones, else files."""
+
+    def complete(_: click.Context, __: click.Parameter, word: str) -> list[CompletionItem]:
+        known = [CompletionItem(name) for name in COMPLETED[kind] if name.startswith(word)]
+        return known or [CompletionItem(word, type="file")]
+
+    return complete
+
+
+def kernel(name: str, metavar: str, **how: Any) -> Decorator:
+    """An argument that names a rung or a file."""
+    return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), **how)
 
 
 def _new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -37,7 +58,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for mach
 DETAILS = click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
 HARNESS = click.option(
     "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
-    metavar="SETTING=VALUE",
+    metavar="SETTING=VALUE", shell_complete=completing("settings"),
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
 )  # fmt: skip
 SIZES = click.option(
@@ -45,7 +66,7 @@ SIZES = click.option(
     callback=lambda _, __, words: [Shape.of(word) for listed in words for word in listed.split(",")],
 )  # fmt: skip
 PROBLEM = click.option(
-    "--problem", metavar="NAME|FILE.py:CLASS",
+    "--problem", shell_complete=completing("problems"), metavar="NAME|FILE.py:CLASS",
     help=f"What the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
 )  # fmt: skip
 DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")

@@ -29,7 +29,7 @@ from worklog.settings import OPTIONS, Harness
 
 
 @click.command()
-@click.argument("kernels", metavar="[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
+@options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
 @options.axes(
     'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
@@ -42,7 +42,7 @@ from worklog.settings import OPTIONS, Harness
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Seed of --shapes.")
 @click.option(
-    "--against", default="", metavar="NAME[,NAME…]",
+    "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing("kernels"),
     help=f"Baselines beside {BASELINE}: {selection.TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
@@ -163,7 +163,7 @@ def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: 
 
 
 @click.command()
-@click.argument("name", metavar="RUNG")
+@options.kernel("name", "RUNG")
 @options.axes('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
 @options.size("The shape to measure at.", default="4096")
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")

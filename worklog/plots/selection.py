@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from statistics import median
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, tflops
 from worklog.runs import Measurement, Run
+
+if TYPE_CHECKING:
+    import pandas
 
 CUBLAS = "cuBLAS"
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)
@@ -20,6 +26,29 @@ Size = Shape | int | str | Iterable[int]
 def measured(m: Measurement) -> bool:
     """Whether the measurement has a time, a rate and a share of cuBLAS."""
     return m.status == "measured" and None not in (m.us, m.tflops, m.ratio)
+
+
+def as_run(data: Run | pandas.DataFrame) -> Run:
+    """A run as it is; of a `run.frame()`, what `ladder` and `sizes` read, from its rows under the run's own harness.
+    Raises NothingToDraw where a column is missing that every frame of a run has.
+    """
+    if isinstance(data, Run):
+        return data
+    if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {*data.columns}:
+        raise NothingToDraw(f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()")
+    shown = list[Any]()
+    for row in data.astype(object).where(data.notna(), None).to_dict("records"):
+        if row["m"] is not None and not row["changed"]:
+            shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+            fields = {"us_low": None, "us_high": None, "converged": True, "reason": None, "label": "", "verdict": None}
+            fields |= {str(name): value for name, value in row.items()}
+            shown.append(SimpleNamespace(**fields, problem=shape, place=str(shape)))
+    label = "; ".join(dict.fromkeys(m.label for m in shown if m.label))
+    run = SimpleNamespace(measurements=shown, kernels={}, label=label, full_label=label)
+    run.calibration = SimpleNamespace(fp32_tflops=math.inf)  # is not drawn
+    run.select = lambda shape: [m for m in shown if m.problem == shape]
+    run.shapes = lambda: sorted({m.problem for m in shown}, key=lambda shape: (shape.flops, shape))
+    return run  # type: ignore[return-value]
 
 
 def shape_to_draw(run: Run, size: Size | None) -> Shape:

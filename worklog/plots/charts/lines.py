@@ -5,7 +5,7 @@ and errors beside rates and over K.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -14,9 +14,23 @@ from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
-from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, dimensions, in_order, measured, rate, rows, share
+from worklog.plots.selection import (
+    CUBLAS,
+    ON_TENSOR_CORES,
+    Size,
+    as_run,
+    dimensions,
+    in_order,
+    measured,
+    rate,
+    rows,
+    share,
+)
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, DEFLATES, GREY, INK, MARGIN_IN, MUTED, OTHER, PAPER, WIDTH_IN
 from worklog.runs import Measurement, Run
+
+if TYPE_CHECKING:
+    import pandas
 
 HEIGHT = 3.3  # inches
 PANEL, PANEL_BELOW, BETWEEN = 2.75, 0.4, 0.3  # inches: of the two panels over the size
@@ -148,10 +162,11 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
 
 
 @style.styled()
-def sizes(run: Run) -> Chart:
+def sizes(run: Run | pandas.DataFrame) -> Chart:
     """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
-    kernel. Raises NothingToDraw where fewer than two sizes were measured.
+    kernel. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were measured.
     """
+    run = as_run(run)
     timed = [m for shape in run.shapes() if shape.square for m in rows(run, shape) if measured(m)]
     names = in_order(dict.fromkeys(m.kernel for m in timed))
     over = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}

@@ -16,6 +16,8 @@ from worklog.plots.style import ACCENT, BASELINE, BODY_PT, DEFLATES, INK, MARGIN
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
+    import pandas
+
     from worklog.runner.sweep import Variants
 
 NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
@@ -122,14 +124,15 @@ SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
 @style.styled()
-def ladder(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
+def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
     Returns a Chart, or `ax`, drawn on.
 
-    A failed or skipped rung has a row with the reason. A user's kernels stand below the
+    run: a run, or its `frame()`. A failed or skipped rung has a row with the reason. A user's kernels stand below the
     rungs, which are then drawn in a lighter colour. Raises NothingToDraw where nothing was measured at the size,
     BadSetting.
     """
+    run = selection.as_run(run)
     shape = selection.shape_to_draw(run, size)
     kernels = selection.rows(run, shape)
     mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
