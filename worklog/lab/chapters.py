@@ -37,7 +37,8 @@ def chapters() -> dict[str, str]:
     from nbconvert import HTMLExporter  # takes half a second
 
     files = sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"), key=_order)
-    exporter, pages, wrong = HTMLExporter(template_name="basic"), dict[str, str](), [f"<h1>{WRONG}</h1>"]
+    exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
+    pages, wrong = dict[str, str](), [f"<h1>{WRONG}</h1>"]
     wrong.append(
         "<p>A sentence that says why is a claim, and a measurement may refute it. We keep both: these are the beliefs "
         "that were wrong, or too simple, each with what came, and the chapter that shows it.</p>"

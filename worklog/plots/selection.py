@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from statistics import median
 from types import SimpleNamespace
@@ -45,7 +44,7 @@ def as_run(data: Run | pandas.DataFrame) -> Run:
             shown.append(SimpleNamespace(**fields, problem=shape, place=str(shape)))
     label = "; ".join(dict.fromkeys(m.label for m in shown if m.label))
     run = SimpleNamespace(measurements=shown, kernels={}, label=label, full_label=label)
-    run.calibration = SimpleNamespace(fp32_tflops=math.inf)  # is not drawn
+    run.calibration = SimpleNamespace(fp32_tflops=0.0)  # a frame has none
     run.select = lambda shape: [m for m in shown if m.problem == shape]
     run.shapes = lambda: sorted({m.problem for m in shown}, key=lambda shape: (shape.flops, shape))
     return run  # type: ignore[return-value]

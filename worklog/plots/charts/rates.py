@@ -162,7 +162,7 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     said = {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" if measured(m) else no_time(m) for m in kernels}
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
     alt += [f"{name}: {words}" for name, words in said.items()]
-    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"]
+    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
     pitch = ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
     names = [style.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
@@ -179,8 +179,9 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
         above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
         above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
         reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
-        higher = HEAD - 0.12 - style.line_height(SMALL_PT)
-        reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
+        if ceiling:
+            higher = HEAD - 0.12 - style.line_height(SMALL_PT)
+            reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
         for y, m in zip(places, kernels, strict=True):
             words = said[m.kernel] + " *" * (measured(m) and not m.converged)
             colour = BASELINE if m.kernel == CUBLAS else DEFLATES if mine and m.kernel not in mine else ACCENT
