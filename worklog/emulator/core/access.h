@@ -39,8 +39,9 @@ static int contains(const Buffer *m, uint64_t address, uint64_t width) {
 #define MOVE(type)                                                                    \
   for (int k = 0; k < LANES; k++) {                                                   \
     type *m = (type *)(memory + address[k]) + e, *d = (type *)registers + k;          \
-    if (mask >> k & 1 && load) *d = *m;                                               \
-    if (mask >> k & 1 && !load) *m = *d;                                              \
+    if (!(mask >> k & 1)) continue;                                                   \
+    if (load) *d = *m;                                                                \
+    else *m = *d;                                                                     \
   }
 
 /* The bytes of lanes, at memory + address, to registers, or from them; what is narrower than a register is extended. */
@@ -223,8 +224,10 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
   for (uint32_t lanes; rest; rest &= ~lanes) {
     int first = __builtin_ctz(rest);
     Buffer *m = memory_of(l, b, s, address[first]);
-    lanes = 0;
-    for (int k = 0; k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k;
+    uint64_t beyond = 0;
+    for (int k = 0; k < LANES; k++) beyond |= address[k] - m->base >= m->size;
+    lanes = beyond ? 0 : FULL;
+    for (int k = 0; beyond && k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k;
     lanes &= s->space == LOCAL ? 1u << first : rest;
     Buffer own = s->space == LOCAL ? local_of(l, b, first_of(b, w) + first) : (Buffer){0};
     access_memory(l, b, w, s, pc, s->space == LOCAL ? &own : m, address, lanes);
