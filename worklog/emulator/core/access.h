@@ -120,8 +120,9 @@ static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
   return changes;
 }
 
-/* The lanes whose addresses are valid; the others are told, and load zeros. */
-static uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
+/* The lanes whose addresses are valid; the others are told, and load zeros. in: the memory that all are in, or NULL. */
+static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, const uint64_t *address,
+                             uint32_t mask, Buffer **in) {
   uint64_t width = (uint64_t)(s->size * s->count), low = address[0], high = address[0], any = 0;
   uint64_t first = (uint64_t)s->array_start, size = (uint64_t)s->array_size;
   int whole = s->array_size == NONE || s->space == CONSTANT;
@@ -130,10 +131,11 @@ static uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, c
     high = address[k] > high ? address[k] : high;
     any |= address[k];
   }
-  const Buffer *m = memory_of(l, b, s, low);
+  Buffer *m = *in = memory_of(l, b, s, low);
   int fits = m && low >= m->base && contains(m, high, width) && !(any & (width - 1)) && (s->op == LOAD || m->writable);
   if (fits && (whole || (low >= first && high + width <= first + size))) return mask;
   uint32_t wrong[4] = {0};
+  *in = NULL;
   for (int lane = 0; lane < LANES; lane++) {
     uint64_t x = address[lane];
     if (!(mask >> lane & 1)) continue;
@@ -215,7 +217,8 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
 
 /* Access one memory. */
 static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
-  uint32_t good = valid(l, b, w, s, pc, address, mask), counted = s->space == SHARED ? good : mask, rest = good;
+  Buffer *in;
+  uint32_t good = valid(l, b, w, s, pc, address, mask, &in), counted = s->space == SHARED ? good : mask, rest = good;
   if (l->counting && s->space != LOCAL && counted) count(s, address, counted);
   if (s->space != SHARED && s->space != LOCAL) {
     note(l, b, w, s, pc, GLOBAL, mask, address);
@@ -223,12 +226,10 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
   }
   for (uint32_t lanes; rest; rest &= ~lanes) {
     int first = __builtin_ctz(rest);
-    Buffer *m = memory_of(l, b, s, address[first]);
-    uint64_t beyond = 0;
-    for (int k = 0; k < LANES; k++) beyond |= address[k] - m->base >= m->size;
-    lanes = beyond ? 0 : FULL;
-    for (int k = 0; beyond && k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k;
-    lanes &= s->space == LOCAL ? 1u << first : rest;
+    Buffer *m = in ? in : memory_of(l, b, s, address[first]);
+    lanes = in ? rest : 0;
+    for (int k = 0; !in && k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k & rest;
+    if (s->space == LOCAL) lanes = 1u << first;
     Buffer own = s->space == LOCAL ? local_of(l, b, first_of(b, w) + first) : (Buffer){0};
     access_memory(l, b, w, s, pc, s->space == LOCAL ? &own : m, address, lanes);
   }
