@@ -13,7 +13,7 @@ import math
 import tomllib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from string import Template
@@ -97,6 +97,8 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
         tile = kernel.template
         m, n = (2 * tile[name] if name in tile else FILE_SIZE for name in ("BM", "BN"))
         shape = kernel.domain.padded(Shape(m, n, max(LEAST_K, 2 * tile.get("BK", 0))))
+        if tile:  # a grid that does not follow the shape shares K's steps, and its first block shall have some
+            shape = replace(shape, k=shape.k * -(-math.prod(kernel.blocks(shape)) // 4))
     shape = Shape.of(shape)
     kernel.check(shape)
     grid = kernel.blocks(shape)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator import FIRST_ADDRESS, SPACING, WARP, EmulatedDevice, Result, Site, launch, plain_name
 from worklog.emulator import Kernel as Code
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, Program
 from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]
@@ -55,16 +56,26 @@ class Executed(NamedTuple):
 
 
 def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None) -> Executed:
-    """Run a block of a kernel's main launch with a trace. a, b: float32 (default: zeros)."""
-    device = EmulatedDevice()
-    compiled = device.compile(kernel.program).kernel
+    """Run a block of a kernel's main launch with a trace; all blocks where one may wait for another, or know that it is
+    the last: where there are atomics or fences. a, b: float32 (default: zeros).
+    """
+    compiled, label = _compiled(kernel.program)
     sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-kernel.workspace_bytes(shape) // FLOAT)
     zeros = [np.zeros(size, np.float32) for size in sizes]
     a, b, c, workspace = zeros[0] if a is None else a, zeros[1] if b is None else b, *zeros[2:]
     arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
     how: dict[str, Any] = {"shared_bytes": kernel.program.shared, "races": False, "trace": True}
-    result = launch(compiled, kernel.blocks(shape), kernel.threads, arguments, only_blocks=[block], **how)
-    return Executed(result, result.trace[result.trace["block"] == block], compiled, device.label)
+    ordered = any(instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions)
+    how["only_blocks"] = None if ordered else [block]
+    result = launch(compiled, kernel.blocks(shape), kernel.threads, arguments, **how)
+    return Executed(result, result.trace[result.trace["block"] == block], compiled, label)
+
+
+@lru_cache(maxsize=8)
+def _compiled(program: Program) -> tuple[Code, str]:
+    """Once for several blocks, as the emulator decodes each compiled kernel anew."""
+    device = EmulatedDevice()
+    return device.compile(program).kernel, device.label
 
 
 def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
