@@ -19,7 +19,7 @@ from worklog.kernel.ladder import kernel_of
 from worklog.problem import Shape
 
 EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("right/*.cu"))
-EXPLOITS += sorted((Path(__file__).parents[1] / "exploits").glob("wrong/*.cu"))[:10]
+EXPLOITS += sorted((Path(__file__).parents[1] / "exploits").glob("wrong/*.cu"))[:3]
 COSTS = ("sectors", "wavefronts", "conflicts")
 SHAPES = {"best": Shape(128, 128, 64), "equal_shares": Shape(256, 512, 32), "ragged": Shape(256, 512, 32)}
 
@@ -95,6 +95,6 @@ def test_the_accesses_of_a_warp_in_words() -> None:
 
 def test_the_pages_of_all_fp32_rungs_are_small_and_ask_for_nothing() -> None:
     html = page([access(kernel) for kernel in (*LADDER, *FP32)])
-    assert len(gzip.compress(html.encode())) < 75_000 and "https://" not in html
+    assert len(gzip.compress(html.encode())) < 62_000 and "https://" not in html
     with pytest.raises(BadSetting, match="naive has 4 blocks"):
         access("naive", block=4)
