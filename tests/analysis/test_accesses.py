@@ -93,6 +93,15 @@ def test_the_accesses_of_a_warp_in_words() -> None:
     )
 
 
+def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_memory() -> None:
+    document = access("bulk_copies").document
+    warp, step = document["start"]
+    kinds = [document["kinds"][number] for number, *_ in document["steps"][warp]]
+    assert [kind for kind in kinds if "pill" in kind][step]["text"].endswith("floats of shared as float4")
+    copies = {kind["text"]: kind.get("writes", 0) for kind in document["kinds"] if "box" in kind}
+    assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
+
+
 def test_the_pages_of_all_fp32_rungs_are_small_and_ask_for_nothing() -> None:
     html = page([access(kernel) for kernel in (*LADDER, *FP32)])
     assert len(gzip.compress(html.encode())) < 62_000 and "https://" not in html

@@ -187,14 +187,14 @@ class _Reader:
         }
 
     def _start(self) -> list[int]:
-        """The warp and the access that are shown at first: of the line that wastes most; stores to C only where no
-        other does, since the loop over K is cut short.
+        """The warp and the access that are shown at first: of the line that wastes most, or else is accessed most.
+        Stores to C only where no other wastes, since the loop over K is cut short.
         """
-        wasted = [
-            (memory != "C" and pill["excess"] > 0, pill["excess"], pill)
+        shown = [
+            (memory != "C" and pill["excess"] > 0, pill["excess"], pill["count"], pill)
             for (_, _, memory, _), pill in self.pills.items()
         ]
-        first = max(wasted, key=lambda each: each[:2], default=(False, 0, {}))[2]
+        first = max(shown, key=lambda pill: pill[:3], default=(False, 0, 0, {}))[3]
         return list(first.get("worst") or first.get("at", [0, 0]))
 
     def _step(self, warp: int, read: Read, last: list[dict[int, tuple[int, int]]]) -> None:
@@ -208,6 +208,7 @@ class _Reader:
             pill = [*self.pills.values()][self.kinds[kind]["pill"]]
             pill.setdefault("at", [warp, self.accesses[warp]])
             pill["excess"] += excess
+            pill["count"] += 1
             if excess:
                 pill.setdefault("worst", [warp, self.accesses[warp]])
             self.accesses[warp] += 1
@@ -364,12 +365,12 @@ class _Reader:
         pill["costs"].append(short)
         pill["bad"] |= bad
         self.kinds.append(kind | {"array": self.arrays.index(memory), "pill": [*self.pills.values()].index(pill)})
-        if verb not in ("read", "multiply from"):
+        if verb not in ("read", "multiply from") and (verb != "copy" or "rows" in kind):
             self.kinds[-1]["writes"] = 1
         return len(self.kinds) - 1
 
     def _place(self, line: int, caller: int, memory: str, verb: str) -> dict[str, Any]:
-        return self.pills.setdefault((line, caller, memory, verb), {"costs": [], "bad": False, "excess": 0})
+        return self.pills.setdefault((line, caller, memory, verb), {"costs": [], "bad": False, "excess": 0, "count": 0})
 
     def _pill(self, line: int, caller: int, memory: str, verb: str, pill: dict[str, Any]) -> list[Any]:
         """For access.js: line, words, whether it wastes, and the warp and step where it happens first."""

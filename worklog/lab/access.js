@@ -224,7 +224,7 @@ function render({ model, el }) {
             : "<b>Sectors of 32 bytes</b>, each once: 8 floats, 4 sectors in a row";
         const scale = kind.rows ? range(8).map((k) => `<span style="left:${12.5 * k}%">${4 * k}</span>`).join("") : "";
         const items = [...colours.filter(([colour, text]) => text && cells.some((cell) => cell.colour === colour)), ["own", `lane ${state.lane}`]];
-        return `<p>${title}</p><div class="scale">${scale}</div>`
+        return `<p>${title}</p>${scale && `<div class="scale">${scale}</div>`}`
             + svg(kind.rows ? LANES : 34.1, Math.max(...cells.map(({ y }) => y)) + 1.1,
                 colours.map(([colour]) => path(colour, drawn(cells.filter((cell) => cell.colour === colour)), 0.9)).join("") + path("own", drawn(own), 0.9))
             + `<p class="legend">${items.map(([colour, text]) => `<span><i class="${colour}"></i>${text}</span>`).join("")}</p>`;
