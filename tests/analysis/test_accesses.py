@@ -93,6 +93,15 @@ def test_the_accesses_of_a_warp_in_words() -> None:
     )
 
 
+def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads() -> None:
+    document = access("vectorized").document
+    kinds = [document["kinds"][number] for number, *_ in document["steps"][0]]
+    inside = [kind for kind in kinds if "wait" in kind or "rows" in kind]
+    order = ["wait" if "wait" in kind else "write" if kind.get("writes") else "read" for kind in inside]
+    changes = [what for before, what in zip(["", *order], order, strict=False) if what != before]
+    assert changes == ["write", "wait", "read", "wait"] * 4
+
+
 def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_memory() -> None:
     document = access("bulk_copies").document
     warp, step = document["start"]
