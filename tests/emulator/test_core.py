@@ -9,9 +9,9 @@ from tests.emulator.helpers import HEAD, kernel, run
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
 from worklog.emulator import BudgetExceeded, UnsupportedInstruction, launch, load
-from worklog.emulator.core.decode import Decoder, width_of
-from worklog.emulator.isa import defined
+from worklog.emulator.core.register_file import RegisterFile
 from worklog.emulator.launch import _program
+from worklog.emulator.ptx import width_of
 from worklog.kernel.ladder import LADDER
 
 RUNGS = [*(record.name for record in LADDER), "lane_map"]
@@ -106,10 +106,10 @@ def test_registers_of_other_widths_have_other_places() -> None:
     """Else a lane overwrites registers of another lane, which may wait elsewhere."""
     source = kernel("  unsigned t = threadIdx.x % 32;\n  out[t] = t % 3;", "int* out")
     program = _program(compiled_source(source, "k"), 0)
-    types = {reg.name: reg.type for i in program.kernel.instructions for reg in defined(i) if reg.type != "pred"}
-    places = Decoder(program)._allocate()
-    assert len({(places[name].place, width_of(type_)) for name, type_ in types.items()}) == len(
-        {places[name].place for name in types}
+    types = {reg.name: reg.type for i in program.kernel.instructions for reg in i.defined if reg.type != "pred"}
+    places = RegisterFile(program).registers
+    assert len({(places[name], width_of(type_)) for name, type_ in types.items()}) == len(
+        {places[name] for name in types}
     )
 
 

@@ -23,7 +23,8 @@ import pandas as pd
 
 from tests.record import recording
 from worklog.emulator import UnsupportedInstruction, load
-from worklog.emulator.core.decode import REFUSED, decoded
+from worklog.emulator.core.decode import decoded
+from worklog.emulator.core.records import enum
 from worklog.emulator.device import build
 from worklog.emulator.launch import _program
 from worklog.errors import BadSetting, CompileFailed, WorklogError
@@ -129,7 +130,7 @@ def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
     block = -1
     for pc, record in enumerate(form.code):
         block = max(block, record["block"])
-        if record["kind"] == REFUSED:
+        if record["kind"] == enum("kind")["REFUSED"]:
             first.setdefault(block, form_of(form.refused[pc]))
     return tuple(dict.fromkeys(first.values()))
 

@@ -17,7 +17,6 @@ from itertools import islice, product
 import numpy as np
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target
-from worklog.emulator.isa import defined, elements, row_of
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, size_of
 from worklog.kernel.resources import Widths
 
@@ -74,7 +73,7 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
         stores: dict[str, list[_Part]] = defaultdict(list)
         for instruction in kernel.instructions[block.start : block.stop]:
             name, part = instruction.parts[0], _part(instruction, bases)
-            parts = "parts" in row_of(instruction).effects
+            parts = "parts" in instruction.row.effects
             shared = (name == "ld" or parts) and {"global", "local"}.isdisjoint(instruction.parts)
             if shared and (name != "st" or part is None or part[0] not in stores):
                 out.update(_joined(stores.values(), 4))
@@ -85,7 +84,7 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
             if part is not None:
                 (loads if name == "ld" else stores)[part[0]].append(part[1])
             moved = _moved(instruction, bases)
-            for register in defined(instruction):
+            for register in instruction.defined:
                 bases[register.name] = moved or (f"{register.name} {instruction.pc}", 0)
         out.update(_joined(stores.values(), 4))
         out.update(_joined(loads.values(), 3))
@@ -100,7 +99,7 @@ def _part(instruction: Instruction, bases: Bases) -> tuple[str, _Part] | None:
     if len(instruction.operands) != 2:
         return None
     word, address = size_of(instruction.parts[-1]), instruction.operands[instruction.parts[0] == "ld"]
-    width = word * elements(instruction)
+    width = word * instruction.elements
     if not isinstance(address, Mem) or word < WORD or width > HALF:
         return None
     root, base = bases.get(address.base.name, (address.base.name, 0)) if address.base else ("", 0)
@@ -157,7 +156,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
             group = groups[instruction.pc][0]
             width = group.width if group.leads else 0
         else:
-            width = size_of(instruction.parts[-1]) * elements(instruction)
+            width = size_of(instruction.parts[-1]) * instruction.elements
         if width:
             found[f"{name.upper()}S.{8 * width if width >= WORD else 'narrow'}"] += 1
     return found
@@ -222,9 +221,9 @@ def _turns(kernel: Kernel, block: Block, start: Mapping[str, int], predicate: Re
     the loop.
     """
     code = kernel.instructions[block.start : block.stop]
-    other = {register.name for i in code if i.parts[0] not in FOLLOWED or i.guard for register in defined(i)}
+    other = {register.name for i in code if i.parts[0] not in FOLLOWED or i.guard for register in i.defined}
     held = {name: value for name, value in start.items() if name not in other}
-    followed = [i for i in code if i.parts[0] in FOLLOWED and other.isdisjoint(r.name for r in defined(i))]
+    followed = [i for i in code if i.parts[0] in FOLLOWED and other.isdisjoint(r.name for r in i.defined)]
     for turn in range(1, MOST_TURNS + 1):
         for instruction in followed:
             _follow(instruction, held)
@@ -254,11 +253,11 @@ def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]
 def _follow(instruction: Instruction, held: dict[str, int]) -> None:
     """The registers that are literals after an instruction, from those before."""
     given = [held.get(x.name) if isinstance(x, Reg) else _number(x) for x in instruction.operands[1:]]
-    for register in defined(instruction):
+    for register in instruction.defined:
         held.pop(register.name, None)
     if instruction.parts[0] not in FOLLOWED or instruction.guard or None in given:
         return
-    register, type_ = defined(instruction)[0], DTYPES.get(instruction.parts[-1], "f4")
+    register, type_ = instruction.defined[0], DTYPES.get(instruction.parts[-1], "f4")
     values = np.array(given if type_[0] in "ui" else [], np.uint64).astype(type_)
     if instruction.parts[0] == "mov" and len(values) == 1:
         held[register.name] = int(values[0]) % 2**64

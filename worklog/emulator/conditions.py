@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import isa
 from worklog.emulator.flow import Flow, origins
 from worklog.emulator.launch import launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
@@ -45,13 +44,13 @@ class Conditions:
     def unsure(self) -> dict[str, set[str]]:
         """Registers that depend on values that are "loaded", or "looped": that differ in each turn of a loop."""
         looped = {pc for _, start, stop in self.flow.loops for pc in range(start, stop)}
-        times = Counter(register.name for i in self.kernel.instructions for register in isa.defined(i))
+        times = Counter(register.name for i in self.kernel.instructions for register in i.defined)
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            several = i.pc in looped and any(times[register.name] > 1 for register in isa.defined(i))
+            several = i.pc in looped and any(times[register.name] > 1 for register in i.defined)
             return {"loaded"} if self._source(i) == "unknown" else {"looped"} if several else set(), True
 
-        known = origins([i for i in self.kernel.instructions if isa.defined(i)], own)
+        known = origins([i for i in self.kernel.instructions if i.defined], own)
         return {name: why for name, why in known.items() if why}
 
     @cached_property
@@ -79,13 +78,13 @@ class Conditions:
         """Of the registers that the predicates depend on."""
         every, out = defaultdict[str, list[Instruction]](list), dict[str, list[Instruction]]()
         for i in self.kernel.instructions:
-            for register in isa.defined(i):
+            for register in i.defined:
                 every[register.name].append(i)
         wanted = [_predicate(i)[0].name for i in self.deciding.values()]
         while wanted:
             if (name := wanted.pop()) not in out:
                 out[name] = every[name]
-                wanted += [reg.name for i in every[name] if self._given(i) == "" for reg in isa.reads(i)]
+                wanted += [reg.name for i in every[name] if self._given(i) == "" for reg in i.reads]
         return out
 
     def _source(self, i: Instruction) -> str:
@@ -96,15 +95,15 @@ class Conditions:
         if i.op.startswith("ld.param") and isinstance(last, Mem) and isinstance(last.base, Sym) and last.offset == 0:
             place = [param.name for param in self.kernel.params].index(last.base.name)
             return self.names[place].removeprefix("long ")
-        row = isa.row_of(i)
-        loaded = row.memory or row.effects or isinstance(last, Sym) or not isinstance(first, Reg)
+        row = i.row
+        loaded = row.memory or row.effects or row.forms or isinstance(last, Sym) or not isinstance(first, Reg)
         return "unknown" if loaded else ""
 
     def _given(self, i: Instruction) -> str:
         """The name of the input that an instruction's result is; "" if it computes one. A predicate of loaded values is
         unknown, and so are values of other types, as other numbers.
         """
-        register = next(iter(isa.defined(i)), None)
+        register = next(iter(i.defined), None)
         if register is not None and register.type == "pred" and "loaded" in self.unsure.get(register.name, ()):
             return "unknown"
         name = self._source(i)
@@ -146,7 +145,7 @@ class Conditions:
         for definitions in self._definitions.values():
             for i in definitions:
                 if i.parts[0] in BITWISE:
-                    out |= {reg.name: reg for reg in isa.reads(i) if reg.name in self._definitions}
+                    out |= {reg.name: reg for reg in i.reads if reg.name in self._definitions}
         return list(out.values())
 
     @cached_property
@@ -196,10 +195,10 @@ class Conditions:
                     keep(held)
                     keep(missed)
                 if i.pc in wanted:
-                    several = any(len(self._definitions.get(reg.name, ())) > 1 for reg in isa.defined(i))
+                    several = any(len(self._definitions.get(reg.name, ())) > 1 for reg in i.defined)
                     guard = (both(here, *i.guard), False) if i.guard else (here, False) if several else None
                     if name := self._given(i):
-                        for register in isa.defined(i):
+                        for register in i.defined:
                             kind = register.type if register.type != "pred" else "b32"
                             address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
                             if register.type == "pred":
@@ -211,7 +210,7 @@ class Conditions:
                     else:
                         code.append((i.op, i.operands, guard))
             last = self.kernel.instructions[block.stop - 1]
-            jumps = last.parts[0] in ("bra", *isa.EXITS)
+            jumps = last.parts[0] in ("bra", "ret", "exit")
             ends = any(s in emitted for s in block.successors)  # of a loop, which is left at some time
             for place, successor in enumerate(block.successors):
                 if successor in emitted:

@@ -57,6 +57,22 @@ class Layout(NamedTuple):
 
 
 LAYOUTS: list[Layout] = []  # of this process's tensor maps, whose bytes give the number of one of these
+RECORD = np.dtype([  # as in core.h
+    *((name, "i4") for name in ("dimensions", "item", "swizzle", "nan")),
+    *((name, "i8", 5) for name in ("shape", "strides", "counts", "steps")),
+])  # fmt: skip
+
+
+def records() -> Array:
+    """The tensor maps of this process, for the core."""
+    out = np.zeros(len(LAYOUTS), RECORD)
+    for record, layout in zip(out, LAYOUTS, strict=True):
+        count = len(layout.shape)
+        record["dimensions"], record["item"], record["swizzle"] = count, layout.item, layout.swizzle
+        record["nan"], record["shape"], record["counts"], record["steps"] = layout.fill, 1, 1, 1
+        record["shape"][:count], record["counts"][:count] = layout.shape, layout.counts
+        record["steps"][:count], record["strides"][:count] = layout.steps, (layout.item, *layout.strides)
+    return out
 
 
 def tensor_map(

@@ -15,7 +15,6 @@ from typing import Any
 
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.flow import Block, Flow, basic_blocks
-from worklog.emulator.isa import accesses, class_of, elements, row_of, space, unsupported
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import DTYPES, UNEXPECTED, Imm, Instruction, Kernel, Mem, Variable, size_of
 from worklog.emulator.tensor import fragment
@@ -27,11 +26,11 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
     """The site of each instruction that accesses memory, by pc. addresses: of variables."""
     groups, out = merged_accesses(kernel, basic_blocks(kernel)), dict[int, Site]()
     for i in kernel.instructions:
-        if accesses(i):
+        if i.accesses:
             try:
                 out[i.pc] = _site(i, flow.arrays.get(i.pc), addresses, groups.get(i.pc, ()))
             except UNEXPECTED as error:
-                raise unsupported(i) from error
+                raise i.unsupported() from error
     for pc in flow.guesses & out.keys():
         out[pc].guess = True
     return out
@@ -53,14 +52,14 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
         bytes_ = i.operands[2]
         count = bytes_.value // 4 if isinstance(bytes_, Imm) and isinstance(bytes_.value, int) else 0
         if count not in (1, 2, 4) or len(places) != 2:
-            raise unsupported(i, "cp.async copies 4, 8 or 16 bytes")
+            raise i.unsupported("cp.async copies 4, 8 or 16 bytes")
         source = site("ld", "global", "u4", 4, count, places[1])
         return site("cp", "shared", "u4", 4, count, places[0], array, start, source=source)
     if i.parts[0] == "wgmma":
         return site("wgmma", "shared", "u4", 4, 4, 0)
     if not places:
-        raise unsupported(i, "it has no address")
-    op, memory = row_of(i).memory, space(i)
+        raise i.unsupported("it has no address")
+    op, memory = i.row.memory, i.space
     if i.parts[0] in ("ldmatrix", "stmatrix", "wmma"):
         size, count = 4, 4
         if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and memory == "shared"):
@@ -68,8 +67,8 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
         return site(op, memory, f"u{size}", size, count, places[0], array, start)
     type_ = i.parts[-1]
     if type_ not in DTYPES or type_ == "pred":
-        raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")
-    size, count = size_of(type_), elements(i)
+        raise i.unsupported(f"the emulator doesn't support accesses of type .{type_}")
+    size, count = size_of(type_), i.elements
     return site(op, memory, DTYPES[type_], size, count, places[0], array, start, groups)
 
 
@@ -151,7 +150,7 @@ def tally(
     fma: dict[int, int] = defaultdict(int)
     for block, (warps, threads) in zip(blocks, executed, strict=True):
         for instruction in kernel.instructions[block.start : block.stop]:
-            kind = class_of(instruction)
+            kind = instruction.counted
             instructions[instruction.line][kind] += warps
             fma[instruction.line] += threads if kind == "fma" else 0
     accesses: dict[int, dict[str, Access]] = defaultdict(lambda: defaultdict(Access))

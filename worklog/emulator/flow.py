@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from worklog.emulator import isa
-from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Special, Sym, Variable
+from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Special, Sym, Variable, registers
 
 LOADED = "loaded values"
 NAN = "0f7FC00000"  # as LLVM writes a number that depends on an undefined one
@@ -36,9 +35,9 @@ def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]
     if not code:
         raise PtxError(f"the kernel {kernel.name} has no instructions")
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
-    jumps = {i.pc for i in code if i.parts[0] in ("bra", *isa.EXITS)}
-    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or isa.is_barrier(i)}
-    starts |= {i.pc for i in code if at_meetings and isa.is_meeting(i)}
+    jumps = {i.pc for i in code if i.parts[0] in ("bra", "ret", "exit")}
+    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or i.is_barrier}
+    starts |= {i.pc for i in code if at_meetings and i.is_meeting}
     order = sorted(starts)
     number = {pc: i for i, pc in enumerate(order)}
     for index, start in enumerate(order):
@@ -65,7 +64,7 @@ def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[
     come from its operands.
     """
     out: dict[str, set[str]] = defaultdict(set)
-    given = [(*own(i), isa.used(i), isa.defined(i)) for i in code]
+    given = [(*own(i), i.used, i.defined) for i in code]
     changed = True
     while changed:
         changed = False
@@ -92,7 +91,7 @@ class Flow:
     def meetings(self) -> dict[int, Instruction]:
         """By block, its first instruction, where lanes of a warp wait there."""
         first = ((block.index, self.kernel.instructions[block.start]) for block in self.blocks)
-        return {number: instruction for number, instruction in first if isa.is_meeting(instruction)}
+        return {number: instruction for number, instruction in first if instruction.is_meeting}
 
     @cached_property
     def live_in(self) -> list[set[str]]:
@@ -101,8 +100,8 @@ class Flow:
         kill: list[set[str]] = [set() for _ in self.blocks]
         for block in self.blocks:
             for instruction in self.kernel.instructions[block.start : block.stop]:
-                gen[block.index] |= {r.name for r in isa.used(instruction)} - kill[block.index]
-                kill[block.index] |= {r.name for r in isa.defined(instruction)}
+                gen[block.index] |= {r.name for r in instruction.used} - kill[block.index]
+                kill[block.index] |= {r.name for r in instruction.defined}
         out, before = gen, list[set[str]]()
         while out != before:
             before, out = out, [*out]
@@ -123,7 +122,7 @@ class Flow:
         """
         before = self.live_in[0]
         for instruction in self.kernel.instructions:
-            if instruction.line and (NAN in instruction.text or any(r.name in before for r in isa.used(instruction))):
+            if instruction.line and (NAN in instruction.text or any(r.name in before for r in instruction.used)):
                 return instruction.line
         return None
 
@@ -135,7 +134,7 @@ class Flow:
     @cached_property
     def fences(self) -> bool:
         """Whether the kernel has fences, releases or acquires."""
-        return any(map(isa.is_fence, self.kernel.instructions))
+        return any(i.is_fence for i in self.kernel.instructions)
 
     @cached_property
     def notes(self) -> list[tuple[int, Instruction, str, str]]:
@@ -165,7 +164,7 @@ class Flow:
         """
         code = (i for _, start, stop in self.loops for i in self.kernel.instructions[start:stop])
         elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
-        return any(elsewhere.isdisjoint(i.parts) and (isa.is_strong(i) or isa.is_fence(i)) for i in code)
+        return any(elsewhere.isdisjoint(i.parts) and (i.is_strong or i.is_fence) for i in code)
 
     @cached_property
     def polling(self) -> set[int]:
@@ -176,7 +175,7 @@ class Flow:
         """Of loads from other than this memory."""
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            strong = isa.is_strong(i) and bool(isa.defined(i)) and isa.loads(i) and without not in i.parts
+            strong = i.is_strong and bool(i.defined) and i.loads and without not in i.parts
             return {"read"} if strong else set(), True
 
         out = set()
@@ -189,7 +188,9 @@ class Flow:
     @cached_property
     def orders_more_than_barriers(self) -> bool:
         """Whether more than barriers of blocks and warps may order accesses to shared memory."""
-        return any(map(isa.is_asynchronous, self.kernel.instructions)) or bool(self._polling("global"))
+        code = self.kernel.instructions
+        by_copies = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
+        return by_copies or bool(self._polling("global"))
 
     @cached_property
     def guesses(self) -> set[int]:
@@ -198,13 +199,13 @@ class Flow:
         """
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            plain = i.parts[0] == "ld" and not isa.is_strong(i)
+            plain = i.parts[0] == "ld" and not i.is_strong
             return {str(i.pc)} if plain else set(), i.parts[0] == "mov"
 
         code = self.kernel.instructions
         compared = [i.operands[-2] for i in code if i.parts[0] == "atom" and "cas" in i.parts]
         known = origins(code, own) if compared else {}
-        return {int(pc) for operand in compared for reg in isa.registers(operand) for pc in known[reg.name]}
+        return {int(pc) for operand in compared for reg in registers(operand) for pc in known[reg.name]}
 
     @cached_property
     def _origins(self) -> dict[str, set[str]]:
@@ -212,7 +213,7 @@ class Flow:
         arrays = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            if isa.loads(i):
+            if i.loads:
                 return {LOADED}, False
             return {operand.name for operand in i.operands if isinstance(operand, Sym)} & arrays, True
 
@@ -242,9 +243,7 @@ class Flow:
     def data_dependent(self) -> int | None:
         """The line of the first address or branch that depends on loaded values, or None."""
         for instruction in self.kernel.instructions:
-            deciding = [
-                r for operand in instruction.operands if isinstance(operand, Mem) for r in isa.registers(operand)
-            ]
+            deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
             if instruction.guard:
                 deciding.append(instruction.guard[0])
             if any(LOADED in self._origins[r.name] for r in deciding):

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 from worklog.emulator.findings import Batch
 from worklog.emulator.flow import origins
-from worklog.emulator.isa import loads, row_of
 from worklog.emulator.ptx import Array, Instruction, Kernel, Mem, Reg, Sym
 
 FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
@@ -74,7 +73,7 @@ def written(kernel: Kernel) -> frozenset[str] | None:
     """The parameters and variables through which a kernel may write to global memory; None: through any."""
 
     def own(i: Instruction) -> tuple[set[str], bool]:
-        if loads(i):
+        if i.loads:
             return {LOADED} if i.parts[-1][1:] == "64" else set(), False
         named = (operand.base if isinstance(operand, Mem) else operand for operand in i.operands)
         return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
@@ -84,7 +83,7 @@ def written(kernel: Kernel) -> frozenset[str] | None:
     out = set[str]()
     for i in kernel.instructions:
         elsewhere = {"shared", "local", "param", "sync"}
-        if row_of(i).memory not in ("st", "atom") or not elsewhere.isdisjoint(i.parts):
+        if i.row.memory not in ("st", "atom") or not elsewhere.isdisjoint(i.parts):
             continue
         for base in (operand.base for operand in i.operands if isinstance(operand, Mem)):
             found = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()

@@ -1,204 +1,171 @@
-"""What the emulator knows of each PTX instruction besides what it computes, which worklog.emulator.core.ops has: one
-row per mnemonic, from which definitions and uses, access sites, classes, meeting points and refusals follow.
+"""What the emulator knows of each PTX instruction besides what it computes, which ops.py has: one row says how it
+is counted, what it does to memory and order, which record of the core it becomes, and what is said of a missing form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
+from typing import NamedTuple
 
-from worklog.emulator.ptx import DTYPES, Instruction, Mem, Operand, Reg, UnsupportedInstruction, Vec
-from worklog.kernel.source import demangled
+from worklog.emulator.ops import expanded
 
 UNSUPPORTED = "it: check this kernel on a GPU, or write it without this instruction"
 TENSOR = "this form of a tensor-core instruction: check this kernel on a GPU"
 GROUP = "this warp-group tensor-core instruction: check this kernel on a GPU"
 HALF = "this instruction in 16-bit floats: compute in float, or use a GPU"
 BARRIERS = "barriers other than those of a block and of a warp: use these, or a GPU"
+COPIES = "this form of asynchronous copy: use plain loads, or a GPU"
+PROXIES = "fences between proxies other than .async: use a GPU"
+# By a type in the opcode, what is said instead of a row's hint.
+HINTS = {**dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), HALF), "tf32": TENSOR}
+ORDERS = "sc acq_rel acquire release relaxed"
+SHARED = "shared shared::cta shared::cluster"
+CACHES = (
+    "nc ca cg cs lu cv wb wt unified L1::evict_normal L1::evict_last L1::evict_first L1::no_allocate "
+    "L1::evict_unchanged L2::64B L2::128B L2::256B L2::evict_last L2::evict_first L2::evict_normal L2::cache_hint"
+)
+ACCESS = f"weak relaxed volatile acquire release cta cluster gpu sys global local v2 v4 {SHARED} {CACHES}"
+TYPES = "{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
+ATOMICS = {
+    "{atom,red}.{add:ADD,min:MIN,max:MAX,and:AND,or:OR,xor:XOR,exch:EXCHANGE,cas:COMPARE,inc:INCREASE,dec:DECREASE}."
+    "{u32,s32,b32,u64,s64,b64,f32,f64}": "ACCESS/{1}",
+}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """counted: the class in Counts.instructions; "number": "float" or "integer", by its type. memory: a Site's op.
-    effects: "void": it has no result (else its first operand is the result); "uses": its operands, for more than
-    another value of the same lane; "parts": ptxas joins no shared accesses across it; "none" on the emulator. hint:
-    what is not supported where a form is missing, and what to do.
+    effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins no shared accesses
+    across it; "none" on the emulator. hint: what is not supported where a form is missing, and what to do. free: words
+    that the forms lack. forms: by opcode, or "*", the core's kind/operation, and its operands in order.
+
+    Operands are fields of a record: `a:u32` a value of a type, `d` the result, `near`, `far` an address, `number#` a
+    literal, `_` ignored, `...` ignored with those behind; `a:u32=0` takes no operand, `?` may be missing.
     """
 
     counted: str = "other"
     memory: str = ""
     effects: str = ""
     hint: str = UNSUPPORTED
+    free: str = ""
+    forms: Mapping[str, str] = MappingProxyType({})
 
 
-# Mnemonics, or their first two words, of all instructions but those that only compute a value and have no class.
-_TABLE = (
+# Of mnemonics, or their first words, but those that only compute a value and have no class.
+INSTRUCTIONS = (
     ("add sub mul mad div rem min max abs neg setp sqrt rcp", Row("number")),
     ("and or xor not lop3 shl shr shf bfe bfi brev popc clz prmt", Row("integer")),
     ("fma", Row("fma")),
-    ("ld", Row("load", "ld", "uses")),
-    ("st", Row("store", "st", "void uses parts")),
-    ("atom", Row("other", "atom", "uses parts")),
-    ("red", Row("other", "atom", "void uses parts")),
-    ("cp.async", Row("load", "cp", "void uses parts", "this form of asynchronous copy: use plain loads, or a GPU")),
-    ("cp.reduce", Row("load", "", "void uses parts", "copies that reduce: use atomics, or a GPU")),
-    ("bra ret exit", Row("control", "", "void uses")),
+    ("ld", Row("load", "ld", free=f"param const {ACCESS}", forms={f"ld.{TYPES}": "ACCESS"})),
+    ("st", Row("store", "st", "void parts", free=ACCESS, forms={f"st.{TYPES}": "ACCESS"})),
+    ("atom", Row("other", "atom", "parts", free=f"acq_rel param const {ACCESS}", forms=ATOMICS)),
+    ("red", Row("other", "atom", "void parts", free=f"acq_rel param const {ACCESS}", forms=ATOMICS)),
+    ("cp.async", Row("load", "cp", "void parts", COPIES, f"global noinc b64 {CACHES} {SHARED}", {
+        "cp.async": "ASYNC/COPY near far _ size:u32?",
+        "cp.async.commit_group": "ASYNC/COPY_COMMIT",
+        "cp.async.wait_all": "ASYNC/COPY_WAIT",
+        "cp.async.wait_group": "ASYNC/COPY_WAIT number#",
+        "cp.async.mbarrier.arrive": "ASYNC/TRACK near",
+    })),
+    ("cp.async.bulk", Row("load", "cp", "void parts", COPIES, "read", {
+        "cp.async.bulk.commit_group": "ASYNC/BULK_COMMIT",
+        "cp.async.bulk.wait_group": "ASYNC/BULK_WAIT number#",
+        "*": "BULK",
+    })),
+    ("cp.reduce", Row("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
+    ("bra", Row("control", "", "void", forms={"*": "BRANCH"})),
+    ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
     ("taken", Row("control", "", "void none")),
-    ("bar barrier", Row("barrier", "", "void uses parts", BARRIERS)),
-    ("bar.red barrier.red", Row("barrier", "", "uses parts", BARRIERS)),
-    ("fence membar", Row("other", "", "void uses parts")),
-    ("fence.proxy", Row("other", "", "void uses parts", "fences between proxies other than .async: use a GPU")),
-    ("mbarrier", Row("other", "", "uses", "this form of mbarrier: check this kernel on a GPU")),
-    ("vote redux match elect", Row("other", "", "uses")),
-    ("setmaxnreg trap", Row("other", "", "void uses")),
-    ("prefetch prefetchu nanosleep griddepcontrol pmevent applypriority", Row("other", "", "void uses none")),
-    ("mma wmma.mma", Row("tensor", "", "uses", TENSOR)),
-    ("ldmatrix wmma.load", Row("load", "ld", "uses", TENSOR)),
-    ("stmatrix wmma.store", Row("store", "st", "void uses", TENSOR)),
-    ("movmatrix wmma tcgen05", Row("other", "", "uses", TENSOR)),
-    ("wgmma", Row("other", "", "uses", GROUP)),
-    ("wgmma.mma_async", Row("tensor", "wgmma", "uses", GROUP)),
+    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, f"cta aligned {ORDERS}", {
+        "{bar,barrier}.sync": "BARRIER/SYNC a:u32 b:u32?",
+        "{bar,barrier}.arrive": "BARRIER/ARRIVE a:u32 b:u32",
+        # The cluster is the block: arrivals are counted with the waits, of which there is one each.
+        "barrier.cluster.arrive": "ALU",
+        "barrier.cluster.wait": "BARRIER/SYNC a:u32=0",
+        "bar.warp.sync": "WARP/SYNCHRONISE site:b32",
+    })),
+    ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "cta aligned", {
+        "{bar,barrier}.red.popc.u32": "BARRIER/POPULATION d:u32 a:u32 b:u32? c:pred",
+        "{bar,barrier}.red.{and:ALL_TRUE,or:ANY_TRUE}.pred": "BARRIER/{1} d:pred a:u32 b:u32? c:pred",
+    })),
+    ("fence membar", Row("other", "", "void parts", free=ORDERS, forms={
+        "fence.{cta:0,cluster:1,gpu:1,sys:1}": "FENCE/{0}",
+        "membar.{cta:0,gl:1,sys:1}": "FENCE/{0}",
+        "fence.mbarrier_init.cluster": "ASYNC/FENCE_PROXY",
+    })),
+    ("fence.proxy", Row("other", "", "void parts", PROXIES, f"global {SHARED}", {
+        "fence.proxy.async": "ASYNC/FENCE_PROXY",
+        "fence.proxy.alias": "ALU",
+    })),
+    ("mbarrier", Row("other", "", "", "this form of mbarrier: check this kernel on a GPU",
+                     f"b64 cta cluster noComplete {ORDERS} {SHARED}", {
+        "mbarrier.init": "ASYNC/INITIALISE near number:u32",
+        "mbarrier.inval": "ASYNC/INVALIDATE near",
+        "mbarrier.{expect_tx,complete_tx}": "ASYNC/EXPECT near number:u32",
+        "mbarrier.{arrive,arrive_drop}": "ASYNC/ARRIVE_AT d:b64? near number:u32?",
+        "mbarrier.{arrive,arrive_drop}.expect_tx": "ASYNC/ARRIVE_AT d:b64? near size:u32",
+        "mbarrier.{test_wait,try_wait}": "ASYNC/WAIT_FOR d:pred near value:b64 _?",
+        "mbarrier.{test_wait,try_wait}.parity": "ASYNC/WAIT_FOR d:pred near value:u32 _?",
+        "mbarrier.pending_count": "ASYNC/PENDING_COUNT d:u32 a:b64",
+    })),
+    ("mapa getctarank", Row(free="shared::cluster", forms={  # a cluster has one block, which has each of its addresses
+        "mapa.u32": "ASYNC/RANK d:u32 a:u32 value:u32 number=4",
+        "mapa.u64": "ASYNC/RANK d:u64 a:u64 value:u32 number=8",
+        "getctarank.{u32,u64}": "ASYNC/PENDING_COUNT d:u32 a:b64=0 _",
+    })),
+    ("shfl", Row(forms={
+        "shfl.sync.{up:UP,down:DOWN,bfly:BUTTERFLY,idx:INDEX}.b32": "SHUFFLE/{0} d:b32 a:b32 b:b32 c:b32 site:b32",
+    })),
+    ("vote activemask elect", Row(forms={
+        "vote.sync.{any:ANY,all:ALL,uni:UNIFORM}.pred": "WARP/{0} d:pred a:pred site:b32",
+        "vote.sync.ballot.b32": "WARP/BALLOT d:b32 a:pred site:b32",
+        "activemask.b32": "WARP/ACTIVE d:b32",
+        "elect.sync": "WARP/ELECT d:b32 site:b32",
+    })),
+    ("match", Row(forms={
+        "match.{any:ANY,all:ALL}.sync.b32": "WARP/MATCH_{0} d:b32 a:b32 site:b32",
+        "match.{any:ANY,all:ALL}.sync.b64": "WARP/WIDE_MATCH_{0} d:b32 a:b64 site:b32",
+    })),
+    ("redux", Row(forms={  # the core reduces by a row of ops.TABLE
+        "redux.sync.{add,min,max}.{u32,s32}": "WARP/REDUCE+{0}.{1} d:b32 a:b32 site:b32",
+        "redux.sync.{and,or,xor}.b32": "WARP/REDUCE+{0}.b32 d:b32 a:b32 site:b32",
+    })),
+    ("setmaxnreg", Row("other", "", "void", forms={
+        "setmaxnreg.{inc,dec}.sync.aligned.u32": "SET_REGISTERS a:u32",
+    })),
+    ("trap brkpt", Row("other", "", "void", forms={"{trap,brkpt}": "TRAP", "trap.assert": "TRAP a:u64 ..."})),
+    ("call", Row(forms={"call.vprintf": "PRINT d:u32 a:u64 b:u64"})),
+    # A cache policy only reaches cache hints, which the emulator ignores.
+    ("createpolicy", Row(forms={"*": "ALU/mov.b64 d:b64 a:b64=0 ..."})),
+    ("prefetch prefetchu nanosleep griddepcontrol pmevent applypriority", Row("other", "", "void none")),
+    ("mma wmma.mma", Row("tensor", "", "", TENSOR, forms={"*": "MULTIPLY"})),
+    ("ldmatrix wmma.load", Row("load", "ld", "", TENSOR, forms={"*": "MATRICES"})),
+    ("stmatrix wmma.store", Row("store", "st", "void", TENSOR, forms={"*": "MATRICES"})),
+    ("movmatrix", Row("other", "", "", TENSOR, forms={"movmatrix.sync.aligned.m8n8.trans.b16": "TURN"})),
+    ("wmma tcgen05", Row("other", "", "", TENSOR)),
+    ("wgmma", Row("other", "", "", GROUP, forms={
+        "wgmma.{fence:0,commit_group:1}.sync.aligned": "WGMMA/{0}",
+        "wgmma.wait_group.sync.aligned": "WGMMA/2 target#",
+    })),
+    ("wgmma.mma_async", Row("tensor", "wgmma", "", GROUP, forms={"*": "MMA_ASYNC"})),
     ("brx", Row(hint="jump tables: replace the switch with if and else")),
     ("tex tld4 suld sust", Row(hint="textures and surfaces: read global memory")),
-)
-ROWS = {name: row for names, row in _TABLE for name in names.split()}
-HINTS = {**dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), HALF), "tf32": TENSOR}  # by a type in the opcode
-EXITS = ("ret", "exit")
-ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
-ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
-ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
-MODIFIERS = {  # of ld, st, atom and red
-    "weak", "relaxed", "volatile", "acquire", "release", "cta", "gpu", "sys",
-    "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified",
-    "L1::evict_normal", "L1::evict_last", "L1::evict_first", "L1::no_allocate", "L1::evict_unchanged",
-    "L2::64B", "L2::128B", "L2::256B", "L2::evict_last", "L2::evict_first", "L2::evict_normal", "L2::cache_hint",
-    "global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "cluster", "v2", "v4",
-}  # fmt: skip
-SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
+)  # fmt: skip
+
+ROWS = {name: row for names, row in INSTRUCTIONS for name in names.split()}
 
 
 @cache
-def _row(op: str) -> Row:
-    first, second = [*op.replace(".cta", "", 1).split("."), ""][:2]
-    return ROWS.get(f"{first}.{second}") or ROWS.get(first) or Row()
+def row_of(opcode: str) -> Row:
+    """What the table says of an instruction, by its first three words, two words, or mnemonic."""
+    words = opcode.replace(".cta", "", 1).split(".")
+    return next((ROWS[name] for n in (3, 2, 1) if (name := ".".join(words[:n])) in ROWS), Row())
 
 
-def row_of(instruction: Instruction) -> Row:
-    """What the table says of an instruction."""
-    return _row(instruction.op)
-
-
-def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
-    """The error for an unsupported instruction, with what to do instead."""
-    hint = next((HINTS[part] for part in instruction.parts if part in HINTS), row_of(instruction).hint)
-    where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
-    shown, why = demangled(instruction.text), why or f"the emulator doesn't support {hint}"
-    return UnsupportedInstruction(f"{where}: {instruction.op} ({shown}): {why}")
-
-
-# Registers.
-
-
-def registers(operand: Operand | None) -> Iterator[Reg]:
-    """Registers in an operand."""
-    if isinstance(operand, Reg):
-        yield operand
-    elif isinstance(operand, Mem) and isinstance(operand.base, Reg):
-        yield operand.base
-    elif isinstance(operand, Vec):
-        yield from (item for item in operand.items if isinstance(item, Reg))
-
-
-def _first_read(instruction: Instruction) -> int:
-    """1 where the first operand is the result, else 0."""
-    operands = instruction.operands
-    return int("void" not in row_of(instruction).effects and bool(operands) and not isinstance(operands[0], Mem))
-
-
-def defined(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that an instruction writes."""
-    return tuple(registers(instruction.operands[0])) if _first_read(instruction) else ()
-
-
-def reads(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that an instruction reads, its guard included."""
-    accumulates = row_of(instruction).memory == "wgmma"
-    read = instruction.operands[0 if accumulates else _first_read(instruction) :]
-    registers_ = [reg for operand in read for reg in registers(operand)]
-    return (*registers_, instruction.guard[0]) if instruction.guard else tuple(registers_)
-
-
-def used(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
-    return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
-
-
-# Sets of instructions.
-
-
-def is_barrier(instruction: Instruction) -> bool:
-    """Whether it is a block barrier in any spelling; bar.warp.sync is not."""
-    return row_of(instruction).counted == "barrier" and "warp" not in instruction.parts
-
-
-def is_meeting(instruction: Instruction) -> bool:
-    """Whether the lanes of a warp wait for each other before they execute it: all that have .sync, but of a block."""
-    return "sync" in instruction.parts and not is_barrier(instruction)
-
-
-def accesses(instruction: Instruction) -> bool:
-    """Whether it accesses memory; a parameter by its name is none."""
-    by_register = any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in instruction.operands)
-    named = "param" in instruction.parts and not by_register
-    return bool(row_of(instruction).memory) and len(instruction.operands) > 1 and not named
-
-
-def loads(instruction: Instruction) -> bool:
-    """Whether its result comes from memory that a kernel may write."""
-    return row_of(instruction).memory not in ("", "st", "cp") and "param" not in instruction.parts
-
-
-def is_strong(instruction: Instruction) -> bool:
-    """Whether it is an atomic with a result, or an access that PTX orders."""
-    return instruction.parts[0] == "atom" or not ORDERED.isdisjoint(instruction.parts)
-
-
-def is_fence(instruction: Instruction) -> bool:
-    """Whether it orders what a thread did before, or does later, for other threads."""
-    return not {"fence", "membar", "release", "acquire", "acq_rel"}.isdisjoint(instruction.parts)
-
-
-def space(instruction: Instruction) -> str:
-    """The memory of an access: "global", "shared", "local", "const", or "generic"."""
-    named = (part.split("::")[0] for part in instruction.parts)
-    return next((SPACES[part] for part in named if part in SPACES), "generic")
-
-
-def class_of(instruction: Instruction) -> str:
-    """The class of Counts.instructions that an instruction belongs to."""
-    counted, is_float = row_of(instruction).counted, instruction.parts[-1] in ("f32", "f64", "f16")
-    if counted != "number":
-        return counted
-    if instruction.parts[0] == "mad" and is_float:
-        return "fma"
-    return "float" if is_float else "integer"
-
-
-def is_asynchronous(instruction: Instruction) -> bool:
-    """Whether an mbarrier, a wgmma or a bulk copy orders accesses."""
-    return instruction.parts[0] in ("mbarrier", "wgmma") or "bulk" in instruction.parts
-
-
-def elements(instruction: Instruction) -> int:
-    """Number of elements that one lane of a load or store accesses."""
-    return next((int(part[1]) for part in instruction.parts if part in ("v2", "v4")), 1)
-
-
-def register_dtype(type_: str) -> str:
-    """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
-    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
-        return "u4" if "x" in type_ else "u2"
-    if type_ not in DTYPES:
-        raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
-    return DTYPES[type_].replace("i", "u")
+@cache
+def record_of(opcode: str) -> str:
+    """The form of an instruction that is a record of the core; empty if there is none."""
+    row = row_of(opcode)
+    forms = dict(pair for item in row.forms.items() for pair in expanded(*item))
+    return forms.get(".".join(word for word in opcode.split(".") if word not in row.free.split()), forms.get("*", ""))

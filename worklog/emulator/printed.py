@@ -10,7 +10,7 @@ from typing import Any
 
 from worklog.emulator.globalmem import GlobalMemory
 
-LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.core.ops
+LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.ops
 PRINTED = 20  # lines of a launch that are kept
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",

@@ -10,8 +10,7 @@ import numpy as np
 
 from worklog.emulator.assembled import Group
 from worklog.emulator.flow import Flow
-from worklog.emulator.isa import ORDERED
-from worklog.emulator.ptx import Array, Kernel, Variable, plain_name
+from worklog.emulator.ptx import ORDERED, Array, Kernel, Variable, plain_name
 
 
 @dataclass

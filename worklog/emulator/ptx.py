@@ -1,18 +1,22 @@
-"""Records of parsed PTX: kernels, their variables, and instructions with the source line that each came from."""
+"""Records of parsed PTX: kernels, their variables, and instructions, with the source line that each came from and what
+the table of worklog.emulator.isa says of it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
+from worklog.emulator.isa import HINTS, Row, row_of
 from worklog.errors import WorklogError
+from worklog.kernel.source import demangled
 
 Array = NDArray[Any]
-Mask = Any  # None for all lanes, False for none, else a bool array
 # What odd operands can raise when code is generated for them, and when it runs.
 UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError)
 
@@ -110,6 +114,108 @@ class Instruction:
         """The opcode and its modifiers."""
         return tuple(self.op.split("."))
 
+    @cached_property
+    def row(self) -> Row:
+        """What the table says of it."""
+        return row_of(self.op)
+
+    def unsupported(self, why: str = "") -> UnsupportedInstruction:
+        """The error for an unsupported instruction, with what to do instead."""
+        hint = next((HINTS[part] for part in self.parts if part in HINTS), self.row.hint)
+        where = f"line {self.line}" if self.line else f"instruction {self.pc}"
+        why = why or f"the emulator doesn't support {hint}"
+        return UnsupportedInstruction(f"{where}: {self.op} ({demangled(self.text)}): {why}")
+
+    @cached_property
+    def results(self) -> int:
+        """Operands that it writes: the first, or none."""
+        return int("void" not in self.row.effects and bool(self.operands) and not isinstance(self.operands[0], Mem))
+
+    @cached_property
+    def defined(self) -> tuple[Reg, ...]:
+        """Registers that it writes."""
+        return tuple(registers(*self.operands[: self.results]))
+
+    @cached_property
+    def reads(self) -> tuple[Reg, ...]:
+        """Registers that it reads, its guard included."""
+        accumulates = self.row.memory == "wgmma"
+        given = registers(*self.operands[0 if accumulates else self.results :])
+        return (*given, self.guard[0]) if self.guard else tuple(given)
+
+    @property
+    def used(self) -> tuple[Reg, ...]:
+        """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
+        return (*self.reads, *self.defined) if self.guard else self.reads
+
+    @cached_property
+    def is_barrier(self) -> bool:
+        """Whether it is a block barrier in any spelling; bar.warp.sync is not."""
+        return self.row.counted == "barrier" and "warp" not in self.parts
+
+    @cached_property
+    def is_meeting(self) -> bool:
+        """Whether the lanes of a warp wait for each other before they execute it: all that have .sync, but blocks'."""
+        return "sync" in self.parts and not self.is_barrier
+
+    @property
+    def accesses(self) -> bool:
+        """Whether it accesses memory; a parameter by its name is none."""
+        by_register = any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in self.operands)
+        named = "param" in self.parts and not by_register
+        return bool(self.row.memory) and len(self.operands) > 1 and not named
+
+    @property
+    def loads(self) -> bool:
+        """Whether its result comes from memory that a kernel may write."""
+        return self.row.memory not in ("", "st", "cp") and "param" not in self.parts
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether it is an atomic with a result, or an access that PTX orders."""
+        return self.parts[0] == "atom" or not ORDERED.isdisjoint(self.parts)
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether it orders what a thread did before, or does later, for other threads."""
+        return not {"fence", "membar", "release", "acquire", "acq_rel"}.isdisjoint(self.parts)
+
+    @property
+    def space(self) -> str:
+        """The memory of an access: "global", "shared", "local", "const", or "generic"."""
+        named = (part.split("::")[0] for part in self.parts)
+        return next((SPACES[part] for part in named if part in SPACES), "generic")
+
+    @property
+    def counted(self) -> str:
+        """The class of Counts.instructions that it belongs to."""
+        is_float = self.parts[-1] in ("f32", "f64", "f16")
+        if self.row.counted != "number":
+            return self.row.counted
+        if self.parts[0] == "mad" and is_float:
+            return "fma"
+        return "float" if is_float else "integer"
+
+    @property
+    def elements(self) -> int:
+        """Number of elements that one lane of a load or store accesses."""
+        return next((int(part[1]) for part in self.parts if part in ("v2", "v4")), 1)
+
+
+ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
+SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
+
+
+def registers(*operands: Operand | None) -> Iterator[Reg]:
+    """Registers in operands."""
+    for operand in operands:
+        if isinstance(operand, Reg):
+            yield operand
+        elif isinstance(operand, Mem) and isinstance(operand.base, Reg):
+            yield operand.base
+        elif isinstance(operand, Vec):
+            yield from (item for item in operand.items if isinstance(item, Reg))
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -168,6 +274,20 @@ def size_of(type_: str) -> int:
     if type_[1:] not in ("8", "16", "32", "64"):
         raise UnsupportedInstruction(f"the emulator has no type .{type_}")
     return int(type_[1:]) // 8
+
+
+def register_dtype(type_: str) -> str:
+    """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
+    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
+        return "u4" if "x" in type_ else "u2"
+    if type_ not in DTYPES:
+        raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
+    return DTYPES[type_].replace("i", "u")
+
+
+def width_of(type_: str) -> int:
+    """Bytes of a register of a PTX type, 0 for a predicate."""
+    return 0 if type_ == "pred" else int(register_dtype(type_)[1])
 
 
 def plain_name(symbol: str) -> str:

@@ -1,7 +1,8 @@
 """The core: an interpreter of decoded PTX in C, one warp at a time, and what fills its records and words its events.
 
 decode.py makes records of a program: a register is 32 lanes in the warp's file, a predicate a mask of 32 bits, and each
-operand an offset. ops.py is the table of instructions that compute a value of a lane, and writes the C code of these;
+operand an offset; register_file.py has the offsets, compose.py the steps of what computes a value. ops.py is the table
+of instructions that compute a value of a lane, and writes the C code of these; isa.py has the rows of all others;
 build.py compiles one unit:
 
 - core.h has the records that Python shares; state.h those of blocks and warps.

@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
-GENERATOR = HERE / "ops.py"  # writes the dispatch; it needs the standard library alone, too
-TABLES = (GENERATOR,)  # the files of Python that the dispatch is made of
+TABLE = HERE.parent / "ops.py"  # the dispatch is made of it; it needs the standard library alone, too
 FLAGS = ("-O2", "-ftree-vectorize", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
 FAST = ("-mavx2", "-mfma")
 # By the words in a wheel's platform tag: Zig's target, and in it the version of glibc or macOS.
@@ -55,7 +54,7 @@ def fitting() -> list[tuple[str, ...]]:
 def file_name(flags: tuple[str, ...], system: str = sys.platform, kind: str = "") -> str:
     """Of a build: it holds the hash of the sources, the flags and the machine that it is for."""
     digest = hashlib.sha256(repr((FLAGS, flags, system, kind or machine())).encode())
-    for source in (*sorted(HERE.glob("*.[ch]")), *TABLES):
+    for source in (*sorted(HERE.glob("*.[ch]")), TABLE):
         digest.update(source.read_bytes())
     return f"core-{digest.hexdigest()[:16]}.so"
 
@@ -88,7 +87,9 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as made:
-        (Path(made) / "ops.inc").write_text(runpy.run_path(str(GENERATOR))["code"](), encoding="utf-8")
+        table = runpy.run_path(str(TABLE))
+        for name in ("code", "reductions"):
+            (Path(made) / f"{name}.inc").write_text(table[name](), encoding="utf-8")
         given: tuple[str, ...] = ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()
         if system == "darwin" and not target:
             given = ("-mmacosx-version-min=11.0",)

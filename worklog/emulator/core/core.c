@@ -30,7 +30,7 @@
 
 static inline void alu(Warp *w, const Instruction *i, uint32_t mask) {
   switch (i->op) {
-#include "ops.inc"
+#include "code.inc"
   default: __builtin_unreachable();
   }
 }

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import decode_async, outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
+from worklog.emulator import copies
+from worklog.emulator.core import outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
-from worklog.emulator.core.decode import LANES, NONE, decoded
+from worklog.emulator.core.decode import NONE, decoded
 from worklog.emulator.core.records import INSTRUCTION, SITE, STEP, enum, lanes_of
+from worklog.emulator.core.register_file import LANES
 from worklog.emulator.findings import Finding, TooLarge
 from worklog.emulator.globalmem import GlobalMemory
 from worklog.emulator.printed import Printed
@@ -160,7 +162,7 @@ def run(
     launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
     launch.reserved = reserved
     launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
-    layouts = decode_async.layouts()
+    layouts = copies.records()
     launch.layouts, launch.layouts_count = layouts.ctypes.data, len(layouts)
     launch.orders_more = program.flow.orders_more_than_barriers
     core = library()

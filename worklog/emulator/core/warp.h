@@ -6,6 +6,7 @@
 #ifndef WORKLOG_WARP_H
 #define WORKLOG_WARP_H
 
+#include "arithmetic.h"
 #include "blocks.h"
 
 /* Lanes that execute instructions of one kind together. at: the instruction of each lane; of others, the first one. */
@@ -99,32 +100,28 @@ static void shuffle(const Launch *l, Warp *w, const Meeting *m, uint32_t *out, u
   }
 }
 
-static uint32_t reduced(int op, uint32_t a, uint32_t b) {
+/* x and y reduced by an operation of ops.py. */
+static uint64_t reduced(int op, uint64_t x, uint64_t y) {
   switch (op) {
-  case SUM: return a + b;
-  case LEAST_OF: return b < a ? b : a;
-  case MOST_OF: return b > a ? b : a;
-  case LEAST_SIGNED: return (int32_t)b < (int32_t)a ? b : a;
-  case MOST_SIGNED: return (int32_t)b > (int32_t)a ? b : a;
-  case AND_OF: return a & b;
-  case OR_OF: return a | b;
-  default: return a ^ b;
+#include "reductions.inc"
+  default: __builtin_unreachable();
   }
 }
 
 /* Of the lanes of one mask: votes, matches, reductions. second: the second result, a predicate. */
 static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *out, uint32_t *second) {
   int first = __builtin_ctz(lanes);
-  uint32_t votes = 0, total = (uint32_t)value[first];
+  uint32_t votes = 0;
+  uint64_t total = value[first];
   for (int k = 0; k < LANES; k++) {
     if (!(lanes >> k & 1)) continue;
     votes |= (uint32_t)(value[k] != 0) << k;
-    if (k != first) total = reduced(op, total, (uint32_t)value[k]);
+    if (k != first && op >= REDUCE) total = reduced(op - REDUCE, total, value[k]);
   }
   for (int k = 0; k < LANES; k++) {
     if (!(lanes >> k & 1)) continue;
     uint32_t same = 0;
-    for (int j = 0; op >= MATCH_ANY && j < LANES; j++) same |= (uint32_t)(value[j] == value[k]) << j;
+    for (int j = 0; op >= MATCH_ANY && op < REDUCE && j < LANES; j++) same |= (uint32_t)(value[j] == value[k]) << j;
     same &= lanes;
     switch (op) {
     case ANY: out[k] = votes != 0; break;
@@ -137,7 +134,7 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
     case WIDE_MATCH_ANY: out[k] = same; break;
     case MATCH_ALL:
     case WIDE_MATCH_ALL: out[k] = same == lanes ? lanes : 0, *second |= (uint32_t)(same == lanes) << k; break;
-    default: out[k] = total;
+    default: out[k] = (uint32_t)total;
     }
   }
 }
@@ -164,7 +161,7 @@ static int together(Launch *l, Block *b, Warp *w, const Path *places, int count)
   for (int k = 0; k < LANES && i->kind == WARP && i->op != SYNCHRONISE; k++) {
     int32_t a = l->code[m.at[k]].a;
     if (i->op >= ANY && i->op <= BALLOT) value[k] = *AT(uint32_t, a) >> k & 1;
-    else if (i->op >= WIDE_MATCH_ANY) value[k] = AT(uint64_t, a)[k];
+    else if (i->op >= WIDE_MATCH_ANY && i->op < REDUCE) value[k] = AT(uint64_t, a)[k];
     else if (a != NONE) value[k] = AT(uint32_t, a)[k];
   }
   if (i->kind == SHUFFLE) shuffle(l, w, &m, out, &second);

@@ -1,6 +1,6 @@
 """The instructions that compute a value of each lane: as one C expression, or in steps.
 
-Of the standard library alone, since a build has nothing else: `python ops.py` writes the C code that the core includes.
+Of the standard library alone, since a build has nothing else: build.py writes the C code that the core includes.
 A word in braces in an opcode stands for each of its alternatives; {0} is the meaning of the first such list's word, or
 the word itself. T is the last type of the opcode, R the first.
 """
@@ -8,7 +8,6 @@ the word itself. T is the last type of the opcode, R the first.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
@@ -34,7 +33,6 @@ COMPARED = f"{ANY[:-1]},f16,bf16}}"
 QUICK = {"fma", "fmaf", "sqrt", "sqrtf", "fabs", "fabsf", "least", "flush_f32", "limited", "wrapped", "joined_words"}
 # What set gives where the comparison holds, as bits.
 YES = "{u32:4294967295,s32:4294967295,b32:4294967295,f32:1065353216,u16:65535,s16:65535,f16:15360,bf16:16256}"
-SHARED_WINDOW, LOCAL_WINDOW = 1, 2  # bits 60 and up of a generic address
 
 # Opcode, types of the operands, expression of a, b, c and e, and the result's type where it is not R. Integers wrap: U
 # is T without a sign, W twice as wide. A predicate is a mask of lanes: bit k is lane k's. Some opcodes are no PTX: they
@@ -254,12 +252,6 @@ class Form(NamedTuple):
 _LIST = re.compile(r"\{([^}]*)\}")
 
 
-def bytes_of(type_: str) -> int:
-    """Of a register that holds a PTX type; 0 for a predicate."""
-    found = re.search(r"8|16|32|64", C_TYPES[type_])
-    return 0 if type_ == "pred" else int(found[0]) // 8 if found else {"float": 4, "double": 8}[C_TYPES[type_]]
-
-
 def _choices(pattern: str) -> list[list[tuple[str, str]]]:
     """The alternatives of each list, with their meanings."""
     pairs = [[word.partition(":") for word in words.split(",")] for words in _LIST.findall(pattern)]
@@ -286,14 +278,12 @@ def _meant(text: str, meanings: Sequence[str]) -> str:
     return text
 
 
-def _rows() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    for pattern, sources, expression, *result in TABLE:
-        for chosen in product(*_choices(pattern)):
-            words = iter(name for name, _ in chosen)
-            opcode = re.sub(r"\.+", ".", _LIST.sub(lambda _, words=words: next(words), pattern))  # type: ignore[misc]
-            types, text = _types(opcode), _meant(expression, [meaning for _, meaning in chosen])
-            given = tuple(types.get(name, name) for name in sources.split())
-            yield opcode, types.get(*result, *result) if result else types["R"], given, _in_c(text, types)
+def expanded(pattern: str, text: str) -> Iterator[tuple[str, str]]:
+    """Each opcode of a row, with its text."""
+    for chosen in product(*_choices(pattern)):
+        words = iter(name for name, _ in chosen)
+        opcode = _LIST.sub(lambda _, words=words: next(words), pattern)  # type: ignore[misc]
+        yield re.sub(r"\.+(?=\.|$)", "", opcode), _meant(text, [meaning for _, meaning in chosen])
 
 
 def _in_c(text: str, types: dict[str, str]) -> str:
@@ -306,13 +296,19 @@ def _in_c(text: str, types: dict[str, str]) -> str:
     return re.sub(r"\b(?:T|R|U|W|H|UW|W64|BITS|SIGNED|LOW|HIGH)\b", lambda word: words[word[0]], text)
 
 
-# By opcode; number 0 does nothing.
-OPS = {
-    opcode: Op(number, result, sources, expression)
-    for number, (opcode, result, sources, expression) in enumerate(
-        {row[0]: row for row in [*_rows()][::-1]}.values(), 1
-    )
-}
+def _ops() -> dict[str, Op]:
+    """By opcode; of two rows, the first. Number 0 does nothing."""
+    out = dict[str, Op]()
+    for pattern, sources, expression, *result in TABLE:
+        for opcode, text in expanded(pattern, expression):
+            types = _types(opcode)
+            given = tuple(types.get(name, name) for name in sources.split())
+            made = types.get(*result, *result) if result else types["R"]
+            out.setdefault(opcode, Op(len(out) + 1, made, given, _in_c(text, types)))
+    return out
+
+
+OPS = _ops()
 
 
 @cache
@@ -372,5 +368,12 @@ def code() -> str:
     return "\n".join(out) + "\n"
 
 
-if __name__ == "__main__":
-    sys.stdout.write(code())
+def reductions() -> str:
+    """The cases of a switch that reduces two values, which are the first bytes of x and y, to the first bytes of x."""
+    out = dict[str, list[int]]()
+    for op in OPS.values():
+        if op.sources == (op.result, op.result) and op.result in ("u32", "s32", "b32", "f32"):
+            type_ = C_TYPES[op.result]
+            text = f"{{ {type_} a, b; memcpy(&a, &x, 4), memcpy(&b, &y, 4); a = {op.expression}; memcpy(&x, &a, 4); }}"
+            out.setdefault(f"{text} return x;", []).append(op.number)
+    return "\n".join(" ".join(f"case {number}:" for number in numbers) + text for text, numbers in out.items())

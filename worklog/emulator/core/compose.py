@@ -1,0 +1,231 @@
+"""Decodes instructions that compute a value of a lane: by a C expression of ops.TABLE, or by the steps of a row of
+ops.COMPOSED, which the core runs as one instruction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worklog.emulator.core.records import enum
+from worklog.emulator.ops import OPS, Form, composed
+from worklog.emulator.ptx import (
+    DTYPES,
+    TIMES,
+    Imm,
+    Instruction,
+    Mem,
+    Operand,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+    register_dtype,
+    size_of,
+    width_of,
+)
+
+KIND = enum("kind")
+PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}  # as in core.h
+MODES = ("rn", "rz", "rm", "rp")
+BITS = {"f16": "b16", "bf16": "b16"}
+Value = tuple[int, str]  # its place and its type
+
+
+def form_of(i: Instruction) -> Form | None:
+    """Types and steps of an instruction, if it computes a value."""
+    count, op = len(i.operands) - 1, OPS.get(i.op)
+    form = None if op and not isinstance(i.operands[0], Vec) else composed(i.op, count)
+    if op and len(op.sources) == count and form is None:
+        return Form(tuple(BITS.get(type_, type_) for type_ in op.sources), (*"abce"[:count], i.op), (op.result,))
+    return form or composed(i.op, count)
+
+
+def row(decoder: Any, i: Instruction) -> dict[str, int] | None:
+    """The record of an instruction; None if it computes no value. Raises UnsupportedInstruction."""
+    if form := form_of(i):
+        composer = Composer(decoder, i)
+        return composer.stored(composer.run(form), form.results)
+    # What takes pairs takes the steps of one number for each half.
+    scalar = i.op.replace("x2", "").replace(".u32.", ".u16.").replace(".s32.", ".s16.").replace(".b32.", ".u16.")
+    if "x2" not in i.op:
+        return None
+    form = composed(scalar, len(i.operands) - 1) or form_of(Instruction(i.pc, scalar, i.operands, None, 0, ""))
+    return Composer(decoder, i).pairs(form, scalar) if form else None
+
+
+def parameter(decoder: Any, i: Instruction) -> dict[str, int]:
+    """ld.param of a parameter by its name."""
+    target, address = i.operands
+    targets = target.items if isinstance(target, Vec) else (target,)
+    dtype, size = DTYPES[i.parts[-1]], size_of(i.parts[-1])
+    name = address.base.name if isinstance(address, Mem) and isinstance(address.base, Sym) else ""
+    whole = next((param.size for param in decoder.program.kernel.params if param.name == name), 0)
+    if not isinstance(address, Mem) or len(targets) != i.elements:
+        raise i.unsupported()
+    if not 0 <= address.offset <= whole - len(targets) * size:
+        raise i.unsupported()
+    composer = Composer(decoder, i)
+    for k, register in enumerate(targets):
+        if isinstance(register, Reg):
+            composer.require(register, i.parts[-1])
+            type_ = f"b{8 * width_of(register.type)}"
+            place = decoder.param(name, address.offset + k * size, dtype, width_of(register.type))
+            composer.move((place, type_), type_, decoder.registers[register.name])
+        elif register is not None:
+            raise i.unsupported("the destination is not a register")
+    return composer.record()
+
+
+class Composer:
+    """Makes the steps of an instruction."""
+
+    def __init__(self, decoder: Any, i: Instruction) -> None:
+        self.decoder, self.i, self.words = decoder, i, i.parts
+        self.ftz, self.half = "ftz" in i.parts, ""
+        self.steps: list[dict[str, int]] = []
+
+    def pairs(self, form: Form, scalar: str) -> dict[str, int]:
+        """The record of an instruction on two numbers in a word."""
+        self.words, self.half = tuple(scalar.split(".")), "low"
+        low = self.run(form)
+        self.half = "high"
+        high = self.run(form)
+        if self.words[0] == "setp":
+            return self.stored([low[0], high[0]], ("pred", "pred"))
+        return self.stored([self.step("pack.b32", [low[0], high[0]])], ("b32",))
+
+    def step(self, opcode: str, values: list[Value]) -> Value:
+        """The result of an operation. A value of type "" is a number."""
+        if opcode not in OPS:
+            raise self.i.unsupported()
+        op, target = OPS[opcode], self.decoder.temporary(len(self.steps))
+        places = [
+            place if held else self.decoder.source(Imm(place, place, "bits"), type_.replace("f", "b"))
+            for (place, held), type_ in zip(values, op.sources, strict=True)
+        ]
+        name = opcode if opcode in PASSES else opcode.split(".")[0]
+        given = dict(zip(("a", "b", "c", "site"), places, strict=False))
+        self.steps.append({"kind": KIND["ALU"], "op": op.number, "d": target, "copies": PASSES.get(name, 0), **given})
+        return target, op.result
+
+    def read(self, operand: Operand | None, type_: str) -> Value:
+        """An operand. A wider register is truncated, as in PTX."""
+        width, have = width_of(type_), width_of(type_)
+        if isinstance(operand, Vec) and len(operand.items) == 2 and type_ in ("b32", "b64"):
+            return self.step(f"pack.{type_}", [self.read(x, f"b{4 * width}") for x in operand.items])
+        if isinstance(operand, Reg):
+            self.require(operand, type_)
+            place, have = self.decoder.registers[operand.name], width_of(operand.type)
+        elif isinstance(operand, Special) and operand.name in TIMES:
+            place, have = self.decoder.temporary(len(self.steps)), 8
+            self.steps.append({"kind": KIND["CLOCK"], "op": TIMES[operand.name], "d": place})
+        elif isinstance(operand, Special):
+            place, have = self.decoder.special(operand.name), 4
+        elif isinstance(operand, Imm) or (isinstance(operand, Sym) and operand.name in self.decoder.program.addresses):
+            place = self.decoder.source(operand, type_)
+        else:
+            raise self.i.unsupported("an operand is missing or of the wrong kind")
+        if have == width:
+            return place, type_
+        return self.step(f"cvt.u{8 * width}.u{8 * have}", [(place, f"u{8 * have}")])[0], type_
+
+    def require(self, register: Reg, type_: str) -> None:
+        """A register must be as wide as the type, or hold it as its low part."""
+        held, want, have = register_dtype(register.type), width_of(type_), width_of(register.type)
+        floating = held[0] == "f" or type_ in ("f32", "f64")
+        if (held == "?") != (type_ == "pred") or have < want or (have > want and floating):
+            raise self.i.unsupported(f"{register.name} is .{register.type}: too narrow, or of the wrong kind")
+
+    def operand(self, operand: Operand | None, type_: str, raw: bool) -> Value:
+        """An operand as the steps take it. type_: as in Form. raw: without .ftz."""
+        type_, _, wanted = type_.partition(" ")
+        if type_ in ("f16", "bf16", "u16", "s16") and self.half:
+            value = self.step(f"{self.half}.b32", [self.read(operand, "b32")])
+        else:
+            value = self.read(operand, BITS.get(type_, type_))
+        if type_ in BITS:
+            value, wanted = self.step(f"cvt.f64.{type_}", [value]), ""
+        if self.ftz and not raw and type_ in ("f32", "f16"):
+            value = self.step(f"flush.{type_}", [value])
+        return self.step(f"cvt.{wanted}.{type_}", [value]) if wanted else value
+
+    def finished(self, value: Value, type_: str) -> Value:
+        """What the modifiers after the operation make of a result of a type."""
+        held, floating = value[1], value[1][0] == "f"
+        ftz = ".ftz" if self.ftz and (type_ == "f32" or (type_ == "f16" and self.words[0] != "cvt")) else ""
+        mode = next((word for word in self.words if word in MODES), "rn")
+        if type_ == "f32" and held == "f64":
+            value = self.step(f"cvt.{mode}{ftz}.f32.f64", [value])
+        elif type_ == "f32" and held == "f32" and ftz:
+            value = self.step("flush.f32", [value])
+        if "sat" in self.words and floating:
+            value = self.step(f"sat.{value[1]}", [value])
+        if "relu" in self.words and (floating or held in ("s16", "s32")):
+            value = self.step(f"relu.{value[1]}", [value])
+        if type_ in ("f16", "bf16", "e4m3", "e5m2") and held == "f64":
+            value = self.step(f"cvt.{mode}{ftz}.{type_}.f64", [value])
+        return value
+
+    def run(self, form: Form) -> list[Value]:
+        """The results of a form's steps."""
+        stack, kept = list[Value](), dict[str, Value]()
+        if "carry" in form.steps:
+            kept["carry"] = self.decoder.carry(self.i), "pred"
+        for token in form.steps:
+            if token.lower() in "abcef":
+                index = "abcef".index(token.lower())
+                stack.append(self.operand(self.i.operands[index + 1], form.sources[index], token.isupper()))
+            elif token.isdigit():
+                stack.append((int(token), ""))
+            elif token == "no":
+                stack.append((self.decoder.source(Imm(0, 0, "int"), "pred"), "pred"))
+            elif token[0] == "=":
+                kept[token[1:]] = stack.pop()
+            elif token in kept:
+                stack.append(kept[token])
+            elif token.startswith("finish."):
+                stack.append(self.finished(stack.pop(), token[7:]))
+            elif token not in ("cvt.f64.f64", "cvt.f32.f32"):
+                count = len(OPS[token].sources) if token in OPS else 1
+                stack[-count:] = [self.step(token, stack[-count:])]
+        return [self.finished(stack[0], form.results[0]), *stack[1:]]
+
+    def stored(self, values: list[Value], types: tuple[str, ...]) -> dict[str, int]:
+        """The record, after steps that give the instruction's destinations these values. A narrower value is extended
+        by its own sign.
+        """
+        target = self.i.operands[0]
+        targets = target.items if isinstance(target, Vec) else (target,)
+        if isinstance(target, Vec) and len(targets) == 2 and types in (("b32",), ("b64",)):
+            values = [self.step(f"{half}.{types[0]}", values) for half in ("low", "high")]
+        if len(targets) > len(values):
+            raise self.i.unsupported("the destination is not a register")
+        if types[-1] == "carry":
+            if self.i.guard:
+                raise self.i.unsupported()
+            self.move(values[1], "pred", self.decoder.carry(self.i, True))
+        for register, value in zip(targets, values, strict=False):
+            if register is None or register == Sym("_"):
+                continue
+            if not isinstance(register, Reg):
+                raise self.i.unsupported("the destination is not a register")
+            type_ = value[1]
+            self.require(register, type_)
+            width, have = width_of(type_), width_of(register.type)
+            if width != have:
+                sign = "s" if type_[0] == "s" else "u"
+                value = self.step(f"cvt.{sign}{8 * have}.{sign}{8 * width}", [value])
+            self.move(value, "pred" if type_ == "pred" else f"b{8 * have}", self.decoder.registers[register.name])
+        return self.record()
+
+    def move(self, value: Value, type_: str, place: int) -> None:
+        """The last step writes its place, if it gave the value."""
+        if not self.steps or self.steps[-1]["d"] != value[0] or value[0] not in self.decoder.temporaries:
+            self.step(f"mov.{type_}", [value])
+        self.steps[-1]["d"] = place
+
+    def record(self) -> dict[str, int]:
+        """The only step, or a series of them."""
+        if len(self.steps) == 1:
+            return self.steps[0]
+        return {"kind": KIND["SERIES"], "op": len(self.steps), "target": self.decoder.series(self.steps)}
