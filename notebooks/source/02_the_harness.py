@@ -71,6 +71,7 @@ from worklog.harness.batches import Timed, take_batch
 class Logbook:
     def __init__(self):
         self.lines = []
+        self.watch = self  # of the clock
 
     def write(self, *words):
         self.lines.append(" ".join(map(str, words)))
@@ -196,12 +197,12 @@ for n in (24, 100):
 # overhead. Where does each one stop? The last column is the interval of the median at that point.
 
 # %%
-from worklog.harness.rules import Evidence, stopping_rule
+from worklog.harness.rules import Evidence, Stopping
 
 counts = np.array(m.samples.counts, bool)
 times, places = us.tolist(), np.array(m.samples.sides[0].placement or 0 * counts)[counts].tolist()
 for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
-    rule = stopping_rule(name, run.harness["precision"], run.harness["least_samples"], size=512)
+    rule = Stopping(name, run.harness["precision"], run.harness["least_samples"], size=512)
     asked = ((n, rule.check(Evidence(times[:n], sum(times[:n]), places[:n]))) for n in range(1, len(times) + 1))
     n = next((n for n, answer in asked if answer is not None), None)
     known = f"stops after {n:4}: ±{median(times[:n], places[:n]).relative_half_width:.2%}" if n else "goes on"
