@@ -158,7 +158,7 @@ def test_the_build_needs_the_standard_library_alone_and_hashes_what_it_reads() -
     code = f"""
 import runpy, sys
 names = runpy.run_path({str(ROOT / "worklog/emulator/core/build.py")!r})
-print(len(runpy.run_path(str(names["GENERATOR"]))["code"]()), *names["TABLES"])
+print(len(runpy.run_path(str(names["TABLE"]))["code"]()), names["TABLE"])
 print(*(str(getattr(module, "__file__", None)) for module in sys.modules.values()))
 """
     counted, loaded = run(sys.executable, "-I", "-S", "-c", code, cwd=ROOT).splitlines()

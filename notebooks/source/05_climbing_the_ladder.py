@@ -48,6 +48,14 @@ display(lab.source("naive"))
 plots.ownership(patterns["naive"])
 
 # %% [markdown]
+# And here is every access, step by step, from the addresses that the compiled kernel executed. Hover or tap a lane, use
+# the arrow keys, or drag the slider. `lab.access` takes your kernel, too, and so does `worklog inspect mine.cu --html
+# out.html`.
+
+# %%
+lab.access("naive")
+
+# %% [markdown]
 # `threadIdx.x` counts rows, so the 32 threads of a warp are in one column of C and read 32 rows of A. Memory moves in
 # sectors of 32 bytes, and the warp uses 4 bytes of each.
 #
@@ -403,6 +411,9 @@ lab.step("tiles_2d")
 display(lab.diff("tiles_2d", "vectorized", hunks=[3, 5]))
 display(plots.ownership(patterns["vectorized"]))
 lab.step("vectorized")
+
+# %%
+lab.access("vectorized")
 
 # %% [markdown]
 # **What came:** reads of `As` are wide now. But two conflicts are orange in the picture: a new one in the transposed

@@ -146,7 +146,7 @@ axes.set(xlabel="K tiles", ylabel="µs", xlim=(0, 165), ylim=(0, None), title="W
 axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 print(waits.label)
-saved.pivot(index="kernel", columns="K tiles", values="µs saved").round(1).fillna("")
+saved.pivot(index="kernel", columns="K tiles", values="µs saved").round(1)
 
 # %% [markdown]
 # **What came:** it isn't bandwidth: at 1024, all three matrices take 12 MiB, a few µs of memory, and `vectorized`

@@ -100,6 +100,11 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
         if "image/png" in data:  # a chart: GitHub would show its HTML without styles
             data.pop("text/html", None)
     notebook.cells = [folded(cell) for cell in notebook.cells]
+    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.execution_count = number  # without the folded ones
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = number
     # No metadata of jupytext's: it would pair the file with the .py, and refuse to open it for the cells that differ.
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5

@@ -353,6 +353,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     started = time.process_time()
     for (key, _), coverage in device.coverage.items():
         paths = Paths(subject, key, coverage, memory.rng)
+        if not paths.values:  # no branch depends on what a launch can choose
+            continue
         paths.explore()
         paths.see_launched()
         while launches < LAUNCHES and time.process_time() - started < (QUICK_S if quick else CPU_S):

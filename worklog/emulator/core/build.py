@@ -88,8 +88,8 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as made:
         table = runpy.run_path(str(TABLE))
-        for name in ("code", "reductions"):
-            (Path(made) / f"{name}.inc").write_text(table[name](), encoding="utf-8")
+        for part in ("code", "reductions"):
+            (Path(made) / f"{part}.inc").write_text(table[part](), encoding="utf-8")
         given: tuple[str, ...] = ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()
         if system == "darwin" and not target:
             given = ("-mmacosx-version-min=11.0",)
