@@ -52,7 +52,7 @@ lab.panel("vectorized", 1024, l2="warm", queue=False)
 # A GPU changes its clock with load, temperature and power, and every time changes with it. The article locks the
 # clock. This harness locks it too, if it has the permission (`clocks="locked"`). Without it, the harness watches: it
 # reads the SM clock with every sample, compares it with the clock after the warm-up, and takes the sample again if
-# they differ by more than 2 %.
+# they differ by more than 1 %.
 #
 # Is watching enough? Here are four settings of the harness, at one size:
 

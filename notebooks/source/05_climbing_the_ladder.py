@@ -122,8 +122,8 @@ lab.access("naive")
 # }
 
 # %% [markdown]
-# On a GPU this kernel may even give the right result: registers often hold zero. The emulator and the gate don't rely
-# on that. The message names the first line that reads what was never set.
+# On a GPU, each element is whatever the register held, plus the product. The emulator doesn't guess a value, and the
+# message names the first line that reads what was never set.
 #
 # ## 2. Coalesced
 #

@@ -31,8 +31,8 @@ counters([rung.name for rung in worklog.LADDER])
 # %% [markdown]
 # `naive` keeps L1 busy for 96 % of the time, and nothing else. From `shared` on, the same pipe serves shared memory,
 # up to 90 %. From `conflict_free` on, no pipe of memory is the busiest unit any more: it is the slots in which
-# instructions start, up to 82 %. L2 and DRAM are idle in all of them. So three limits follow each other: lookups in
-# L1, wavefronts in shared memory, and the multiply-adds with what else must be issued beside them.
+# instructions start, up to 82 %. L2 is at most 10 % busy in any of them, and DRAM 2 %. So three limits follow each
+# other: lookups in L1, wavefronts in shared memory, and the multiply-adds with what else must be issued beside them.
 #
 # The rest of this page shows how far you can get without counters, and where you can't.
 #

@@ -18,6 +18,7 @@ from pytest import approx
 import worklog
 from tests.record.notebooks import notebook_of, sources
 from worklog.analysis.memory_counts import memory_counts
+from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import occupancy
 from worklog.lab.panel_answer import Answers
 from worklog.lab.readings import grid_runs
@@ -275,6 +276,7 @@ def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas() 
     assert bubble[1] > 1.7 * bubble[0]
     mhz = [measured("warptiled", 2048, **how).sm_mhz or 0.0 for how in ({}, {"clocks": "ignored"}, {"gate": False})]
     assert mhz[0] == approx(1950, abs=1) and min(mhz[1:]) > 1967
+    assert CLOCK_TOLERANCE == 0.01, "as the page says"
 
 
 def test_what_a_warm_l2_saves_per_tile_in_06() -> None:
