@@ -123,21 +123,12 @@ def previewed(*words: str) -> dict[str, Any]:
 
 def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> None:
     result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
-    assert re.fullmatch(
-        r"24 measurements, about [\d.]+ (s|min) \(rough; rates: recorded · NVIDIA H200 · .*\)\n",
-        result.stdout,
-    )
+    assert result.stdout == "24 measurements, about 36 s\n"
     rows = previewed("naive, cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
     sizes = [(256, 256, 256), (64, 32, 16)]
     assert [(row["kernel"], row["m"], row["n"], row["k"]) for row in rows] == [
         (name, *size) for size in sizes for name in ("naive", "cuBLAS")
     ]
-    short, long = (previewed("naive", "--set", "gate=false", "--set", f"budget_s={s}")["seconds"] for s in (1, 2))
-    assert long - short == pytest.approx(1.0)
-    Path("mine.cu").write_text(ROOT.joinpath("kernels", "01_naive.cu").read_text())
-    launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
-    mine, _ = previewed("mine.cu", *launch)["measurements"]
-    assert mine["seconds"] == previewed("naive")["measurements"][0]["seconds"], "as the slowest"
     assert not runs_dir().exists()
 
 
@@ -146,18 +137,6 @@ def test_a_preview_refuses_a_function_that_is_not_there() -> None:
     assert worklog("run", "naive", "--against", "mine.py:f", "--preview").exit_code == 0
     said = one_line(worklog("run", "naive", "--against", "mine.py:g", "--preview"))
     assert said.endswith("mine.py has no function g: it has f")
-
-
-def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
-    """Of each kernel at each size, the gate's stages and all samples."""
-    run = Run.load(recordings()["h200"])
-    rows = previewed("--size", ",".join(map(str, run.shapes())))["measurements"]
-    said = {(row["kernel"], row["m"]): row["seconds"] for row in rows}
-    for m in run.select():
-        if m.us and m.verdict and m.kernel != "cuBLAS":
-            took = m.verdict.seconds + sum(m.samples.sides[0].us) / 1e6
-            foreseen = said[m.kernel, m.shape[0]]
-            assert took / 2 < foreseen < took * 2, (m.kernel, str(m.problem), took, foreseen)
 
 
 def test_run_shows_rungs_from_the_recording() -> None:

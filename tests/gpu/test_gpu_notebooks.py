@@ -6,7 +6,6 @@ the gate at one size is not checked at others.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -104,5 +103,5 @@ def quick(
             assert user_kernels or known[task].status != "failed", known[task]
         run.kernels.setdefault(task.kernel, session.describe(task.kernel))
         run.add(known[task])
-    run.save(how.get("out") or new_path(run.gpu.name, run.created, secrets.token_hex(2)))
+    run.save(how.get("out") or new_path(run.created))
     return run

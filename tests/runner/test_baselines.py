@@ -128,16 +128,11 @@ def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not cuda.matmul.allow_tf32
 
 
-def test_what_cannot_be_measured_here_or_takes_too_long_is_skipped_and_says_why() -> None:
+def test_what_cannot_be_measured_here_is_skipped_and_says_why() -> None:
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
     found = measure_job(session, Job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
-    earlier = [replace(measured("naive", us=4e6 / 7**3), shape=(size, size, size)) for size in (64, 128)]
-    slow = measure_job(session, Job("naive", Shape.of(896)), QUICK, earlier)
-    assert slow.status == "skipped" and str(slow.reason).startswith(
-        "too slow: at the rate of size 128, one launch takes 4.0 s and 6 samples 24 s, more than 20 s"
-    )
 
 
 def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

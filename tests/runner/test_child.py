@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,10 +33,9 @@ def say(**words): pipe.send({"is": "said", **words})
 
 def run(source: str, progress: Any = silent, **how: Any) -> tuple[list[dict[str, Any]], Ended]:
     """All answers of a process, and its end."""
-    said: list[dict[str, Any]] = []
     command = (sys.executable, "-u", "-c", HEAD + source)
     order = {"what": "x" * 1_000_000}
-    ended = run_child(order, said.append, progress, command=command, **{"timeout_s": WAIT_S, **how})
+    *said, ended = run_child(order, progress, command=command, **{"timeout_s": WAIT_S, **how})
     return said, ended
 
 
@@ -57,19 +58,16 @@ def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on() -> No
     assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 
 
-def test_after_an_interrupt_all_that_was_answered_is_taken() -> None:
-    said = list[int]()
-
-    def take(answer: dict[str, Any]) -> None:
-        said.append(answer["n"])
-        if len(said) == 1:
-            raise KeyboardInterrupt
-
+def test_after_ctrl_c_all_that_was_answered_is_there_and_ctrl_c_raises_again() -> None:
+    said, before = list[int](), signal.getsignal(signal.SIGINT)
     source = "[say(n=n) for n in range(3)]\nos.write(1, b'x')\ntime.sleep(300)"
-    command = (sys.executable, "-u", "-c", HEAD + source)
     with pytest.raises(KeyboardInterrupt):
-        run_child({}, take, silent, timeout_s=WAIT_S, command=command)
-    assert said[:2] == [0, 0] and said[1:] == [*range(len(said) - 1)]
+        for answer in run_child({}, timeout_s=WAIT_S, command=(sys.executable, "-u", "-c", HEAD + source)):
+            if not said:
+                time.sleep(0.5)  # until the others were sent
+                signal.raise_signal(signal.SIGINT)
+            said.append(answer["n"])
+    assert said == [0, 1, 2] and signal.getsignal(signal.SIGINT) is before
 
 
 PARENT = """
@@ -82,7 +80,7 @@ def started(*words, **how):
     return process
 subprocess.Popen = started
 def then(*_): {then}
-run_child({{}}, {take}, {progress}, timeout_s=300.0, command=(sys.executable, "-c", {source!r}))
+for _ in run_child({{}}, {progress}, timeout_s=300.0, command=(sys.executable, "-c", {source!r})): then()
 """
 JOB = """
 import ctypes, os, sys
@@ -108,7 +106,7 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
     monkeypatch.setattr(subprocess, "Popen", started)
     monkeypatch.setattr("pickle.dump", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_child({}, print, silent, timeout_s=WAIT_S, command=(sys.executable, "-c", JOB))
+        next(run_child({}, timeout_s=WAIT_S, command=(sys.executable, "-c", JOB)))
     monkeypatch.undo()
     assert gone(begun[0].pid)
 
@@ -119,11 +117,8 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
     ids=["exits", "leaves", "leaves early"],
 )
 def test_it_ends_when_its_parent(source: str, then: str) -> None:
-    early = source == LATE  # at the second call of progress
-    take, progress = (
-        ("print", "lambda done, total, doing, n=[]: n.append(1) or n[1:] and then()") if early else ("then", "print")
-    )
-    parent = PARENT.format(source=source, then=then, take=take, progress=progress)
+    progress = "lambda done, total, doing, n=[]: n.append(1) or n[1:] and then()" if source == LATE else "print"
+    parent = PARENT.format(source=source, then=then, progress=progress)
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60)
     pid = int(done.stderr)
     until(lambda: gone(pid))

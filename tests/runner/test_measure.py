@@ -19,7 +19,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
-from worklog.runner.child import Ended, run_child
+from worklog.runner.child import run_child
 from worklog.runner.job import Job
 from worklog.runner.measure import carry_out
 from worklog.runs.run import Run
@@ -116,7 +116,7 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
 def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[list[str]] = []
 
-    def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Ended:
+    def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Any:
         orders.append([job.kernel for job in order["jobs"]])
         return run_child(order, *rest, **how)
 
@@ -133,7 +133,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
 def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
     pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Ended:
+    def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Any:
         """Only with the first process: the second one may be slow."""
         hangs = order["jobs"][0].kernel != "fine"
         return run_child(order, *rest, timeout_s=0.5 if hangs else timeout_s, **how)
@@ -199,9 +199,8 @@ def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.M
     end = Run.add
 
     def interrupted(*arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
         end(*arguments)
-        monkeypatch.setattr(Run, "add", end)
-        raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "add", interrupted)
     with pytest.raises(Interrupted, match="1 of 2 measurements are kept"):

@@ -45,7 +45,7 @@ def ablate(
     jobs = ablation_jobs(rung, shapes) if rung is not None else grid_jobs()
     measure.require_measurable(jobs, harness)
     if preview:
-        selection.print_preview(jobs, harness, as_json)
+        selection.print_preview(jobs, as_json)
         return
     if rung is None or selection.live_wanted(out=out, set=harness != Harness()):
         with output.progress_bar() as progress:

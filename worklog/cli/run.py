@@ -94,7 +94,7 @@ def run(
         for kernel in own:
             if kernel.host is not None:
                 kernel.host.loaded()
-        selection.print_preview(jobs, harness, as_json, {kernel.name: kernel.skipped for kernel in own})
+        selection.print_preview(jobs, as_json, {kernel.name: kernel.skipped for kernel in own})
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements

@@ -14,8 +14,7 @@ from worklog.kernel import RUNGS, Kernel, instances, kernel_of
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import Axis, spoken
 from worklog.runner import measure
-from worklog.runner.job import BASELINE, Job, estimate
-from worklog.settings import Harness
+from worklog.runner.job import BASELINE, SECONDS_EACH, Job
 
 TORCH = "torch"  # the baseline that isn't a rung
 NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELINE, TORCH)}
@@ -94,18 +93,14 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     return marked
 
 
-def print_preview(jobs: Sequence[Job], harness: Harness, as_json: bool, skipped: Mapping[str, str] = {}) -> None:
+def print_preview(jobs: Sequence[Job], as_json: bool, skipped: Mapping[str, str] = {}) -> None:
     """Print the number of measurements and a rough time for them. skipped: reasons, by kernel."""
-    left = [job for job in jobs if not skipped.get(job.kernel)]
-    seconds, source = estimate(left, harness)
-    takes, total_s = dict(zip(left, seconds, strict=True)), sum(seconds)
-    measured = list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     for job in jobs:
-        row = {"kernel": job.kernel, "against": list(job.baselines), "set": job.pitfalls, **asdict(job.problem)}
-        more = {"seconds": round(takes[job], 2)} if job in takes else {"skipped": skipped[job.kernel]}
-        measured.append(row | more)
-    skips = f" ({len(jobs) - len(left)} of them skipped)" if len(left) < len(jobs) else ""
-    text = f"{len(jobs)} measurements{skips}, about {spoken(total_s)} (rough; rates: {source})"
+        rows.append({"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls, **asdict(job.problem)})
+        rows[-1] |= {"skipped": skipped[job.kernel]} if skipped.get(job.kernel) else {}
+    left = sum("skipped" not in row for row in rows)
+    skips = f" ({len(jobs) - left} of them skipped)" if left < len(jobs) else ""
+    text = f"{len(jobs)} measurements{skips}, about {spoken(SECONDS_EACH * left)}"
     text += "".join(f"\n{name} skipped: {reason}" for name, reason in skipped.items() if reason)
-    document = {"rates": source, "points": len(jobs), "seconds": round(total_s, 2), "measurements": measured}
-    output.show(document, text, as_json)
+    output.show({"points": len(jobs), "seconds": SECONDS_EACH * left, "measurements": rows}, text, as_json)

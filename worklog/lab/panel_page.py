@@ -4,7 +4,6 @@ measures what is chosen in a child process.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -146,7 +145,7 @@ class Panel(Page):
     def _work(self, jobs: Sequence[Job], stop: threading.Event) -> None:
         """Runs on its own thread. Then the new run, complete or not, answers first."""
         started, how = time.monotonic(), "failed"
-        path = new_path("panel", datetime.now(UTC).isoformat(), secrets.token_hex(2))
+        path = new_path(datetime.now(UTC).isoformat())
         out: Path = path.parent / "panel" / path.name  # in a folder that no command opens by default
 
         def progress(done: int, total: int, doing: str) -> None:

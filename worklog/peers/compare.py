@@ -93,7 +93,7 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
 
     session, sampling = Session(), OF_BENCHMARKS if benchmarks else SAMPLING
     document = new_document(session, sampling)
-    path = out or runs_dir().parent / "peers" / new_path(gpu().name, document["created"], "peers").name
+    path = out or runs_dir().parent / "peers" / new_path(document["created"]).name
     works = declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
     stream = session.device.stream
     ours = OurHarness(session.timeline, stream, session.calibration.offset_us, sampling)

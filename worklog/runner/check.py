@@ -30,7 +30,7 @@ from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.source import types_of
 from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
-from worklog.runner.child import Answer, Say, advice, run_child
+from worklog.runner.child import Say, run_child
 from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
@@ -315,11 +315,6 @@ def check_in_child(
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
     worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
     """
-    results: list[Checked] = []  # without stages before the first launch, then the whole one
-
-    def take(answer: Answer) -> None:
-        if "checked" in answer:
-            results.append(answer["checked"])
 
     def emulating(done: int, total: int, doing: str) -> None:
         if child.done():
@@ -335,26 +330,24 @@ def check_in_child(
 
     with ThreadPoolExecutor(1) as pool:
         limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
-        child = pool.submit(run_child, order, take, progress, **limits)
+        child = pool.submit(lambda: [*run_child(order, progress, **limits)])
         try:
             if live and not why_not:
                 try:
                     emulated = check(what, on="emulated", beside=True, progress=emulating, **how)
                 except WorklogError as error:
                     why_not = str(error).partition("\n")[0]
-            end = child.result()
+            *answers, end = child.result()
         except KeyboardInterrupt as interrupt:
             raise Interrupted(f"interrupted: {what.name} was not checked, and its process has ended") from interrupt
         finally:
             stop.set()
-    if not results:
+    known = [answer["checked"] for answer in answers if "checked" in answer]  # the first one without stages
+    if not known:
         raise end.error()
-    checked = results[-1]
+    checked: Checked = known[-1]
     if end.kind != "checked":
-        stage = end.stage(what)
-        if what.host is None:  # the emulator has run it
-            stage = replace(stage, detail=stage.detail.removesuffix(f"; {advice(what)}"))
-        checked = replace(checked, verdict=Verdict((stage,), None, seed=seed))
+        checked = replace(checked, verdict=Verdict((end.stage(what, emulated=True),), None, seed=seed))
     if not live:
         return checked
     if emulated is None:

@@ -22,8 +22,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import failed
 from worklog.gpu.device import visible_to_a_child
-from worklog.runner.job import Progress
-from worklog.runs.verdict import Stage
+from worklog.runner.job import Progress, silent
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
+    from worklog.runs import Stage
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.runner.child")
 ACTS = {"measure": "worklog.runner.worker", "check": "worklog.runner.check"}  # what can be ordered: answer() of these
@@ -45,110 +45,6 @@ STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck
 PRINTED = 4000  # bytes of its output that are kept
 Answer = dict[str, Any]
 Say = Callable[..., None]  # send an answer: what it `is`, and its words
-
-
-def run_child(
-    order: Mapping[str, Any],
-    take: Callable[[Answer], None],
-    progress: Progress,
-    *,
-    timeout_s: float,
-    first: int = 0,
-    total: int = 0,
-    stop: threading.Event | None = None,
-    command: Sequence[str] | None = None,
-) -> Ended:
-    """Run one child to its end. Here Ctrl-C is handled for everything that runs in a child.
-
-    take: gets each answer but "progress", after an interrupt the one that was being taken again. progress: is called
-    with `first` plus the steps done, and `total`, for each "progress" and twice a second in between. timeout_s: seconds
-    between two answers after which the child counts as hung and is ended, once it has given one. stop: ends the child
-    when another thread sets it. command: what to start (default: COMMAND).
-
-    Raises KeyboardInterrupt then or after Ctrl-C, once the child has gone and take() has got what it had answered; what
-    take() and progress() raise; OSError if it can't be started; WorklogError for one that stays.
-    """
-    done, doing, limit_s, printed = 0, "starting", max(timeout_s, START_TIMEOUT_S), b""
-    progress(first, total, doing)
-    heard, answered = Pipe(duplex=False)
-    answers, last, hung, interrupted = list[Answer](), Answer(), False, False
-    with heard, answered:
-        process = subprocess.Popen(
-            command or COMMAND,
-            stdin=subprocess.PIPE,  # the child ends when this is closed, also by the end of this process
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=[answered.fileno()],
-            start_new_session=True,
-            env=environment(),
-        )
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            with suppress(BrokenPipeError):  # it has ended
-                pickle.dump({**order, "answers": answered.fileno()}, process.stdin)
-                process.stdin.flush()
-            answered.close()
-            since, shown, running = time.monotonic(), 0.0, True
-            pipes: list[Any] = [heard, process.stdout]
-            while running or answers or wait(pipes, 0):
-                try:
-                    if running and process.poll() is not None:
-                        running = False
-                        end(process)  # what it has started
-                    for pipe in wait(pipes, TICK_S if running and not answers else 0):
-                        if pipe is not heard:
-                            chunk = os.read(process.stdout.fileno(), 65536)
-                            printed = (printed + chunk)[-PRINTED:]
-                            pipes = pipes if chunk else [heard]
-                            continue
-                        try:
-                            answers.append(heard.recv())
-                        except Exception:  # its end, or noise that a kernel's process wrote there
-                            pipes.remove(heard)
-                    for answer in answers[:]:
-                        last = answer
-                        if answer["is"] == "progress":
-                            done, doing, shown = answer["done"], answer["doing"], 0.0
-                        else:
-                            take(answer)
-                            limit_s = timeout_s
-                        answers.remove(answer)
-                        since = time.monotonic()
-                    if running and stop is not None and stop.is_set():
-                        raise KeyboardInterrupt
-                    if (now := time.monotonic()) - shown >= TICK_S:
-                        shown = now
-                        progress(first + done, total, doing)
-                    if running and now - since > limit_s:
-                        hung = True
-                        end(process)
-                except KeyboardInterrupt:
-                    interrupted = True
-                    end(process)
-        finally:
-            end(process)
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stdout.close()
-    if interrupted:
-        raise KeyboardInterrupt
-    words = printed.decode(errors="replace").strip()
-    if words:
-        print(words, file=sys.stderr)
-    return Ended(last, process.returncode, words, timeout_s if hung else None)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that a child and what it started are gone. Raises WorklogError if it stays."""
-    with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one not yet waited for
-        os.killpg(process.pid, signal.SIGKILL)
-    try:
-        process.wait(STUCK_S)
-    except subprocess.TimeoutExpired as error:
-        raise WorklogError(
-            f"process {process.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
-            "look with nvidia-smi, and restart the machine if it stays"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -187,20 +83,126 @@ class Ended:
             return WorklogError(f"{what}\n{self.last['traceback']}")
         return WorklogError(f"no kernel was launched: {self}")
 
-    def stage(self, kernel: Kernel | None) -> Stage:
-        """The stage at which the kernel failed that ended the process. kernel: None for one of the package. Raises what
-        says nothing about a kernel: a user's mistake, and a mistake of this package.
+    def stage(self, kernel: Kernel | None, emulated: bool = False) -> Stage:
+        """The stage at which the kernel failed that ended the process. kernel: None for one of the package. emulated:
+        whether the emulator runs it, too. Raises what says nothing about a kernel: a user's mistake, and a mistake of
+        this package.
         """
+        advice = "" if emulated else "; run it with `worklog check --emulate`: it names the line"
+        if kernel is not None and kernel.host is not None:
+            advice = "; call it alone in Python"
         if self.kind not in ("error", "raised"):
-            return failed("process", f"{self}; {advice(kernel)}")
+            return failed("process", f"{self}{advice}")
         if self.kind == "raised" and kernel is not None:
-            return failed("process", f"raised {self.last['what']}; {advice(kernel)}")
+            return failed("process", f"raised {self.last['what']}{advice}")
         error = self.error()
         if isinstance(error, OutOfMemory):
             return failed("memory", str(error))
         if isinstance(error, LaunchFailed):
-            return failed("launch", f"{error}; {advice(kernel)}")
+            return failed("launch", f"{error}{advice}")
         raise error
+
+
+def run_child(
+    order: Mapping[str, Any],
+    progress: Progress = silent,
+    *,
+    timeout_s: float,
+    first: int = 0,
+    total: int = 0,
+    stop: threading.Event | None = None,
+    command: Sequence[str] | None = None,
+) -> Generator[Any]:
+    """Run one child to its end: its answers but "progress", and last how it Ended. Close it where it isn't used up.
+
+    progress: is called with `first` plus the steps done, and `total`, for each "progress" and twice a second in
+    between. timeout_s: seconds between two answers after which the child counts as hung and is ended, once it has given
+    one. stop: ends the child when another thread, or Ctrl-C, sets it. command: what to start (default: COMMAND).
+
+    Raises KeyboardInterrupt if it was stopped, once the child has gone and what it had answered was used; OSError if it
+    can't be started; WorklogError for one that stays.
+    """
+    done, doing, limit_s, stop = 0, "starting", max(timeout_s, START_TIMEOUT_S), stop or threading.Event()
+    last, hung, printed = Answer(), False, b""
+    heard, answered = Pipe(duplex=False)
+    with heard, answered, _set_by_ctrl_c(stop):
+        progress(first, total, doing)
+        process = subprocess.Popen(
+            command or COMMAND,
+            stdin=subprocess.PIPE,  # the child ends when this is closed, also by the end of this process
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[answered.fileno()],
+            start_new_session=True,
+            env=environment(),
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            with suppress(BrokenPipeError):  # it has ended
+                pickle.dump({**order, "answers": answered.fileno()}, process.stdin)
+                process.stdin.flush()
+            answered.close()
+            since, shown, pipes = time.monotonic(), 0.0, list[Any]([heard, process.stdout])
+            while (running := process.poll() is None) or wait(pipes, 0):
+                if stop.is_set() or hung or not running:
+                    end(process)  # and what it has started
+                for pipe in wait(pipes, TICK_S if running else 0):
+                    if pipe is not heard:
+                        chunk = os.read(process.stdout.fileno(), 65536)
+                        printed = (printed + chunk)[-PRINTED:]
+                        pipes = pipes if chunk else [known for known in pipes if known is heard]
+                        continue
+                    try:
+                        last = heard.recv()
+                    except Exception:  # its end, or noise that a kernel's process wrote there
+                        pipes.remove(heard)
+                        continue
+                    if last["is"] == "progress":
+                        done, doing, shown = last["done"], last["doing"], 0.0
+                    else:
+                        yield last
+                        limit_s = timeout_s
+                    since = time.monotonic()
+                if (now := time.monotonic()) - shown >= TICK_S:
+                    shown = now
+                    progress(first + done, total, doing)
+                hung = hung or now - since > limit_s
+        finally:
+            end(process)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+    if stop.is_set():
+        raise KeyboardInterrupt
+    if words := printed.decode(errors="replace").strip():
+        print(words, file=sys.stderr)
+    yield Ended(last, process.returncode, words, timeout_s if hung else None)
+
+
+@contextmanager
+def _set_by_ctrl_c(stop: threading.Event) -> Iterator[None]:
+    """In the main thread, Ctrl-C sets `stop` for a while, instead of raising wherever it comes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Make sure that a child and what it started are gone. Raises WorklogError if it stays."""
+    with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one not yet waited for
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(STUCK_S)
+    except subprocess.TimeoutExpired as error:
+        raise WorklogError(
+            f"process {process.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
+            "look with nvidia-smi, and restart the machine if it stays"
+        ) from error
 
 
 def environment() -> dict[str, str]:
@@ -208,12 +210,6 @@ def environment() -> dict[str, str]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     visible = visible_to_a_child()
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}
-
-
-def advice(kernel: Kernel | None) -> str:
-    """What to do about a kernel that ended its process."""
-    is_source = kernel is None or kernel.host is None
-    return "run it with `worklog check --emulate`: it names the line" if is_source else "call it alone in Python"
 
 
 # ----------------------------------------------------------------------------------------------- in the child

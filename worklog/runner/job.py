@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
@@ -11,13 +10,13 @@ from typing import Any, Literal
 from worklog.errors import BadSetting, listed
 from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
-from worklog.runs import Measurement, Verdict, Work, recorded_run
-from worklog.settings import HOW_ONE_MEASURES, IDLE_S, LEAST_WINDOWS, PITFALLS, WINDOW_US, Harness
+from worklog.runs import Measurement, Verdict, Work
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 Size = Shape | int | str | Sequence[int]
 Changes = tuple[tuple[str, Any], ...]
 # Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
-# what is being done. It may raise KeyboardInterrupt to stop the work.
+# what is being done.
 Progress = Callable[[int, int, str], None]
 BASELINE = "cuBLAS"
 CASE = "case"  # the axis of a problem
@@ -29,6 +28,7 @@ GRID_SIZES = (256, 1024, 4096)
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
 GRID_SAMPLING: Changes = (("most_samples", 40), ("budget_s", 1.0), ("hot_ms", 0.0))
+SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
 
 
 def silent(done: int, total: int, doing: str) -> None:
@@ -163,34 +163,6 @@ def grid_jobs() -> list[Job]:
         distinct[tuple(biased.items())] = None
     places = [(name, Shape.of(size)) for size in GRID_SIZES for name in ABLATION_RUNGS]
     return [Job(name, shape, changes + GRID_SAMPLING) for name, shape in places for changes in distinct]
-
-
-# Of the gate for one kernel, in the recording of an H200: most of it is the host's work on the elements.
-GATE_S, GATE_S_PER_BYTE, GATE_LAUNCHES = 0.15, 4e-9, 11
-
-
-def estimate(jobs: Sequence[Job], harness: Harness) -> tuple[list[float], str]:
-    """Roughly the seconds per job, and the label of the run whose rates are used: of each kernel at the nearest size,
-    or the slowest rate for one that wasn't recorded. A job takes the gate, if it is the first of its kernel and shape;
-    the warm-up, or the idle second before a cold start; and the least number of samples of the kernel and of its
-    baselines, up to the budget.
-    """
-    run = recorded_run()
-    known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
-    seconds, checked = list[float](), set[tuple[str, Shape]]()
-    for job in jobs:
-        used, flops, launches_s = harness.but(**dict(job.changed)), job.problem.flops, list[float]()
-        for name in (job.kernel, *job.baselines):
-            same = [entry for entry in known if entry[0] == name] or known
-            nearest = min(same, key=lambda entry: (abs(math.log(flops / entry[1])), entry[2]))
-            launches_s.append(flops / nearest[2])
-        gate_s = GATE_S + GATE_S_PER_BYTE * job.problem.compulsory_bytes + GATE_LAUNCHES * launches_s[0]
-        if not used.gate or (job.kernel, job.problem) in checked:
-            gate_s = 0.0
-        checked.add((job.kernel, job.problem))
-        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, sum(launches_s))
-        seconds.append(gate_s + warm_up_s + min(used.budget_s, used.least_samples * sum(launches_s)))
-    return seconds, run.label
 
 
 def work_of(shape: Shape) -> Work:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
+import threading
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from worklog.errors import BadRunFile, BadSetting, Interrupted, meant
@@ -16,29 +17,9 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.kernel.ladder import source_changed
 from worklog.kernel.solution import Solution, find_problem
-from worklog.runner.child import Answer, run_child
-from worklog.runner.job import (
-    ABLATION_SIZES,
-    BASELINE,
-    CASE,
-    Job,
-    Progress,
-    Size,
-    ablation_jobs,
-    jobs_of,
-    silent,
-)
-from worklog.runs import (
-    CHAPTERS,
-    Measurement,
-    Run,
-    Verdict,
-    claimed,
-    forced_source,
-    newest_run,
-    recordings,
-    runs_dir,
-)
+from worklog.runner.child import Ended, run_child
+from worklog.runner.job import ABLATION_SIZES, BASELINE, CASE, Job, Progress, Size, ablation_jobs, jobs_of, silent
+from worklog.runs import CHAPTERS, Measurement, Run, Verdict, claimed, forced_source, new_path, newest_run, recordings
 from worklog.runs.record import read_line
 from worklog.settings import PITFALLS, Harness
 
@@ -72,13 +53,7 @@ def measure(
 
 
 def measure_solutions(
-    solutions: Sequence[Solution],
-    *,
-    cases: Sequence[str] = (),
-    harness: Harness | None = None,
-    progress: Progress = silent,
-    out: Path | None = None,
-    **how: Any,
+    solutions: Sequence[Solution], *, cases: Sequence[str] = (), harness: Harness | None = None, **how: Any
 ) -> Run:
     """Check, then time, each solution at each test case of the one problem that they solve, beside its baseline. cases:
     names or patterns such as "4096*" (default: all). how: for carry_out.
@@ -97,25 +72,17 @@ def measure_solutions(
     chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
     own = [replace(solution, dtype=posed.dtype) for solution in solutions]
     jobs = [Job(solution.name, None, (), ((CASE, name),), ("baseline",)) for solution in own for name in chosen]
-    return carry_out(jobs, harness or Harness(), user_kernels=own, progress=progress, out=out, **how)
+    return carry_out(jobs, harness or Harness(), user_kernels=own, **how)
 
 
-def ablate(
-    kernel: str,
-    shapes: Iterable[Size] | Size = ABLATION_SIZES,
-    *,
-    harness: Harness | None = None,
-    progress: Progress = silent,
-    out: Path | None = None,
-) -> Run:
-    """One rung with a harness (default: the unbiased one), then with each pitfall alone, with the article's four, and
-    with all.
+def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: Any) -> Run:
+    """One rung with the unbiased harness, then with each pitfall alone, with the article's four, and with all.
 
-    Live if there is a GPU, else recorded, like results(); harness and out are for a live run only. Raises what
-    measure() and results() raise.
+    Live if there is a GPU, else recorded, like results(). how: of a live run, as for measure(): harness, progress, out.
+    Raises what measure() and results() raise.
     """
     if live_wanted():
-        return carry_out(ablation_jobs(kernel, shapes), harness or Harness(), progress=progress, out=out)
+        return carry_out(ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how)
     run = newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
     return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
 
@@ -136,18 +103,17 @@ def results(
     """
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     rungs = {known.name for known in RUNGS} | {BASELINE}
-    if own := next((job for job in jobs if job.kernel not in rungs), None):
-        run = holding(jobs)
-        if not all(held_by(run, job) for job in jobs):
-            names = ", ".join(dict.fromkeys(job.kernel for job in jobs)) + meant(own.kernel, rungs)
-            advice = (
-                f"worklog.measure and %%rung measure it on a GPU; open_run(kernels=[{own.kernel!r}]) takes any size"
-            )
-            raise BadSetting(f"no saved run has {names} at {own.shape}: {advice}")
-        return replace(run, measurements=[m for job in jobs for m in held_by(run, job)])
-    if live_wanted():
+    own = next((job for job in jobs if job.kernel not in rungs), None)
+    if own is None and live_wanted():
         return carry_out(jobs, Harness(), progress=progress)
-    return recorded(jobs, holding(jobs), partly=kernels is None)
+    run = holding(jobs)
+    if own is None:
+        require_measurable(jobs, Harness())
+    elif not all(held_by(run, job) for job in jobs):
+        names = ", ".join(dict.fromkeys(job.kernel for job in jobs)) + meant(own.kernel, rungs)
+        advice = f"worklog.measure and %%rung measure it on a GPU; open_run(kernels=[{own.kernel!r}]) takes any size"
+        raise BadSetting(f"no saved run has {names} at {own.shape}: {advice}")
+    return recorded(jobs, run, partly=kernels is None)
 
 
 def holding(jobs: Sequence[Job]) -> Run:
@@ -162,34 +128,33 @@ def held_by(run: Run, job: Job) -> list[Measurement]:
 
 
 def recorded(jobs: Sequence[Job], run: Run, partly: bool = False) -> Run:
-    """The run with the jobs' measurements only. What the recording doesn't hold comes from those of the chapters past
-    the ladder: from one that holds all jobs, or from several, each measurement with its label, which states that the
-    rung's source has changed since. partly: kernels that were never recorded are only named in the run's notes. Raises
-    BadRunFile, naming the recorded sizes, if a measurement is missing.
+    """The run with the jobs' measurements only. What it doesn't hold comes from the recordings of the chapters past the
+    ladder, each measurement with its label, which states that the rung's source has changed since. partly: kernels that
+    were never recorded are only named in the run's notes. Raises BadRunFile, naming the recorded sizes, if a
+    measurement is missing.
     """
-    require_measurable(jobs, Harness())
-
     runs = [run]
     if not all(held_by(run, job) for job in jobs):
         runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
     known = {m.kernel for held in runs for m in held.measurements}
-    if absent := [name for name in dict.fromkeys(job.kernel for job in jobs) if partly and name not in known]:
-        jobs = [job for job in jobs if job.kernel not in absent]
+    absent = list(dict.fromkeys(job.kernel for job in jobs if partly and job.kernel not in known))
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
     measurements, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for job in jobs:
-        by = next((known for known in (run, *runs) if held_by(known, job)), run)
-        if not (there := held_by(by, job)):
-            rows = [m for known in runs for m in known.measurements if m.changed == job.pitfalls]
-            held = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == job.kernel})))
+        if job.kernel in absent:
+            continue
+        by = next((held for held in runs if held_by(held, job)), None)
+        if by is None:
+            rows = [m for held in runs for m in held.measurements if m.changed == job.pitfalls]
+            sizes = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == job.kernel})))
             others = ", ".join(dict.fromkeys(m.kernel for m in rows)) or "another"
-            advice = f" (it holds sizes {held}): take one of them" if held else f" at any size: take {others}"
+            advice = f" (it holds sizes {sizes}): take one of them" if sizes else f" at any size: take {others}"
             raise BadRunFile(f"{job} is not in the {run.origin} run{advice}, or measure on a GPU")
         kernels |= {job.kernel: by.kernels[job.kernel]} if job.kernel in by.kernels else {}
-        if source_changed(job.kernel, by.kernels):
-            there = [replace(m, context=replace(by.context, remark=f" · {CHANGED}")) for m in there]
-        measurements += there
+        remark = f" · {CHANGED}" if source_changed(job.kernel, by.kernels) else ""
+        there = held_by(by, job)
+        measurements += [replace(m, context=replace(by.context, remark=remark)) for m in there] if remark else there
     run.measurements, run.kernels = measurements, run.kernels | kernels
     return run
 
@@ -212,7 +177,7 @@ def carry_out(
     progress: Progress = silent,
     out: Path | None = None,
     timeout_s: float = TIMEOUT_S,
-    stop: Event | None = None,
+    stop: threading.Event | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
     """Make each measurement in order, in child processes, and save the run after each.
@@ -228,10 +193,10 @@ def carry_out(
     own = require_measurable(jobs, harness, user_kernels)
     if command is None:
         require_gpu(*([CHECK_ONLY] if own else []))
-    budget_s = max(harness.but(**dict(job.changed)).budget_s for job in jobs)
-    timeout_s += budget_s + GATE_S_PER_BYTE * max(job.shape.compulsory_bytes if job.shape else 0 for job in jobs)
+    timeout_s += max(harness.but(**dict(job.changed)).budget_s for job in jobs)
+    timeout_s += GATE_S_PER_BYTE * max(job.shape.compulsory_bytes if job.shape else 0 for job in jobs)
     run: Run | None = None
-    first = 0
+    first, path = 0, out or new_path(datetime.now(UTC).isoformat())
 
     def home(job: Job) -> str:
         """Jobs with the same one share a process: a host function has its own, with its baselines, and a kernel with
@@ -240,30 +205,22 @@ def carry_out(
         kernels = [own[name] for name in (job.kernel, *job.baselines) if name in own]
         return job.kernel if any(kernel.host for kernel in kernels) else ""
 
-    def take(answer: Answer) -> None:
-        nonlocal run
-        if answer["is"] == "ready" and run is None:
-            run = Run.begin(answer["head"], out)
-        elif answer["is"] == "ready" and run and run.measurements:
-            run.add_note(f"from {jobs[first]} on: in a fresh process, calibrated again")
-        elif answer["is"] == "measured" and run and first + answer["number"] > len(run.measurements):  # else twice
-            m, about = read_line(answer["line"]), dict(answer["description"])
-            choices = about.pop("choices", {})  # at each shape that was launched, the gate's too
-            known = run.kernels.get(m.kernel, about)
-            if m.place in choices:
-                known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
-            if known != run.kernels.get(m.kernel):
-                run.describe(m.kernel, known)
-            run.add(m, answer["line"])
-
-    # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
-    with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
+    with claimed(path):
         try:
             while first < len(jobs):
                 some = next([*together] for _, together in groupby(jobs[first:], home))
                 order = {"do": "measure", "jobs": some, "harness": harness, "user_kernels": own}
                 how: dict[str, Any] = {"timeout_s": timeout_s, "stop": stop, "command": command}
-                end = run_child(order, take, progress, first=first, total=len(jobs), **how)
+                with closing(run_child(order, progress, first=first, total=len(jobs), **how)) as answers:
+                    for answer in answers:
+                        if isinstance(answer, Ended):
+                            end = answer
+                        elif answer["is"] == "ready" and run is None:
+                            run = Run.begin(answer["head"], path)
+                        elif answer["is"] == "ready" and run and run.measurements:
+                            run.add_note(f"from {jobs[first]} on: in a fresh process, calibrated again")
+                        elif answer["is"] == "measured" and run:
+                            run.add(read_line(answer["line"]), answer["line"], answer["description"])
                 done = len(run.measurements) if run else 0
                 if run is None or (done < first + len(some) and end.kind in ("", "done")):
                     raise end.error()
@@ -276,7 +233,6 @@ def carry_out(
         except KeyboardInterrupt as interrupt:
             kept = "no measurement was finished, so nothing is saved"
             if run is not None and run.measurements:
-                run.save()  # again: the interrupt may have come while a line was written
                 kept = f"{len(run.measurements)} of {len(jobs)} measurements are kept in {run.path}"
             raise Interrupted(f"interrupted: {kept}") from interrupt
     assert run is not None

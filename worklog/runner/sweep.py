@@ -16,7 +16,7 @@ from worklog.gpu.device import gpu
 from worklog.kernel import LADDER, MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.job import BASELINE, Progress, silent
+from worklog.runner.job import BASELINE, SECONDS_EACH, Progress, silent
 from worklog.runner.measure import CHANGED, live_wanted, measure
 from worklog.runs import Measurement, Run, recordings
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from worklog.settings import Harness
 
 SIZE = Shape.of(4096)
-SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
 
 
 @dataclass(frozen=True)

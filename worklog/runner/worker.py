@@ -32,7 +32,6 @@ from worklog.runner.timing import UNCHECKED, Call, idle_after, name_of, time_cal
 from worklog.runs import Measurement, Run, Stage, event_overhead_us
 from worklog.runs.record import line
 
-TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
 NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
 GATES: dict[bool | str, str] = {
@@ -57,7 +56,6 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
             session.require_memory(shape)
         say("ready", head=Run(**session.head(harness, notes)).head_lines())
         session.compile_ahead(jobs)
-        finished: list[Measurement] = []
         for done, job in enumerate(jobs):
             say("progress", done=done, doing=str(job))
             asked = dict(job.changed).get("clocks", harness.clocks)
@@ -67,32 +65,18 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
                 del changed["clocks"]
             job = replace(job, changed=tuple(changed.items()))
             stated = [] if asked == harness.clocks else notes  # which the run states
-            finished.append(measure_job(session, job, harness, finished, stated))
+            m = measure_job(session, job, harness, stated)
             session.require_idle()  # LaunchFailed: the GPU's context is lost, and nothing can be measured after it
-            words = {"line": line("measurement", finished[-1]), "description": session.describe(job.kernel)}
+            words = {"line": line("measurement", m), "description": session.describe(job.kernel)}
             say("measured", number=done + 1, **words)
     say("done")
 
 
-def measure_job(
-    session: Session, job: Job, harness: Harness, earlier: Sequence[Measurement] = (), notes: Sequence[str] = ()
-) -> Measurement:
-    """Gate and time one job. A failed check, a failed launch and a skip are results too.
-
-    earlier: measurements of this run; of the kernel at smaller sizes, they show how long this one would take. notes: on
-    the clocks, for the result. Raises LaunchFailed if the GPU's context is lost.
+def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[str] = ()) -> Measurement:
+    """Gate and time one job. A failed check, a failed launch and a skip are results too. notes: on the clocks, for the
+    result. Raises LaunchFailed if the GPU's context is lost.
     """
     used = harness.but(**dict(job.changed))
-    known = [m for m in earlier if job.shape and m.kernel == job.kernel and not m.changed and m.us]
-    if smaller := [m for m in known if m.problem.flops < job.problem.flops]:
-        largest = max(smaller, key=lambda m: m.problem.flops)
-        expected_s = (largest.us or 0.0) / 1e6 * job.problem.flops / largest.problem.flops
-        if expected_s * used.least_samples > TOO_SLOW_S:
-            why = (
-                f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
-                f"{used.least_samples} samples {expected_s * used.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
-            )
-            return job.without_time("skipped", why)
     try:
         if job.shape is not None:
             return _product(session, job, used, [*notes])

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Self
 
 import msgspec
@@ -147,11 +148,10 @@ class RunRecord:
         return run
 
     @classmethod
-    def begin(cls, head: Sequence[str], path: Path | None = None) -> Self:
-        """A run with this head, in its file (default: a new one among this machine's runs). Raises BadRunFile."""
-        run = cls._checked(_read_lines(head, path or Path()), path or Path())
-        run.path = path or new_path(run.gpu.name, run.created, secrets.token_hex(2))
-        write_text(run.path, "".join(f"{text}\n" for text in head))
+    def begin(cls, head: Sequence[str], path: Path) -> Self:
+        """A run with this head, in a file that is empty. Raises BadRunFile."""
+        run = cls._checked(_read_lines(head, path), path)
+        run._append("\n".join(head))
         return run
 
     def head_lines(self) -> list[str]:
@@ -173,8 +173,16 @@ class RunRecord:
         self.path = target
         return target
 
-    def add(self, m: Measurement, text: str = "") -> None:
-        """Append a measurement that was made under this run's harness, device and date, and its line to the file."""
+    def add(self, m: Measurement, text: str = "", about: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Append a measurement that was made under this run's harness, device and date, and its line to the file.
+        about: its kernel; what a launch there chose is added to what is known of the kernel.
+        """
+        known = self.kernels.get(m.kernel, {name: what for name, what in about.items() if name != "choices"})
+        if m.place in (choices := about.get("choices", {})):
+            known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
+        if known and known != self.kernels.get(m.kernel):
+            self.kernels[m.kernel] = known
+            self._append(line("kernel", {"name": m.kernel, "about": known}))
         self.measurements.append(self._in_context(m))
         self._append(text or line("measurement", m))
 
@@ -182,11 +190,6 @@ class RunRecord:
         """Append a note, to the file too."""
         self.notes.append(note)
         self._append(line("note", {"text": note}))
-
-    def describe(self, kernel: str, about: dict[str, object]) -> None:
-        """State what a kernel is, in the file too."""
-        self.kernels[kernel] = about
-        self._append(line("kernel", {"name": kernel, "about": about}))
 
     def end(self) -> None:
         """The run is complete."""
@@ -210,10 +213,9 @@ def runs_dir() -> Path:
     return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
 
 
-def new_path(device_name: str, created: str, token: str) -> Path:
-    """A fresh file name: time, device and a few random characters."""
-    slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
-    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.jsonl"
+def new_path(created: str) -> Path:
+    """A fresh file name: the time and a few random characters."""
+    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{secrets.token_hex(2)}.jsonl"
 
 
 def line(kind: str, value: Any) -> str:

@@ -308,8 +308,8 @@ def recordings(part: str = "") -> dict[str, Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Those of JSON and of JSON Lines, by name; none that is half written."""
-    return sorted(path for path in folder.glob("*.json*") if path.suffix in (".json", ".jsonl"))
+    """Those of JSON and of JSON Lines, by name; none that is half written, or claimed and still empty."""
+    return sorted(path for path in folder.glob("*.json*") if path.suffix in (".json", ".jsonl") and path.stat().st_size)
 
 
 def forced_source() -> str:
