@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.emulator.helpers import compiled, cuda, edited, integers
 from worklog.emulator import Result, launch
-from worklog.emulator.launch import load_variables
+from worklog.emulator.program import load_variables
 
 
 class Crc(NamedTuple):

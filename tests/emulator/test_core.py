@@ -10,7 +10,7 @@ from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
 from worklog.emulator import BudgetExceeded, UnsupportedInstruction, launch, load
 from worklog.emulator.core.register_file import RegisterFile
-from worklog.emulator.launch import _program
+from worklog.emulator.program import program_of
 from worklog.emulator.ptx import width_of
 from worklog.kernel.ladder import LADDER
 
@@ -105,7 +105,7 @@ done:
 def test_registers_of_other_widths_have_other_places() -> None:
     """Else a lane overwrites registers of another lane, which may wait elsewhere."""
     source = kernel("  unsigned t = threadIdx.x % 32;\n  out[t] = t % 3;", "int* out")
-    program = _program(compiled_source(source, "k"), 0)
+    program = program_of(compiled_source(source, "k"), 0)
     types = {reg.name: reg.type for i in program.kernel.instructions for reg in i.defined if reg.type != "pred"}
     places = RegisterFile(program).registers
     assert len({(places[name], width_of(type_)) for name, type_ in types.items()}) == len(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.emulator.helpers import HEAD
 from tests.emulator.reference import Machine
 from worklog.emulator import BudgetExceeded, launch, load
-from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING
+from worklog.emulator.memory import FIRST_ADDRESS, SPACING
 from worklog.emulator.ptx import Param
 from worklog.errors import WorklogError
 from worklog.kernel.device import Program as Source
@@ -297,7 +297,7 @@ def attack(seed: int) -> str:
         result = launch(
             kernel, (2,) if usual else random.choice(SIZES), 64 if usual else random.choice(BLOCKS), arguments,
             shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000, progress=late,
-            races=random.random() < 0.8, count=random.random() < 0.8, order=random.randrange(3),
+            races=random.random() < 0.8, count=random.random() < 0.8, schedule=random.randrange(3),
             values=random.random() < 0.9,
         )  # fmt: skip
     except WorklogError as error:

@@ -12,7 +12,6 @@ from tests.emulator.launches import KERNELS, launched
 # The launches of a kernel, by its folder or its file, besides that on sm_90 as the table has it.
 MORE: dict[str, list[dict[str, Any]]] = {
     "barriers": [{"grid": (3,)}, {"mbarrier": True}, {"mbarrier": True, "grid": (3,)}],
-    "hand_over": [{"lanes": 192}, {"lanes": 64}],
     "right": [{"arch": "sm_120"}],
     "backwards": [{"arch": "sm_120"}],
     "warp_exits": [{"grid": (3,)}],

@@ -75,10 +75,8 @@ def test_ragged_takes_any_shape(shape: tuple[int, int, int], blocks: int, alpha:
     assert device.findings == []
 
 
-def test_the_lanes_at_once_and_the_order_of_the_blocks_change_nothing() -> None:
+def test_the_schedule_changes_nothing() -> None:
     record, kernel, _ = rung_kernel("tiles_1d")
-    c, _, result = gemm(record, kernel, (256, 192, 32))
-    for options in ({"lanes": 512}, {"lanes": 65536}, {"order": 7}):
-        again, _, other = gemm(record, kernel, (256, 192, 32), **options)
-        np.testing.assert_array_equal(c, again)
-        assert other.findings == () and result.counts == other.counts
+    (c, _, result), (again, _, other) = (gemm(record, kernel, (256, 192, 32), schedule=seed) for seed in (0, 7))
+    np.testing.assert_array_equal(c, again)
+    assert other.findings == () and result.counts == other.counts

@@ -26,7 +26,7 @@ from worklog.emulator import UnsupportedInstruction, load
 from worklog.emulator.core.decode import decoded
 from worklog.emulator.core.records import enum
 from worklog.emulator.device import build
-from worklog.emulator.launch import _program
+from worklog.emulator.program import program_of
 from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
@@ -123,7 +123,7 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
 def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
     """The instruction forms of a kernel that the emulator lacks: the first one of each block."""
     try:
-        form = decoded(_program(load(ptx, symbol), 0))
+        form = decoded(program_of(load(ptx, symbol), 0))
     except UnsupportedInstruction as error:
         return (form_of(str(error)),)
     first: dict[int, str] = {}

@@ -4,13 +4,12 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
-from worklog.emulator.copies import TensorMap, tensor_map
 from worklog.emulator.core.native import costs_of
 from worklog.emulator.counts import WARP, Access, Counts, caveats, total
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
-from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING, Pointer
 from worklog.emulator.launch import Result, launch
+from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
 from worklog.emulator.predict import SHORTEST, STRETCH, count_all, predict
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from worklog.emulator.coverage import Coverage
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge
-from worklog.emulator.globalmem import Pointer
-from worklog.emulator.launch import BUDGET, Result, launch, load_variables
+from worklog.emulator.launch import BUDGET, Result, launch
+from worklog.emulator.memory import Pointer
+from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import Kernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
@@ -116,9 +117,8 @@ class EmulatedBuffer:
 
 
 class EmulatedDevice:
-    """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes the blocks in
-    another order, and warps in another schedule (see worklog.emulator.launch), so that a result that depends on them
-    differs.
+    """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes blocks and warps
+    in another schedule (see worklog.emulator.launch), so that a result that depends on it differs.
 
     arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
@@ -186,12 +186,22 @@ class EmulatedDevice:
             for name, value in zip(names, arguments, strict=True)
         ]
         with naming(kernel.program):
-            options = {"races": self.races, "count": self.count, "source": kernel.program.source}
-            options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
-            options["schedule"] = self._launches[kernel.kernel, grid]
-            options |= {"registers": kernel.compiled.registers, "progress": self.progress, "budget": self.budget}
-            self._launches[kernel.kernel, grid] += 1
-            self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
+            self.last = launch(
+                kernel.kernel,
+                grid,
+                block,
+                values,
+                shared_bytes=kernel.program.shared,
+                races=self.races,
+                count=self.count,
+                source=kernel.program.source,
+                budget=self.budget,
+                variables=kernel.variables,
+                registers=kernel.compiled.registers,
+                progress=self.progress,
+                schedule=self._launches[kernel.kernel, grid],
+            )
+        self._launches[kernel.kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
         if kernel.program.arguments:

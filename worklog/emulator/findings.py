@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.program import Site, called
 from worklog.emulator.ptx import Array
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
 Thread = tuple[tuple[int, int, int], int]  # a block, and a number in it
+INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
+ONE_STORE = "different values with one store"  # of a race
+# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
+# whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
+# for the others), instructions whose last bits only the hardware defines, reads of a clock, and the plain first read of
+# a loop of compare-and-swap.
+WARNINGS = (
+    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
+)  # fmt: skip
 
 
 class BadLaunch(LaunchFailed):
@@ -33,104 +41,6 @@ class NotPredictable(WorklogError):
 
 class Aborted(Exception):
     """Ends a launch whose findings say why: a failed assertion, a trap, copies that never complete a phase."""
-
-
-ONE_STORE = "different values with one store"  # of a race
-# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
-# whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
-# for the others), instructions whose last bits only the hardware defines, reads of a clock, and the plain first read of
-# a loop of compare-and-swap.
-WARNINGS = (
-    "barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init", "cas-read",
-)  # fmt: skip
-
-
-@dataclass
-class Batch:
-    """The blocks of a launch that run side by side, and what the launch did wrong. blocks: their numbers, changed for
-    each batch. source, counting, values, races, traced, progress: as for worklog.emulator.launch.
-
-    A lane's number gives its block and thread. Lanes fill whole warps, so a block may have idle ones.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    source: str = ""
-    counting: bool = True
-    values: bool = True
-    races: bool = True
-    traced: bool = False
-    progress: Callable[[int, int], None] = lambda steps, budget: None
-    blocks: Sequence[int] = ()
-    # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
-    found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
-
-    @property
-    def threads(self) -> int:
-        """Threads per block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def block_lanes(self) -> int:
-        """Lanes per block: its threads, rounded up to whole warps."""
-        return -(-self.threads // 32) * 32
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of all blocks of the batch."""
-        return len(self.blocks) * self.block_lanes
-
-    def locate(self, lane: int) -> tuple[tuple[int, int, int], int]:
-        """(x, y, z) of a lane's block, and its thread's number in the block."""
-        return self.place(self.blocks[lane // self.block_lanes]), lane % self.block_lanes
-
-    def place(self, number: int) -> tuple[int, int, int]:
-        """(x, y, z) of a block of the launch."""
-        x, y, number = *self.grid[:2], int(number)
-        return number % x, number // x % y, number // (x * y)
-
-    def text(self, line: int) -> str:
-        """The source line, empty where the source is not known."""
-        lines = self.source.splitlines()
-        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
-
-    def add(self, finding: Finding) -> None:
-        """Record a finding, or count it where one of its kind and place has been recorded."""
-        key = (finding.kind, finding.line, finding.other_line, finding.callers)
-        known = self.found.get(key)
-        self.found[key] = replace(known, count=known.count + finding.count) if known else finding
-
-    def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 0) -> None:
-        """Record what a lane of the batch, or those of a bool array, did wrong: "thread 3 of block (0, 0, 0) <what>".
-        place, and other, the other place concerned: instructions or access sites. count: how often, if not once or for
-        each of the lanes.
-        """
-        first = lanes if isinstance(lanes, int) else int(lanes.argmax())
-        (block, thread), threads = self.locate(first), [first % self.block_lanes]
-        if not isinstance(lanes, int):
-            threads = np.flatnonzero(lanes[first - thread :][: self.block_lanes])[:32].tolist()
-            count = count or int(lanes.sum())
-        callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
-        message, text = f"thread {thread} of block {block} {what}{called(place)}", self.text(place.line)
-        line = other.line if other else None
-        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count or 1, callers))
-
-    def tell_race(self, kind: str, sites: tuple[Site, Site], threads: Sequence[Thread], what: str, count: int) -> None:
-        """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""
-        (first, second), ((earlier, one), (block, two)) = sites, threads
-        if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
-            kind, what = "cas-read", what.partition(",")[0]
-            what += ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
-        text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
-        owner = "" if block == earlier else f" of block {block}"
-        message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}"
-        concerned, callers = (two,) if owner else (one, two), tuple(filter(None, (second.caller, first.caller)))
-        line = second.line
-        self.add(Finding(kind, line, self.text(line), message, block, concerned, first.line, count, callers))
-
-    def findings(self) -> tuple[Finding, ...]:
-        """All of them, by line."""
-        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
 
 
 @dataclass(frozen=True)
@@ -167,3 +77,84 @@ class Finding:
         """The finding with its place, as in mine.cu:12."""
         more = f" ({self.count} times)" if self.count > 1 else ""
         return f"{file}:{self.line}: {self.kind}: {self.message}{more}\n    {self.text}"
+
+
+def called(place: Any) -> str:
+    """For messages: where the function that contains the line was called; empty for the kernel itself."""
+    return f", called in line {place.caller}" if place.caller else ""
+
+
+@dataclass
+class Batch:
+    """What a launch runs, and what it did wrong. source, counting, values, races, traced, progress: as for
+    worklog.emulator.launch. number: of the block whose mistake is told.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    source: str = ""
+    counting: bool = True
+    values: bool = True
+    races: bool = True
+    traced: bool = False
+    progress: Callable[[int, int], None] = lambda steps, budget: None
+    number: int = 0
+    # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
+    found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        """Threads per block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def block_lanes(self) -> int:
+        """Lanes per block: its threads, rounded up to whole warps."""
+        return -(-self.threads // 32) * 32
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """(x, y, z) of a block of the launch."""
+        x, y = self.grid[:2]
+        return number % x, number // x % y, number // (x * y)
+
+    def text(self, line: int) -> str:
+        """The source line, empty where the source is not known."""
+        lines = self.source.splitlines()
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def add(self, finding: Finding) -> None:
+        """Record a finding, or count it where one of its kind and place has been recorded."""
+        key = (finding.kind, finding.line, finding.other_line, finding.callers)
+        known = self.found.get(key)
+        self.found[key] = replace(known, count=known.count + finding.count) if known else finding
+
+    def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 0) -> None:
+        """Record what a thread of the block, or those of a bool array, did wrong: "thread 3 of block (0, 0, 0) <what>".
+        place, and other, the other place concerned: instructions or access sites. count: how often, if not once or for
+        each of the lanes.
+        """
+        block = self.place(self.number)
+        threads: list[int] = [lanes] if isinstance(lanes, int) else np.flatnonzero(lanes)[:32].tolist()
+        if not isinstance(lanes, int):
+            count = count or int(lanes.sum())
+        callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
+        message, text = f"thread {threads[0]} of block {block} {what}{called(place)}", self.text(place.line)
+        line = other.line if other else None
+        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count or 1, callers))
+
+    def tell_race(self, kind: str, sites: tuple[Any, Any], threads: Sequence[Thread], what: str, count: int) -> None:
+        """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""
+        (first, second), ((earlier, one), (block, two)) = sites, threads
+        if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
+            kind, what = "cas-read", what.partition(",")[0]
+            what += ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
+        text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
+        owner = "" if block == earlier else f" of block {block}"
+        message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}"
+        concerned, callers = (two,) if owner else (one, two), tuple(filter(None, (second.caller, first.caller)))
+        line = second.line
+        self.add(Finding(kind, line, self.text(line), message, block, concerned, first.line, count, callers))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, by line."""
+        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))

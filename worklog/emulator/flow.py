@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Special, Sym, Variable, registers
+from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Reg, Special, Sym, Variable, registers
 
 LOADED = "loaded values"
 NAN = "0f7FC00000"  # as LLVM writes a number that depends on an undefined one
@@ -206,6 +206,30 @@ class Flow:
         compared = [i.operands[-2] for i in code if i.parts[0] == "atom" and "cas" in i.parts]
         known = origins(code, own) if compared else {}
         return {int(pc) for operand in compared for reg in registers(operand) for pc in known[reg.name]}
+
+    @cached_property
+    def written(self) -> set[str] | None:
+        """The parameters and variables through which it may write to global memory; None: through any."""
+
+        def own(i: Instruction) -> tuple[set[str], bool]:
+            if i.loads:
+                return {LOADED} if i.parts[-1][1:] == "64" else set(), False
+            named = (operand.base if isinstance(operand, Mem) else operand for operand in i.operands)
+            return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
+
+        code, params = self.kernel.instructions, self.kernel.params
+        known, out = origins(code, own), set[str]()
+        pointers = {v.name for v in self.kernel.variables} | {param.name for param in params if param.size == 8}
+        for i in code:
+            elsewhere = {"shared", "local", "param", "sync"}
+            if i.row.memory not in ("st", "atom") or not elsewhere.isdisjoint(i.parts):
+                continue
+            for base in (operand.base for operand in i.operands if isinstance(operand, Mem)):
+                found = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
+                if LOADED in found or found.isdisjoint(pointers):
+                    return None
+                out |= found & pointers
+        return out
 
     @cached_property
     def _origins(self) -> dict[str, set[str]]:

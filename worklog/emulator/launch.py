@@ -5,42 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import gt, index
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator.copies import SIZE, TensorMap
 from worklog.emulator.core import native
 from worklog.emulator.core.records import STEP
-from worklog.emulator.counts import Counts, build_sites, tally, total, with_sources
-from worklog.emulator.findings import BadLaunch, Batch, Finding, TooLarge
-from worklog.emulator.flow import Flow
-from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer, written
-from worklog.emulator.printed import Printed
-from worklog.emulator.program import Program, Site
-from worklog.emulator.ptx import Array, Kernel, Param, UnsupportedInstruction
-from worklog.kernel import LIMITS, MAX_THREADS, TOO_MANY_BLOCKS, occupancy
+from worklog.emulator.counts import Counts, tally, total
+from worklog.emulator.findings import INVALID, BadLaunch, Batch, Finding, TooLarge
+from worklog.emulator.memory import FIRST_ADDRESS, MAP_SIZE, SPACING, Buffer, GlobalMemory, Pointer, TensorMap
+from worklog.emulator.program import Program, Site, load_variables, program_of, with_sources
+from worklog.emulator.ptx import Array, Kernel, Param
+from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
 
-LANES = 8192
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
-INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
 NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
-FIRST_PARAM = 1 << 51
 # Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
 # own arrays, where a GPU has it before them.
 SMEM_UNIT, RESERVED = 128, 1024
 RESERVED_OFFSETS = {
     f"%reserved_smem_offset_{name}": offset for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
 }
+SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladder's parameters
 
 
 @dataclass(frozen=True)
@@ -86,12 +80,10 @@ def launch(
     count: bool = True,
     values: bool = True,
     only_blocks: Sequence[int] | None = None,
-    source: str | None = None,
+    source: str = "",
     budget: int = BUDGET,
-    lanes: int | None = None,
     trace: bool = False,
     variables: Mapping[str, Array] | None = None,
-    order: int = 0,
     registers: int = 0,
     progress: Callable[[int, int], None] = lambda steps, budget: None,
     schedule: int = 0,
@@ -102,23 +94,18 @@ def launch(
     dynamic shared memory, checked as one array. races: detect races, missing waits and uninitialised shared memory.
     count: count traffic. values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of
     the blocks to run. source: the .cu text, for messages. budget: instructions that a warp may take; an
-    instruction counts once for all lanes that execute it together. lanes: threads that run side by side, at least one
-    block's (default: LANES, or as many as an H200 holds where a block may wait for another one). trace: keep what
-    each warp does, in the result. variables: the loaded module's (load_variables),
-    which keep what this launch writes; None: of a module loaded for this launch.
-    registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if they aren't
-    known.
-    progress: called again and again with the instructions that the running batch has taken, and the budget.
+    instruction counts once for all lanes that execute it together. trace: keep what each warp does, in the result.
+    variables: the loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for
+    this launch. registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if
+    they aren't known. progress: called again and again with the instructions that have been taken, and the budget.
+    schedule: a seed of the order in which blocks start, and warps and blocks take turns, as a GPU may take any; 0: by
+    their numbers, in which blocks also start where one may wait for one that started earlier. The label names it.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
-
-    order: of the blocks, which a GPU may start in any: a seed that shuffles them, which the label names; 0 for rising
-    numbers, which are also kept where a block may wait for one that started earlier. schedule: a seed of the order in
-    which warps and blocks take turns; 0: by their numbers.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
-    batch = Batch(*sizes, source or "", count, values, races, trace, progress)
+    batch = Batch(*sizes, source, count, values, races, trace, progress)
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -135,68 +122,52 @@ def launch(
             f"{NO_RESOURCES}: {batch.threads} threads x {registers} registers are more than the {REGISTERS:,} that "
             f"an SM has: use fewer threads per block, or __launch_bounds__({batch.threads})"
         )
-    program = _program(kernel, shared_bytes)
-    _, static, local = _layout(kernel, shared_bytes)
-    named = program.flow.specials
-    numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
-    together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
-    waits = program.flow.may_wait
-    cooperative = "%envreg1" in named
-    if lanes is None and (waits or cooperative):
-        resident = SMS * occupancy("sm_90", batch.threads, registers, static).blocks
-        together = max(1, min(resident, len(numbers)))
+    program = program_of(kernel, shared_bytes)
+    flow, shared, cooperative = program.flow, program.shared, "%envreg1" in program.flow.specials
+    numbers: Sequence[int] = range(batch.grid[0] * batch.grid[1] * batch.grid[2])
+    numbers = numbers if only_blocks is None else only_blocks
+    together = 1  # blocks whose state is kept, since they may wait for each other
+    if flow.may_wait or cooperative:
+        together = max(1, min(SMS * occupancy("sm_90", batch.threads, registers, shared).blocks, len(numbers)))
     if cooperative and len(numbers) > together:
         raise BadLaunch(TOO_MANY_BLOCKS.format(len(numbers), together))
     if len(numbers) > MOST_BLOCKS:
         raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
     label = f"emulated · {kernel.arch} PTX"
-    if order and (len(numbers) <= together or not waits):
-        numbers = np.random.default_rng(order).permutation(numbers).tolist()
-        label += f" · blocks in order {order}"
     if schedule:
         label += f" · schedule {schedule}"
-    side = together if waits or cooperative else 1
+        if len(numbers) <= together or not flow.may_wait:
+            numbers = np.random.default_rng(schedule).permutation(numbers).tolist()
     # Of a resident block: registers, local and shared memory, and the last accesses of its cells. Of any: its number.
-    live = max((len(names) for names in program.flow.live_out), default=0)
-    per_thread = 8 * (live + 64) + 2 * local
-    needed = side * (20 * static + batch.block_lanes * per_thread) + 32 * len(numbers)
+    live = max((len(names) for names in flow.live_out), default=0)
+    per_thread = 8 * (live + 64) + 2 * program.local
+    needed = together * (20 * shared + batch.block_lanes * per_thread) + 32 * len(numbers)
     _require_memory(needed, kernel.name, "run fewer blocks, or a smaller size")
 
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
-    params |= {name: value.to_bytes(4, "little") for name, value in _constants(static, shared_bytes, memory).items()}
-    if named & {*RESERVED_OFFSETS}:
-        static = -(-static // SMEM_UNIT) * SMEM_UNIT + RESERVED
-    variables = load_variables(kernel) if variables is None else variables
-    _place_variables(program, memory, variables, params)
-    sites: dict[int, Site] = program.sites
-    if races and values:
-        memory.checked = _checked(kernel, memory, {**program.addresses, **_pointers(params)})
-    reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
-    printed = Printed(memory)
+    params |= {name: value.to_bytes(4, "little") for name, value in _constants(shared, shared_bytes, memory).items()}
+    reserved = RESERVED if flow.specials & {*RESERVED_OFFSETS} else 0
+    if reserved:
+        shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
+    _place_variables(program, memory, load_variables(kernel) if variables is None else variables, params)
+    if races and values:  # races are looked for in the buffers that the kernel may write
+        places = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
+        bases = {buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None}
+        memory.checked = bases if flow.written is None else bases & {places[name] for name in flow.written}
     with program.lock:
-        for site in with_sources(sites.values()):
+        for site in with_sources(program.sites.values()):
             site.costs[:] = 0
         executed, coverage, steps = native.run(
-            program, memory, params, static, local, numbers, budget, printed, reserved, side, schedule
+            program, memory, params, shared, program.local, numbers, budget, reserved, together, schedule
         )
-        for block, instruction, kind, message in program.flow.notes:
-            if threads := executed[block][1]:
+        for number, instruction, kind, message in flow.notes:
+            if threads := executed[number][1]:
                 line, text = instruction.line, batch.text(instruction.line)
                 batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
-        lines = tally(kernel, program.flow.blocks, executed, sites.values()) if count else {}
-    return Result(kernel.name, label, len(numbers), batch.findings(), lines, printed.lines(), *coverage, steps, sites)
-
-
-def _pointers(params: Mapping[str, bytes]) -> dict[str, int]:
-    return {name: int.from_bytes(value, "little") for name, value in params.items()}
-
-
-def _checked(kernel: Kernel, memory: GlobalMemory, addresses: Mapping[str, int]) -> set[int]:
-    """The bases of the buffers that the kernel may write."""
-    names = written(kernel)
-    bases = {buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None}
-    return bases if names is None else bases & {addresses[name] for name in names}
+        lines = tally(program, executed) if count else {}
+    findings, printed = batch.findings(), memory.lines()
+    return Result(kernel.name, label, len(numbers), findings, lines, printed, *coverage, steps, program.sites)
 
 
 def require_matrices(shape: Shape, copies: int) -> None:
@@ -224,34 +195,6 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-@lru_cache(maxsize=64)
-def _program(kernel: Kernel, shared_bytes: int) -> Program:
-    """What is known of the code, kept between launches; its addresses depend only on these arguments."""
-    flow = Flow(kernel)
-    addresses = _layout(kernel, shared_bytes)[0]
-    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
-
-
-def load_variables(kernel: Kernel) -> dict[str, Array]:
-    """The bytes of each __device__ and __constant__ variable of the kernel's module, as loading the module sets them:
-    to the initial value, else to zeros.
-
-    Raises UnsupportedInstruction for the address of something that is not such a variable.
-    """
-    out = {
-        variable.name: np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
-        for variable in kernel.variables
-        if variable.space in ("global", "const")
-    }
-    addresses = _layout(kernel, 0)[0]
-    for variable in kernel.variables:
-        for offset, name, added in variable.symbols:
-            if name not in out:
-                raise UnsupportedInstruction(f"{variable.name} holds the address of {name}, which is not a variable")
-            out[variable.name][offset : offset + 8].view(np.uint64)[:] = addresses[name] + added
-    return out
-
-
 def _place_variables(
     program: Program, memory: GlobalMemory, variables: Mapping[str, Array], params: Mapping[str, bytes]
 ) -> None:
@@ -265,33 +208,6 @@ def _place_variables(
         if param.name in addresses:
             data = np.frombuffer(params[param.name], np.uint8)
             memory.buffers.append(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
-
-
-def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
-    """Addresses of variables, bytes of shared memory per block, and of local memory per thread.
-
-    Shared and local addresses start at 0, dynamic shared memory is last.
-    """
-    addresses, ends, shared = {}, {"shared": 0, "local": 0}, dynamic
-    for variable in sorted(kernel.variables, key=lambda v: v.extern):
-        if variable.space in ends:
-            start = -(-ends[variable.space] // variable.align) * variable.align
-            addresses[variable.name] = start
-            if variable.extern:
-                shared = max(shared, start + dynamic)
-            else:
-                ends[variable.space] = start + variable.size
-        else:
-            addresses[variable.name] = FIRST_VARIABLE + len(addresses) * SPACING
-    structs = (param.name for param in kernel.params if param.type == "b8")
-    addresses |= {name: FIRST_PARAM + number * SPACING for number, name in enumerate(structs)}
-    shared = max(shared, ends["shared"])
-    limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
-    if shared > limit:
-        raise BadLaunch(
-            f"{INVALID}: {shared} bytes of shared memory per block are more than {kernel.arch} has ({limit})"
-        )
-    return addresses, shared, ends["local"]
 
 
 def _constants(shared: int, dynamic: int, memory: GlobalMemory) -> dict[str, int]:
@@ -314,6 +230,7 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
     """The bytes of each parameter. Buffers lie at multiples of 256 (as from cudaMalloc) plus their skew."""
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
+    ladder = [param.type[1:] for param in kernel.params] == SIGNATURE
     out, bases = {}, dict[tuple[int, int, int], int]()
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
         tensor = value if isinstance(value, TensorMap) else None
@@ -321,8 +238,9 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
         if not isinstance(pointer, Pointer):
             out[param.name] = _scalar(param, number, value)
             continue
-        if tensor is not None and (param.type, param.size) != ("b8", SIZE):
-            raise BadLaunch(f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {SIZE} bytes")
+        if tensor is not None and (param.type, param.size) != ("b8", MAP_SIZE):
+            what = f"not a tensor map of {MAP_SIZE} bytes"
+            raise BadLaunch(f"argument {number} of {kernel.name} is .{param.type}, {what}")
         if tensor is None and param.type not in ("u64", "b64"):
             raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
         data = pointer.data
@@ -330,13 +248,12 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
             if not data.flags.c_contiguous or not data.flags.writeable or data.dtype.hasobject:
                 raise BadLaunch(f"argument {number}: the array must be contiguous and writable, and hold numbers")
             data = data.reshape(-1).view(np.uint8)
-        name = pointer.name or _parameter_name(kernel, number)
+        own = ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number] if ladder else f"argument {number}"
         base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
         place = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
         if place not in bases:  # an array that is also in a tensor map has one address
-            memory.buffers.append(Buffer(name, bases.setdefault(place, base), pointer.size, data))
-        base = bases[place]
-        out[param.name] = tensor.encoded(base) if tensor else np.uint64(base).tobytes()
+            memory.buffers.append(Buffer(pointer.name or own, bases.setdefault(place, base), pointer.size, data))
+        out[param.name] = tensor.encoded(bases[place]) if tensor else np.uint64(bases[place]).tobytes()
     return out
 
 
@@ -352,11 +269,3 @@ def _scalar(param: Param, number: int, value: Any) -> bytes:
     if not -(1 << bits - 1) <= int(value) < 1 << bits:
         raise BadLaunch(f"argument {number}: {value} does not fit in {bits} bits")
     return (int(value) & ((1 << bits) - 1)).to_bytes(param.size, "little")
-
-
-def _parameter_name(kernel: Kernel, number: int) -> str:
-    """A, B or C if the kernel has the ladder's signature, else the argument's number."""
-    types = [parameter.type[1:] for parameter in kernel.params]
-    if types == ["32", "32", "32", "32", "64", "64", "32", "64"]:
-        return ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]
-    return f"argument {number}"

@@ -15,8 +15,8 @@ from typing import Any
 from worklog.emulator.counts import Counts, combined
 from worklog.emulator.findings import BadLaunch, NotPredictable
 from worklog.emulator.flow import Flow
-from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import Result, launch
+from worklog.emulator.memory import Pointer
 from worklog.emulator.ptx import Kernel
 from worklog.kernel import Kernel as Launched
 from worklog.problem import Shape

@@ -1,16 +1,35 @@
-"""A kernel ready to run, and the places in its code that access memory."""
+"""A kernel ready to run: where its variables lie, and the places in its code that access memory."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from worklog.emulator.assembled import Group
-from worklog.emulator.flow import Flow
-from worklog.emulator.ptx import ORDERED, Array, Kernel, Variable, plain_name
+from worklog.emulator.assembled import Group, merged_accesses
+from worklog.emulator.findings import INVALID, BadLaunch
+from worklog.emulator.flow import Flow, basic_blocks
+from worklog.emulator.memory import FIRST_VARIABLE, SPACING
+from worklog.emulator.ptx import (
+    ORDERED,
+    UNEXPECTED,
+    Array,
+    Imm,
+    Instruction,
+    Kernel,
+    Mem,
+    UnsupportedInstruction,
+    Variable,
+    plain_name,
+    size_of,
+)
+from worklog.emulator.tensor import fragment
+from worklog.kernel import LIMITS
+
+FIRST_PARAM = 1 << 51
 
 
 @dataclass
@@ -28,16 +47,15 @@ class Site:
     line: int
     text: str
     parts: tuple[str, ...]
+    caller: int
     op: str
     space: str
-    dtype: str
-    size: int
-    count: int
-    offset: int
+    size: int = 4
+    count: int = 4
+    offset: int = 0
     array: Variable | None = None
     start: int = 0
     groups: tuple[Group, ...] = ()
-    caller: int = 0
     source: Site | None = None
     guess: bool = False
     costs: Array = field(default_factory=lambda: np.zeros(6, np.int64))
@@ -77,18 +95,99 @@ class Site:
         return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
 
 
-def called(place: Any) -> str:
-    """For messages: where the function that contains the line was called; empty for the kernel itself."""
-    return f", called in line {place.caller}" if place.caller else ""
+def with_sources(sites: Iterable[Site]) -> list[Site]:
+    """The sites, the global sides of asynchronous copies, and the memories of generic accesses."""
+    return [side for site in sites for side in (site, site.source, *site.memories.values()) if side]
 
 
-@dataclass(eq=False)
 class Program:
-    """A kernel ready to run. addresses: of variables. sites: of memory accesses, by pc."""
+    """A kernel with so many bytes of dynamic shared memory, which is last. addresses: of variables; those of shared and
+    local memory start at 0. shared: bytes per block; local: per thread. Raises BadLaunch.
+    """
 
-    kernel: Kernel
-    flow: Flow
-    addresses: dict[str, int]
-    sites: dict[int, Site]
-    # The counters of the access sites belong to the program: one launch at a time.
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, kernel: Kernel, dynamic: int) -> None:
+        self.kernel, self.flow, self.addresses = kernel, Flow(kernel), dict[str, int]()
+        # The counters of the access sites belong to the program: one launch at a time.
+        self.lock = threading.Lock()
+        ends, self.shared = {"shared": 0, "local": 0}, dynamic
+        for variable in sorted(kernel.variables, key=lambda v: v.extern):
+            if variable.space not in ends:
+                self.addresses[variable.name] = FIRST_VARIABLE + len(self.addresses) * SPACING
+                continue
+            start = -(-ends[variable.space] // variable.align) * variable.align
+            self.addresses[variable.name] = start
+            if variable.extern:
+                self.shared = max(self.shared, start + dynamic)
+            else:
+                ends[variable.space] = start + variable.size
+        structs = (param.name for param in kernel.params if param.type == "b8")
+        self.addresses |= {name: FIRST_PARAM + number * SPACING for number, name in enumerate(structs)}
+        self.shared, self.local = max(self.shared, ends["shared"]), ends["local"]
+        limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
+        if self.shared > limit:
+            what = f"{self.shared} bytes of shared memory per block are more than {kernel.arch} has ({limit})"
+            raise BadLaunch(f"{INVALID}: {what}")
+
+    @cached_property
+    def sites(self) -> dict[int, Site]:
+        """By pc, of each instruction that accesses memory."""
+        groups, out = merged_accesses(self.kernel, basic_blocks(self.kernel)), dict[int, Site]()
+        for i in self.kernel.instructions:
+            if i.accesses:
+                try:
+                    out[i.pc] = self._site(i, groups.get(i.pc, ()))
+                except UNEXPECTED as error:
+                    raise i.unsupported() from error
+        for pc in self.flow.guesses & out.keys():
+            out[pc].guess = True
+        return out
+
+    def _site(self, i: Instruction, groups: tuple[Group, ...]) -> Site:
+        places, array = [x.offset for x in i.operands if isinstance(x, Mem)], self.flow.arrays.get(i.pc)
+        plain = partial(Site, i.pc, i.line, i.text, i.parts, i.caller)
+        if "bulk" in i.parts:
+            own, other = ("ld", "st") if "bulk_group" in i.parts else ("cp", "ld")
+            return plain(own, "shared", source=plain(other, "global"))
+        if i.parts[0] == "wgmma":
+            return plain("wgmma", "shared")
+        in_array = partial(plain, array=array, start=self.addresses[array.name] if array else 0)
+        if i.parts[0] == "cp":
+            size = i.operands[2]
+            if not isinstance(size, Imm) or size.value not in (4, 8, 16) or len(places) != 2:
+                raise i.unsupported("cp.async copies 4, 8 or 16 bytes")
+            source = plain("ld", "global", 4, int(size.value) // 4, places[1])
+            return in_array("cp", "shared", 4, source.count, places[0], source=source)
+        if not places:
+            raise i.unsupported("it has no address")
+        op, space = i.row.memory, i.space
+        if i.parts[0] not in ("ldmatrix", "stmatrix", "wmma"):
+            return in_array(op, space, size_of(i.parts[-1]), i.elements, places[0], groups=groups)
+        if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
+            return in_array(op, space, form.size, form.count, places[0])
+        return in_array(op, space, 4, 4, places[0])
+
+
+@lru_cache(maxsize=64)
+def program_of(kernel: Kernel, dynamic: int) -> Program:
+    """A program, kept between launches."""
+    return Program(kernel, dynamic)
+
+
+def load_variables(kernel: Kernel) -> dict[str, Array]:
+    """The bytes of each __device__ and __constant__ variable of the kernel's module, as loading the module sets them:
+    to the initial value, else to zeros.
+
+    Raises UnsupportedInstruction for the address of something that is not such a variable.
+    """
+    out = {
+        variable.name: np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
+        for variable in kernel.variables
+        if variable.space in ("global", "const")
+    }
+    for variable in kernel.variables:
+        for offset, name, added in variable.symbols:
+            if name not in out:
+                raise UnsupportedInstruction(f"{variable.name} holds the address of {name}, which is not a variable")
+            address = program_of(kernel, 0).addresses[name] + added
+            out[variable.name][offset : offset + 8].view(np.uint64)[:] = address
+    return out

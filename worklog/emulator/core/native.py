@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import copies
 from worklog.emulator.core import outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import NONE, decoded
 from worklog.emulator.core.records import INSTRUCTION, SITE, STEP, enum, lanes_of
 from worklog.emulator.core.register_file import LANES
 from worklog.emulator.findings import Finding, TooLarge
-from worklog.emulator.globalmem import GlobalMemory
-from worklog.emulator.printed import Printed
+from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
 from worklog.errors import WorklogError, install_command
@@ -111,7 +109,6 @@ def run(
     local: int,
     numbers: Sequence[int],
     budget: int,
-    printed: Printed,
     reserved: int = 0,
     together: int = 1,
     seed: int = 0,
@@ -153,7 +150,7 @@ def run(
     launch.counting, launch.checking, launch.values = batch.counting, batch.races and batch.values, batch.values
     half = np.zeros_like(executed)
     errors: list[BaseException] = []
-    launch.print = PRINT(partial(_printed, printed, local, errors))
+    launch.print = PRINT(partial(_printed, memory, local, errors))
     steps: list[bytes] = []
     if batch.traced:
         launch.watch = WATCH(
@@ -162,7 +159,7 @@ def run(
     launch.half, launch.basic_blocks, launch.seed = half.ctypes.data, len(executed), seed
     launch.reserved = reserved
     launch.together, launch.waits = together, bool(program.flow.polling or program.flow.may_wait)
-    layouts = copies.records()
+    layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
     launch.layouts, launch.layouts_count = layouts.ctypes.data, len(layouts)
     launch.orders_more = program.flow.orders_more_than_barriers
     core = library()
@@ -195,11 +192,11 @@ def run(
 
 
 def _printed(
-    printed: Printed, size: int, errors: list[BaseException], text: int, arguments: int, local: int | None
+    memory: GlobalMemory, size: int, errors: list[BaseException], text: int, arguments: int, local: int | None
 ) -> int:
     """vprintf of one thread, whose local memory is at an address of this process."""
     try:
-        return printed.one(text, arguments, ctypes.string_at(local, size) if local else b"")
+        return memory.vprintf(text, arguments, ctypes.string_at(local, size) if local else b"")
     except BaseException as error:  # which ctypes would drop
         errors.append(error)
         return 0
@@ -211,7 +208,7 @@ TELL = {**tell_async.TELL, **tell_blocks.TELL, **tell_order.TELL, **tell_tensor.
 def _tell(program: Program, memory: GlobalMemory, event: Any, sizes: Mapping[str, tuple[str, int]]) -> None:
     """A finding of an event. sizes: of other memories, with what has one."""
     batch, name = memory.batch, tuple(enum("event_kind"))[event["kind"]]
-    batch.blocks = (int(event["block"]),)
+    batch.number = int(event["block"])
     if name in TELL:
         TELL[name](program, memory, event)
         return

@@ -7,8 +7,7 @@ from typing import Any
 
 from worklog.emulator.core.records import enum, lanes_of
 from worklog.emulator.findings import Aborted, Batch, BudgetExceeded
-from worklog.emulator.globalmem import GlobalMemory
-from worklog.emulator.printed import Printed
+from worklog.emulator.memory import GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array
 from worklog.kernel.source import loop_line
@@ -59,7 +58,7 @@ def trap(program: Program, memory: GlobalMemory, event: Any) -> None:
     place = program.kernel.instructions[int(event["pc"])]
     kind, what = "trap", f"executes a {place.op} instruction, as of __{place.op}()"
     if place.operands:
-        kind, what = "assertion", f"fails assert({Printed(memory).text(int(event['value']), b'')})"
+        kind, what = "assertion", f"fails assert({memory.text(int(event['value']))})"
     memory.batch.tell(kind, place, lanes_of(memory.batch, event), what, count=int(event["count"]))
 
 
@@ -89,7 +88,7 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
     """
     pc, number = launch.stuck_pc, launch.stuck_number
     at = next(block.index for block in program.flow.blocks if block.start <= pc < block.stop)
-    batch.blocks = (launch.stuck_block,)
+    batch.number = launch.stuck_block
     what, why = {
         STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
         STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + more),
@@ -119,7 +118,7 @@ def waits_forever(
     and threads; half: in warps, when half of the budget was over, or empty.
     """
     block, code = program.flow.blocks[number], program.kernel.instructions
-    where, thread = batch.locate(lane)
+    where, thread = batch.place(batch.number), lane
     if any(finding.is_error for finding in batch.found.values()):
         # What has been found before is the likely cause, so the launch ends with its findings.
         batch.tell("deadlock", code[block.stop - 1], lane, "waits forever: " + why.replace("\n", "; "))

@@ -8,7 +8,7 @@ import numpy as np
 
 from worklog.emulator.core.records import enum
 from worklog.emulator.findings import ONE_STORE
-from worklog.emulator.globalmem import GlobalMemory
+from worklog.emulator.memory import GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, plain_name
 
@@ -38,7 +38,10 @@ def race(program: Program, memory: GlobalMemory, event: Any) -> None:
     """Two accesses of one address; the event's own is the second one."""
     batch, kind = memory.batch, KINDS[tuple(enum("event_kind"))[event["kind"]]]
     sites = program.sites[int(event["other_pc"])], program.sites[int(event["pc"])]
-    threads = [(batch.place(int(event["other_block"])), int(event["other_thread"])), batch.locate(int(event["thread"]))]
+    threads = [
+        (batch.place(int(event["other_block"])), int(event["other_thread"])),
+        (batch.place(batch.number), int(event["thread"])),
+    ]
     what = sites[0].place
     if kind != "shared-race":
         buffer = memory.at(int(event["value"]))

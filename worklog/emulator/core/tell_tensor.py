@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from worklog.emulator.core.records import enum, lanes_of
-from worklog.emulator.globalmem import GlobalMemory
-from worklog.emulator.program import Program, called
+from worklog.emulator.findings import called
+from worklog.emulator.memory import GlobalMemory
+from worklog.emulator.program import Program
 from worklog.emulator.ptx import UnsupportedInstruction
 from worklog.emulator.tensor import fragment
 

@@ -1,0 +1,211 @@
+"""The memory of a launch: buffers, tensor maps, and what vprintf prints of it.
+
+A buffer without data stands for one whose values do not matter: loads give zeros, stores are dropped, and the traffic
+is counted. A driver's encoding of tensor maps (CUtensorMap) is not public: here they have the emulator's own, and it
+understands only those that tensor_map() describes.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from worklog.emulator.findings import BadLaunch, Batch
+from worklog.emulator.ptx import Array
+
+FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
+SPACING = 1 << 40
+LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.ops
+PRINTED = 20  # lines of a launch that are kept
+_SPECIFIER = re.compile(
+    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
+    re.DOTALL,
+)
+# The code of struct for each type of C, by that of Python's % operator. An argument is at a multiple of its size.
+_CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys("eEfFgGaA", "d")
+_CODES |= dict.fromkeys("sp", "Q")
+_MAGIC, _ENCODING = b"worklog ", struct.Struct("<8sQQ104x")
+MAP_SIZE = _ENCODING.size  # bytes of a CUtensorMap
+# As in core.h, the innermost dimension first. strides: in bytes. item: bytes of an element. counts: elements of a box.
+LAYOUT = np.dtype([
+    *((name, "i4") for name in ("dimensions", "item", "swizzle", "nan")),
+    *((name, "i8", 5) for name in ("shape", "strides", "counts", "steps")),
+])  # fmt: skip
+LAYOUTS: dict[bytes, int] = {}  # of this process's tensor maps, whose bytes give the number of one of these
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A buffer argument. data: a contiguous array, written in place; None stands for `size` bytes of unknown values.
+
+    skew: bytes from the last 256-byte boundary to the buffer, as in a view into a larger buffer.
+    """
+
+    data: Array | None
+    size: int
+    name: str = ""
+    skew: int = 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None."""
+
+    name: str
+    base: int
+    size: int
+    data: Array | None
+    writable: bool = True
+
+
+class GlobalMemory:
+    """All buffers of one launch. checked: bases of those in which races are looked for. printed: by its threads, one
+    after the other; a GPU may take another order. silent: calls of printf after the first PRINTED lines.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.checked: set[int] = set()
+        self.buffers: list[Buffer] = []
+        self.printed, self.silent = "", 0
+
+    def at(self, address: int) -> Buffer | None:
+        """The buffer that a global address is in."""
+        return next((b for b in self.buffers if b.base <= address < b.base + b.size), None)
+
+    def name(self, address: int) -> str:
+        """An address for messages: relative to the nearest buffer."""
+        near = min(self.buffers, key=lambda b: max(b.base - address, address - b.base - b.size, 0), default=None)
+        if near is None or abs(address - near.base) > SPACING // 2:
+            return f"at address {address:#x}, in no buffer"
+        offset = address - near.base
+        if offset < 0:
+            return f"{-offset} bytes before {near.name}"
+        if offset >= near.size:
+            past = f"{offset - near.size} bytes past" if offset > near.size else "just past"
+            return f"{past} the end of {near.name} ({near.size} bytes)"
+        return f"at byte {offset} of {near.name} ({near.size} bytes)"
+
+    def bytes_at(self, address: int, local: bytes) -> bytes:
+        """The bytes from a generic address to the end of its memory; none outside of every memory."""
+        if address >> 60 == LOCAL_WINDOW:
+            return local[address & (1 << 60) - 1 :]
+        buffer = self.at(address)
+        return b"" if buffer is None or buffer.data is None else bytes(buffer.data[address - buffer.base :])
+
+    def text(self, address: int, local: bytes = b"") -> str:
+        """The string at a generic address, up to its NUL."""
+        return self.bytes_at(address, local).partition(b"\0")[0].decode(errors="replace")
+
+    def vprintf(self, text: int, arguments: int, local: bytes) -> int:
+        """Of one thread, by the addresses of the format and of the arguments; the number of arguments. local: its local
+        memory. CUDA C++ Programming Guide, "Formatted Output".
+        """
+        form, data, place = self.text(text, local), self.bytes_at(arguments, local), 0
+
+        def take(code: str) -> Any:
+            nonlocal place
+            size = struct.calcsize(code)
+            start = -(-place // size) * size
+            place = start + size
+            return struct.unpack(f"<{code}", data[start:place].ljust(size, b"\0"))[0]
+
+        def shown(found: re.Match[str]) -> str:
+            kind = found["type"]
+            if kind not in _CODES:  # a specifier that C doesn't have stays as it is
+                return "%" if kind == "%" else found[0]
+            form = "".join(str(take("i")) if part == "*" else part for part in found.group("flags", "width"))
+            form += f".{take('i')}" if found["precision"] == ".*" else found["precision"]
+            value = take(_CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind])
+            if kind == "s":
+                value = self.text(value, local)
+            elif kind in "aA":
+                kind, value = "s", value.hex() if kind == "a" else value.hex().upper()
+            elif kind == "p":
+                kind, value = "s", f"{value:#x}"
+            elif kind == "c":
+                value = chr(value & 0xFF)
+            return str(f"%{form}{kind}" % value)
+
+        if self.printed.count("\n") < PRINTED:
+            self.printed += _SPECIFIER.sub(shown, form)
+        else:
+            self.silent += 1
+        return sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
+
+    def lines(self) -> tuple[str, ...]:
+        """What was printed, and a line that says how many more calls printed."""
+        more = [f"… and {self.silent} more calls of printf"] if self.silent else []
+        return (*self.printed.splitlines(), *more)
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """An argument of a kernel: a tensor in global memory, and the box of it that one copy moves. See tensor_map().
+    layout: the bytes of a LAYOUT.
+    """
+
+    pointer: Pointer
+    layout: bytes
+
+    def encoded(self, address: int) -> bytes:
+        """The parameter's bytes for a tensor at this address."""
+        return _ENCODING.pack(_MAGIC, address, LAYOUTS.setdefault(self.layout, len(LAYOUTS)))
+
+
+def tensor_map(
+    data: Array | Pointer,
+    box: Sequence[int],
+    *,
+    shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+    item: int = 4,
+    swizzle: int = 0,
+    nan: bool = False,
+) -> TensorMap:
+    """An argument for a parameter `const __grid_constant__ CUtensorMap`, as cuTensorMapEncodeTiled would make it.
+
+    data: a contiguous array, or a Pointer to one, whose elements have `item` bytes. All sequences begin with the
+    innermost dimension. box: elements per copy, up to 256 per dimension. shape: elements of the tensor (default: the
+    array's); strides: bytes from one element to the next in dimensions 1 and up (default: of a contiguous tensor).
+    steps: element strides. swizzle: 0, 32, 64 or 128, which the innermost dimension of the box must have in bytes.
+    nan: elements outside of the tensor become NaN (of 2, 4 or 8 bytes), not zero. Interleaved layouts and im2col are
+    not emulated. Raises BadLaunch where cuTensorMapEncodeTiled gives an error.
+    """
+    pointer = data if isinstance(data, Pointer) else Pointer(data, data.nbytes)
+    if isinstance(data, np.ndarray):
+        item, shape = data.itemsize, shape or data.shape[::-1]
+    if shape is None:
+        raise BadLaunch("a tensor map of a Pointer needs a shape")
+    sizes, count = tuple(map(int, shape)), len(shape)
+    steps = steps or (1,) * count
+    strides = strides or [item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(count - 1)]
+    inner = box[0] * item if box else 0
+    rules = {
+        "a tensor has 1 to 5 dimensions": 1 <= count <= 5,
+        "box, steps and strides must fit the shape": count == len(box) == len(steps) == len(strides) + 1,
+        "a box has 1 to 256 elements per dimension": all(1 <= size <= 256 for size in box),
+        "a tensor has 1 to 2**32 elements per dimension": all(1 <= size <= 2**32 for size in sizes),
+        "steps are 1 to 8, and 1 in dimension 0": all(1 <= n <= 8 for n in steps) and [*steps[:1]] == [1],
+        "strides are multiples of 16 below 2**40": all(n % 16 == 0 and 0 < n < 2**40 for n in strides),
+        "elements have 1, 2, 4 or 8 bytes, and 2, 4 or 8 with nan": item in (2, 4, 8) or (item == 1 and not nan),
+        "the innermost dimension of a box is a multiple of 16 bytes": inner % 16 == 0,
+        "swizzle is 0, or 32, 64 or 128 and as many bytes as a box's innermost dimension": swizzle == 0
+        or (swizzle in (32, 64, 128) and inner == swizzle),
+        "the tensor must start at a multiple of 16 bytes": pointer.skew % 16 == 0,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise BadLaunch(f"invalid tensor map: {rule}")
+    layout = np.zeros((), LAYOUT)
+    layout["dimensions"], layout["item"], layout["swizzle"], layout["nan"] = count, item, swizzle, nan
+    layout["shape"], layout["counts"], layout["steps"] = 1, 1, 1
+    layout["shape"][:count], layout["strides"][:count], layout["steps"][:count] = sizes, (item, *strides), steps
+    layout["counts"][:count] = [-(-size // step) for size, step in zip(box, steps, strict=True)]
+    return TensorMap(pointer, layout.tobytes())
