@@ -1,58 +1,55 @@
-"""The page of `worklog site` in a browser: it shows what Python computes, by mouse, keyboard and on a phone."""
+"""The pages of `worklog site` in a browser: they show what Python computes, by mouse, keyboard and on a phone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
-from tests.helpers import small_run
-from worklog.errors import WorklogError
+from tests.lab.grid import part_of_the_recording
 from worklog.lab.ladder_page import Climb, diff, ladder_runs
 from worklog.lab.panel_answer import Answer, Answers, numbers
 from worklog.lab.panel_page import places
-from worklog.lab.readings import Settings, grid_runs
+from worklog.lab.readings import Settings
 from worklog.lab.site import site
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Value
 
-MOST_BYTES = 3e6
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
 ENDS = "rows => rows.map(row => [row.firstChild.textContent, row.lastChild.textContent])"
 CELLS = "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def grid() -> Run:
-    """A part of the panel's recording: one rung at every size, another one at the largest."""
-    [whole] = grid_runs()
-    largest, names = max(m.problem for m in whole.measurements), Answers([whole]).kernels
-    kept = [m for m in whole.measurements if m.kernel == names[-1] or (m.kernel, m.problem) == (names[0], largest)]
-    return replace(whole, measurements=sorted(kept, key=lambda m: names.index(m.kernel)))
-
-
-@pytest.fixture(scope="session")
-def html(grid: Run) -> str:
-    return site(grid=grid)
+    return part_of_the_recording()
 
 
 @pytest.fixture(scope="module")
-def opened(html: str, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, list[str]]]:
-    """The page from the file system, and what the browser complains about or asks for."""
-    path, noted = tmp_path_factory.mktemp("site") / "index.html", list[str]()
-    path.write_text(html, encoding="utf-8")
+def folder(grid: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site in the file system."""
+    made = tmp_path_factory.mktemp("site")
+    for name, content in site(grid=grid).items():
+        (made / name).write_bytes(content)
+    return made
+
+
+@pytest.fixture(scope="module")
+def opened(folder: Path, browser: Browser) -> Iterator[tuple[Page, list[str]]]:
+    """The first page, and what the browser complains about or asks for outside of its folder."""
+    path, noted, inside = folder / "index.html", list[str](), (folder.as_uri(), "data:,")
     shown = browser.new_page(viewport={"width": 1440, "height": 900})
     shown.on("console", lambda message: noted.append(message.text))
     shown.on("pageerror", lambda error: noted.append(str(error)))
-    shown.on("request", lambda request: None if request.url in (path.as_uri(), "data:,") else noted.append(request.url))
+    shown.on("request", lambda asked: None if asked.url.startswith(inside) else noted.append(asked.url))
     shown.goto(path.as_uri())
     shown.wait_for_selector("html[data-ready]")
     yield shown, noted
@@ -100,27 +97,12 @@ def bars(page: Page) -> Locator:
     return page.locator("#ladder .bars")
 
 
-def test_the_page_is_one_small_file_that_fetches_nothing(html: str) -> None:
-    panel = re.findall(r'id="data">([^<]*)<', html)[0]
-    assert len(html.encode()) + 2 * len(panel) < MOST_BYTES, "the whole grid holds 9 parts like the 4 of this test"
-    ids = re.findall(r'\sid="([^"]*)"', html)
-    assert len(set(ids)) == len(ids), "two charts' ids must not clash"
-    asked = r'(?:src|href|action|srcset)="(?!#|data:|(?:access|wrong|\d\d_\w+)\.html)[^"]*"|url\((?!#)|@import|\bfetch\(|https?://'
-    assert not re.findall(asked, html)
-
-
-def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
-    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog ablate --grid`"):
-        site(grid=replace(small_run(), measurements=[]))
-
-
 def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
     page.reload()
     answers = Answers([grid])
     first, last = answers.kernels[0], answers.kernels[-1]
     shows(page, answers.answer(last, answers.shapes[-1], **FOUR))
     expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
-    expect(reading(page.locator("#panel"))).to_be_in_viewport()
     page.get_by_text(OTHERS).click()
     biased: list[dict[str, Value]] = [
         {"offset": "kept", "statistic": "min"},
@@ -159,16 +141,28 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page: Page, width: i
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=scheme)
     page.get_by_role("button", name="all naive").click()
-    page.evaluate("() => document.querySelectorAll('details:not([name])').forEach(folded => { folded.open = true; })")
-    page.locator("#ablation summary", has_text="naive").click()
-    expect(page.get_by_role("img", name=re.compile("the reading of naive, by size"))).to_be_visible()
+    page.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
     assert axe_findings(page) == []
     palette = DARK if scheme == "dark" else LIGHT
     expect(page.locator("body")).to_have_css("color", rgb(palette["ink"]))
     sources = page.locator("#peers picture > *").evaluate_all("all => all.map(part => part.srcset || part.src)")
+    page.locator("#peers img").scroll_into_view_if_needed()
+    page.wait_for_function("() => document.querySelector('#peers img').naturalWidth > 0")
     shown = page.locator("#peers img").evaluate("image => image.currentSrc")
-    assert shown == sources[scheme == "light"] and sources[0] != sources[1]
+    assert shown.endswith(f"/{sources[scheme == 'light']}") and sources[0] != sources[1]
     page.emulate_media(color_scheme="light")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+def test_axe_finds_nothing_in_the_other_pages(browser: Browser, folder: Path, width: int, scheme: Any) -> None:
+    shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    for path in sorted(folder.glob("*.html")):
+        shown.goto(path.as_uri())
+        if path.name == "access.html":
+            shown.wait_for_selector("html[data-ready]")
+        assert axe_findings(shown) == [], path.name
+        assert shown.evaluate(OVERFLOW) <= 0, path.name
+    shown.close()
 
 
 def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:

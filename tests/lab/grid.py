@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests import helpers
+from worklog.lab.panel_answer import Answers
+from worklog.lab.readings import grid_runs
 from worklog.runner.job import Job, grid_jobs
 from worklog.runs import Measurement, Roof, Run, Samples, Side
 
@@ -34,6 +36,14 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     found = [measured(task) for task in tasks]
     calibration = replace(helpers.CALIBRATION, offset_us=OFFSET)
     return helpers.small_run(measurements=found, calibration=calibration, origin="recorded")
+
+
+def part_of_the_recording() -> Run:
+    """Of the panel's recording, one rung at every size, and another one at the largest."""
+    [whole] = grid_runs()
+    largest, names = max(m.problem for m in whole.measurements), Answers([whole]).kernels
+    kept = [m for m in whole.measurements if m.kernel == names[-1] or (m.kernel, m.problem) == (names[0], largest)]
+    return replace(whole, measurements=sorted(kept, key=lambda m: names.index(m.kernel)))
 
 
 def measured(task: Job) -> Measurement:

@@ -7,40 +7,29 @@ the last step of that kind.
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import tomllib
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.analysis.counts import FLOAT, GLOBAL, Step, executed, step_of, wavefronts
+from worklog.analysis.html import document, packed, part
 from worklog.emulator import ARCH, FIRST_ADDRESS, SPACING, WARP
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 
 Ints = NDArray[np.int64]
-LAB, STYLE = Path(__file__).parents[1] / "lab", Path(__file__).parents[1] / "plots" / "style.toml"
 SECTOR = 32  # bytes
 MOST = 128  # rows or columns of a matrix that are shown
 FILE_SIZE, LEAST_K = 128, 32
 # Element i of A, then B, is a float of its own, so that the words in shared memory tell which elements they are.
 MIX, UNMIX, FIRST_EXPONENT = 0x1E3779B1, pow(0x1E3779B1, -1, 1 << 23), 112
-
-
-def palette(where: str, roles: Mapping[str, str], scheme: str) -> str:
-    """A CSS rule that defines the charts' colours."""
-    colours = "".join(f"--worklog-{role}:{colour};" for role, colour in roles.items())
-    return f"{where}{{{colours}color-scheme:{scheme}}}\n"
 
 
 @dataclass(frozen=True)
@@ -64,21 +53,15 @@ class Access:
         return Path(path)
 
 
-def page(accesses: Sequence[Access]) -> str:
+def page(accesses: Sequence[Access], header: str = "") -> str:
     """The viewer for one or several kernels, of which the address chooses one: #vectorized/0/9/34 is a kernel, a warp,
-    a lane and a step.
+    a lane and a step. header: HTML above it.
     """
-    colours = tomllib.loads(STYLE.read_text(encoding="utf-8"))
     documents = {each.document["kernel"]: each.document for each in accesses}
-    packed = gzip.compress(json.dumps(documents, ensure_ascii=False, separators=(",", ":")).encode(), mtime=0)
-    return Template((LAB / "access.html").read_text(encoding="utf-8")).substitute(
-        title=escape(next(iter(documents)) if len(documents) == 1 else "the rungs"),
-        light=palette(":root", colours["light"], "light"),
-        dark=palette(":root", colours["dark"], "dark"),
-        style="\n".join((LAB / f"{name}.css").read_text(encoding="utf-8") for name in ("panel", "site", "access")),
-        script=(LAB / "access.js").read_text(encoding="utf-8"),
-        data=b64encode(packed).decode("ascii"),
-    )
+    title = next(iter(documents)) if len(documents) == 1 else "the rungs"
+    body = part("access.html", header=header, title=escape(title), script=part("access.js"), data=packed(documents))
+    about = "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
+    return document(f"worklog: what a warp touches, {title}", about, body, "panel", "access")
 
 
 def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 0) -> Access:

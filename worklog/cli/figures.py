@@ -11,19 +11,17 @@ from pathlib import Path
 import click
 
 from worklog import plots
-from worklog.analysis import access, tensor_products
-from worklog.analysis.accesses import page
+from worklog.analysis import tensor_products
 from worklog.cli import options, output, selection
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel
-from worklog.lab.chapters import chapters
-from worklog.lab.site import site as site_page
+from worklog.kernel import RUNGS, TENSOR, Kernel
+from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, job, measure
-from worklog.runs import Measurement, Run, Table, in_steps, open_run, recorded_run, write_text
+from worklog.runs import Measurement, Run, Table, in_steps, open_run, recorded_run, write_bytes, write_text
 from worklog.runs.measurement import cells
 from worklog.settings import Harness
 
@@ -141,14 +139,12 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 @click.option("--grid", type=options.PATH, help="A run file of `worklog ablate --grid` for the panel.")
 @options.folder("site", "Folder for index.html.")
 def site(file: Path | None, grid: Path | None, out: Path) -> None:
-    """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
-    path = out / "index.html"
-    write_text(path, site_page(file, grid))
-    others = chapters() | {"access.html": page([access(kernel) for kernel in (*LADDER, *FP32)])}
-    for name, html in others.items():
-        write_text(out / name, html)
-    size_mb = path.stat().st_size / 1e6
-    click.echo(f"{path}: {size_mb:.1f} MB, opens in any browser, and {len(others)} pages that it links to")
+    """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""
+    files = pages.site(file, grid)
+    for name, content in files.items():
+        write_bytes(out / name, content)
+    size_mb = sum(map(len, files.values())) / 1e6
+    click.echo(f"{out / 'index.html'} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
 
 
 def markers(part: str, by: str = "worklog article") -> tuple[str, str]:

@@ -8,16 +8,17 @@ import anywidget
 import traitlets
 
 from worklog.analysis import access
+from worklog.analysis.html import LAB, part
 from worklog.kernel import Kernel
-from worklog.lab.page import HERE, Page
+from worklog.lab.page import Page
 from worklog.lab.readings import Size
 
 
 class AccessView(anywidget.AnyWidget):
     """The viewer of one kernel. Without a running kernel, the first sentence about each access is shown."""
 
-    _esm = HERE / "access.js"
-    _css = Page._css + (HERE / "access.css").read_text(encoding="utf-8")
+    _esm = LAB / "access.js"
+    _css = Page._css + part("access.css")
     documents = traitlets.Dict().tag(sync=True)
     of_page = traitlets.Bool(False).tag(sync=True)
 

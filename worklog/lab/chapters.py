@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from string import Template
+from typing import Any
 
-from worklog.analysis.accesses import palette
+from worklog.analysis.html import document
 from worklog.kernel import source_folder
-from worklog.lab.page import HERE
-from worklog.plots import DARK, LIGHT
 
 STORY = ("00", "01", "08", "05", "06", "07", "12", "13")  # in the order of reading; the others are the reference
-BELIEVED, CAME = "What we believed", "What came"
-WRONG = "What we got wrong"
+GOAL, SHORT = "**Goal:** ", 60  # letters; after such a sentence, the next one is shown, too
+BELIEVED, CAME, WRONG = "What we believed", "What came", "What we got wrong"
+HEADER = """\
+<header><nav aria-label="worklog">
+<a href="index.html">worklog</a> <a href="index.html#story">story</a> <a href="index.html#panel">panel</a>
+<a href="access.html">what a warp touches</a> <a href="index.html#ladder">ladder</a>
+<a href="wrong.html">what we got wrong</a> <a href="index.html#glossary">glossary</a>
+</nav></header>"""
+# The page that shows live what a cell of a notebook shows as text.
+SHOWS = {"panel": "index.html#panel", "ladder": "index.html#ladder", "access": "access.html#"}
 GLOSSARY = {
     "wavefront": "what shared memory delivers to a warp in one clock: at most one 4-byte word of each bank",
     "sector": "32 bytes of memory that begin at a multiple of 32: the unit in which L1, L2 and DRAM move data",
@@ -24,56 +31,73 @@ GLOSSARY = {
     "occupancy": "the warps that are resident on a multiprocessor, as a share of the most that it can hold",
     "floor": "a lower bound of a kernel's time: the busiest of four units, at its peak rate all the time",
     "rung": "a kernel of the ladder, which adds one idea to the one before",
-    "u·D": "the unit of the gate's error: u is half a unit in the last place of the format, D the sum of |a·b|",
-    "E1": "a family of integer inputs whose exact product fits the format, so that each wrong bit shows",
+    "u·D": "the unit of the gate's error: u is half a unit in the last place of the format, D the root of the sum of "
+    "(a·b)²",
+    "E1": "a family of inputs: integers as large as K allows for an exact result in any order",
+    "E2": "a family of inputs: A of odd integers of 12 bits, B of 1 and −1, which shows operands that were rounded",
+    "E3": "a family of inputs: E2 with A and B exchanged",
     "gremlin": "one of the article's four mistakes of a benchmark; the others are called pitfalls",
 }
 
 
-def chapters() -> dict[str, str]:
-    """The pages' HTML by file name: each notebook as it is stored, and wrong.html. Raises WorklogError where the
-    package has lost its notebooks.
-    """
+@dataclass(frozen=True)
+class Chapter:
+    """A notebook as it is stored: its page's name, its title, its first sentence and its HTML."""
+
+    page: str
+    title: str
+    summary: str
+    body: str
+
+    def link(self, words: str = "") -> str:
+        """A link to the page."""
+        return f'<a href="{self.page}">{words}{escape(self.title)}</a>'
+
+
+def chapters() -> list[Chapter]:
+    """In the order of reading. Raises WorklogError where the package has lost its notebooks."""
     from nbconvert import HTMLExporter  # takes half a second
 
-    files = sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"), key=_order)
     exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
-    pages, wrong = dict[str, str](), [f"<h1>{WRONG}</h1>"]
+    return [_chapter(file, exporter) for file in sorted(_notebooks(), key=_order)]
+
+
+def pages(of: list[Chapter]) -> dict[str, str]:
+    """HTML by file name: each chapter, and wrong.html."""
+    written, wrong = dict[str, str](), [f"<h1>{WRONG}</h1>"]
     wrong.append(
         "<p>A sentence that says why is a claim, and a measurement may refute it. We keep both: these are the beliefs "
         "that were wrong, or too simple, each with what came, and the chapter that shows it.</p>"
     )
-    for number, file in enumerate(files):
-        body, _ = exporter.from_filename(str(file))
-        body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
-        body = re.sub(r'<a href="[^":]+\.md">(.*?)</a>', r"\1", body)  # a page of the checkout
-        after = files[number + 1] if number + 1 < len(files) else None
-        onward = f'<p><a href="{after.stem}.html">Next: {escape(title(after))}</a></p>' if after else ""
-        pages[f"{file.stem}.html"] = _page(title(file), _explained(body) + onward)
-        wrong += _beliefs(body, file)
-    return pages | {"wrong.html": _page(WRONG, "".join(wrong))}
+    for chapter, after in zip(of, [*of[1:], None], strict=True):
+        onward = f"<p>{after.link('Next: ')}</p>" if after else ""
+        written[chapter.page] = _page(chapter.title, chapter.summary, chapter.body + onward)
+        wrong += [f"<article>{said}<p>{chapter.link()}</p></article>" for said in beliefs(chapter.body)]
+    return written | {"wrong.html": _page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))}
 
 
-def contents() -> str:
-    """A list of links to the chapters, the story first."""
-    files = sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"), key=_order)
-    story, others = [f for f in files if f.name[:2] in STORY], [f for f in files if f.name[:2] not in STORY]
+def beliefs(body: str) -> list[str]:
+    """Each paragraph with what was believed, and the one with what came."""
+    stories, paragraphs = list[str](), re.findall(r"<p>.*?</p>", body, re.DOTALL)
+    for number, paragraph in enumerate(paragraphs):
+        if BELIEVED in paragraph:
+            came = next((other for other in paragraphs[number : number + 4] if CAME in other), None)
+            if came:
+                stories.append(paragraph if came == paragraph else paragraph + came)
+    return stories
 
-    def links(some: list[Path]) -> str:
-        return "".join(f'<li><a href="{file.stem}.html">{escape(title(file))}</a></li>' for file in some)
 
-    terms = "".join(f"<dt>{term}</dt><dd>{escape(words)}</dd>" for term, words in GLOSSARY.items())
-    return (
-        f'<ol>{links(story)}</ol><p><a href="wrong.html">{WRONG}</a></p>'
-        f"<details><summary>Reference</summary><ul>{links(others)}</ul></details>"
-        f"<details><summary>Terms</summary><dl>{terms}</dl></details>"
+def glossary() -> str:
+    """The terms as a list, to which their first use on each page is linked."""
+    terms = (
+        f'<dt id="{_place(term)}">{term}</dt><dd>{escape(words[:1].upper() + words[1:])}.</dd>'
+        for term, words in GLOSSARY.items()
     )
+    return f"<dl>{''.join(terms)}</dl>"
 
 
-def title(file: Path) -> str:
-    """A notebook's first heading."""
-    found = re.search(r'"# (.+?)(?:\\n)?"', file.read_text(encoding="utf-8"))
-    return found[1] if found else file.stem
+def _notebooks() -> list[Path]:
+    return [*source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb")]
 
 
 def _order(file: Path) -> tuple[int, str]:
@@ -81,29 +105,43 @@ def _order(file: Path) -> tuple[int, str]:
     return (STORY.index(number) if number in STORY else len(STORY)), number
 
 
+def _chapter(file: Path, exporter: Any) -> Chapter:
+    import nbformat
+
+    notebook = nbformat.read(file, as_version=4)
+    title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
+    sentences = re.split(r"(?<=\.) ", " ".join(paragraph.split()).replace("`", ""))
+    if sentences[0].startswith(GOAL):
+        first = sentences[0].removeprefix(GOAL)
+        sentences[0] = first[0].upper() + first[1:]
+    summary = " ".join(sentences[: 1 if len(sentences[0]) > SHORT else 2])
+    cells = []
+    for cell in notebook.cells:
+        cells.append(cell)
+        shown = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
+        if cell.cell_type == "code" and shown:
+            address = SHOWS[shown[1]] + (shown[2] or "" if shown[1] == "access" else "")
+            cells.append(nbformat.v4.new_markdown_cell(f"[→ Try it on this site]({address})"))
+    notebook.cells = cells
+    body, _ = exporter.from_notebook_node(notebook)
+    body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
+    body = re.sub(r'<a href="[^":]+\.md">(.*?)</a>', r"\1", body)  # a page of the checkout
+    body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
+    body = re.sub(r'<(?:pre|div(?= class="output_html))', r'\g<0> tabindex="0"', body)  # may scroll sideways
+    return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, _explained(body))
+
+
+def _place(term: str) -> str:
+    return "term-" + re.sub(r"\W", "", term)
+
+
 def _explained(body: str) -> str:
-    """The first use of each term in a paragraph, with its meaning on hover."""
+    """The first use of each term in a paragraph, linked, with its meaning on hover."""
     for term, words in GLOSSARY.items():
-        mark = f'<dfn tabindex="0" title="{escape(words)}">'
-        body = re.sub(rf"(<p>[^<]*?)\b({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{mark}\2</dfn>", body, count=1)
+        link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
+        body = re.sub(rf"(<p>[^<]*?)\b({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
     return body
 
 
-def _beliefs(body: str, file: Path) -> list[str]:
-    """Each paragraph with what was believed, to the one with what came."""
-    found, paragraphs = list[str](), re.findall(r"<p>.*?</p>", body, re.DOTALL)
-    for number, paragraph in enumerate(paragraphs):
-        if BELIEVED not in paragraph:
-            continue
-        end = next((n for n in range(number, min(number + 4, len(paragraphs))) if CAME in paragraphs[n]), number)
-        if CAME in paragraphs[end]:
-            link = f'<p><a href="{file.stem}.html">{escape(title(file))}</a></p>'
-            said = paragraphs[number : number + 1] + ([paragraphs[end]] if end > number else [])
-            found.append(f"<article>{''.join(said)}{link}</article>")
-    return found
-
-
-def _page(heading: str, body: str) -> str:
-    parts = {"title": escape(heading), "body": body, "style": (HERE / "site.css").read_text(encoding="utf-8")}
-    parts |= {"light": palette(":root", LIGHT, "light"), "dark": palette(":root", DARK, "dark")}
-    return Template((HERE / "chapter.html").read_text(encoding="utf-8")).substitute(parts)
+def _page(title: str, about: str, body: str) -> str:
+    return document(f"worklog: {title}", about, f'{HEADER}\n<main class="chapter">\n{body}\n</main>')

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-from worklog.analysis.accesses import palette
+from worklog.analysis.html import LAB, palette, part
 from worklog.plots import DARK, DARK_PAGES, LIGHT
 
-HERE = Path(__file__).parent
 # With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its
 # other messages on the other. An event that arrives while another one is being answered waits on this lock.
 ONE_AT_A_TIME = threading.RLock()
@@ -24,11 +22,11 @@ class Page(anywidget.AnyWidget):
     answer: what is shown for it. A page defines answered(), and text(), the same in lines without a running kernel.
     """
 
-    _esm = HERE / "panel.js"
+    _esm = LAB / "panel.js"
     _css: str = (
         palette(".worklog", LIGHT, "light")
         + "".join(palette(f"{page} .worklog", DARK, "dark") for page in DARK_PAGES)
-        + (HERE / "panel.css").read_text(encoding="utf-8")
+        + part("panel.css")
     )
     page = traitlets.Unicode().tag(sync=True)
     table = traitlets.Dict().tag(sync=True)

@@ -1,6 +1,6 @@
 // The page of `worklog site`: panel.js draws the panel and the ladder from answers that Python has computed (site.py).
 
-const bytes = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+const bytes = Uint8Array.from(atob(worklogData), (letter) => letter.charCodeAt(0));
 const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
 const data = await new Response(stream).json();
 

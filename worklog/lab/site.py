@@ -1,88 +1,124 @@
-"""`worklog site`: the panel, the ladder and the charts as one HTML file that needs no server, no network and no Python.
+"""`worklog site`: a folder of pages that need no server, no network and no Python.
 
-Everything that the page shows is computed here. panel.js draws it as in a notebook, and site.js looks up the answers
-that a notebook's kernel would compute.
+Everything that they show is computed here. panel.js draws the panel and the ladder as in a notebook, and site.js looks
+up the answers that a notebook's kernel would compute.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-from base64 import b64encode
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from itertools import product
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from worklog import __version__, plots
-from worklog.analysis.accesses import palette
+from worklog.analysis import access
+from worklog.analysis.accesses import page
+from worklog.analysis.html import document, packed, part
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.lab.chapters import contents
+from worklog.kernel import FP32, LADDER, RUNGS
+from worklog.lab.chapters import HEADER, STORY, beliefs, chapters, glossary, pages
 from worklog.lab.ladder_page import Ladder, ladder_runs
-from worklog.lab.page import HERE, Page
+from worklog.lab.page import Page
 from worklog.lab.panel_answer import SPOKEN, Answers
 from worklog.lab.panel_page import Panel, places
 from worklog.lab.readings import LAUNCHES, NotRecorded, grid_runs
-from worklog.plots import DARK, LIGHT, Chart, ablated
+from worklog.plots import Chart, ablated
 from worklog.runs import Run, in_steps
 from worklog.settings import PITFALLS
 
 # With another value of these, the launches are the same.
 COMPUTED = [g for g in PITFALLS if g not in LAUNCHES and g.setting not in SPOKEN]
 QUEUE = next(g for g in PITFALLS if g.setting == "queue")  # with a host clock, any of its values gives one answer
+TEASED = ("naive", "coalesced")
+ABOUT = "SGEMM kernels on an NVIDIA GPU, from naive to past cuBLAS: checked, timed, and explained by what they touch."
 
 
-def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
-    """The page's HTML. run: for the ladder and the charts, as for `worklog figures`; grid: for the panel, the panel's
+def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[str, bytes]:
+    """Every file by name. run: for the ladder and the charts, as for `worklog figures`; grid: for the panel, its own
     recording by default. Raises BadRunFile where there is no run, NotRecorded for a grid without an unbiased reading.
     """
-    runs, grids = ladder_runs(run), grid_runs(grid)
+    written = chapters()
+    cards = [f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>" for chapter in written]
+    data, charts = answers(run, grid), dict[str, bytes]()
+    runs = ladder_runs(run)
+    charted = next((run for run in runs if ablated(run)), runs[0])
+    stepped = in_steps() if run is None and charted.origin == "recorded" else charted
+    index = part(
+        "site.html",
+        header=HEADER,
+        rungs=str(len(RUNGS)),
+        first=written[0].page,
+        story=str(len(STORY)),
+        warps="".join(_load(name) for name in TEASED),
+        chapters="".join(cards[: len(STORY)]),
+        wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),
+        reference="".join(cards[len(STORY) :]),
+        sizes=_chart(partial(plots.sizes, stepped), charts),
+        peers=_chart(plots.peers, charts),
+        glossary=glossary(),
+        version=__version__,
+        script=part("panel.js") + "\n\n" + part("site.js"),
+    )
+    html = {
+        "index.html": document("worklog: SGEMM kernels, checked and timed", ABOUT, index, "panel"),
+        **pages(written),
+    }
+    html["access.html"] = page([access(kernel) for kernel in (*LADDER, *FP32)], HEADER)
+    return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
+
+
+def answers(run: Run | Path | None, grid: Run | Path | None) -> bytes:
+    """data.js: the answers of the panel and of the ladder."""
+    grids = grid_runs(grid)
     if not grids:
         raise BadRunFile(
             "the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid"
         )
-    charted = next((run for run in runs if ablated(run)), runs[0])
-    stepped = in_steps() if run is None and charted.origin == "recorded" else charted
     parts: dict[str, int] = {}
-    panel, ladder = _panel(grids[0]), Ladder(runs)
+    panel, ladder = _panel(grids[0]), Ladder(ladder_runs(run))
     ignored = [2 + place for place, g in enumerate(PITFALLS) if g.setting in SPOKEN]  # after the kernel and the size
     steps = [{"rung": r, "size": size} for r, size in product(range(len(ladder.names)), range(len(ladder.shapes)))]
-    data = {"panel": _looked_up(panel, _choices(panel), ignored, parts), "ladder": _looked_up(ladder, steps, [], parts)}
-    document = json.dumps(data, ensure_ascii=False, separators=(",", ":"))[:-1] + f',"parts":[{",".join(parts)}]}}'
-    return Template(_file("site.html")).substitute(
-        light=palette(":root", LIGHT, "light"),
-        dark=palette(":root", DARK, "dark"),
-        style=_file("panel.css") + "\n" + _file("site.css"),
-        script=_file("panel.js") + "\n\n" + _file("site.js"),
-        data=b64encode(gzip.compress(document.encode(), mtime=0)).decode("ascii"),
-        chapters=contents(),
-        sizes=_chart(partial(plots.sizes, stepped)),
-        peers=_chart(plots.peers),
-        ablations="".join(_chart(partial(plots.ablation, charted, name), name) for name in ablated(charted) or [None]),
-        version=__version__,
-    )
+    looked_up = {
+        "panel": _looked_up(panel, _choices(panel), ignored, parts),
+        "ladder": _looked_up(ladder, steps, [], parts),
+    }
+    return f'globalThis.worklogData = "{packed(looked_up | {"parts": [*map(json.loads, parts)]})}";\n'.encode()
 
 
-def _file(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8").strip()
-
-
-def _chart(draw: Callable[[], Chart], folded: str | None = None) -> str:
-    """A chart for light and dark pages, in a box that scrolls where the page is narrower; or why there is none. folded:
-    its name, if the page folds it.
-    """
+def _chart(draw: Callable[[], Chart], files: dict[str, bytes]) -> str:
+    """A chart for light and dark pages, in a box that scrolls where the page is narrower; or why there is none."""
     try:
         chart = draw()
     except NothingToDraw as nothing:
         return f"<p>{escape(str(nothing))}</p>"
-    light, dark = (f"data:image/png;base64,{b64encode(chart.png(dark=dark)).decode()}" for dark in (False, True))
+    light, dark = f"{chart.name}.png", f"{chart.name}_dark.png"
+    files |= {light: chart.png(), dark: chart.png(dark=True)}
     picture = f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-    picture += f'<img src="{light}" alt="{escape(chart.alt)}"></picture>'
-    box = f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{picture}</div>'
-    return f'<details name="{chart.name}"><summary>{folded}</summary>{box}</details>' if folded else box
+    picture += f'<img src="{light}" loading="lazy" alt="{escape(chart.alt)}"></picture>'
+    return f'<div class="figure" tabindex="0" role="region" aria-label="{escape(chart.headline)}">{picture}</div>'
+
+
+def _load(name: str) -> str:
+    """The load of a rung's first warp that moves most: its sectors, and the words in them that the lanes read."""
+    kinds = access(name).document["kinds"]
+    load = max((kind for kind in kinds if " read " in kind["text"]), key=lambda kind: kind["counts"][0])
+    words = {offset // 4 for offset in load["lanes"]}
+    sectors, drawn = sorted({word // 8 for word in words}), ""
+    for place, sector in enumerate(sectors):
+        paths = {"used": "", "pale": ""}
+        for word in range(8):
+            kind = "used" if 8 * sector + word in words else "pale"
+            paths[kind] += f"M{8.6 * (place % 4) + word:.1f} {1.3 * (place // 4):.1f}h.9v1h-.9z"
+        inside = "".join(f'<path class="{kind}" d="{path}"/>' for kind, path in paths.items())
+        drawn += f'<g style="--place:{place}">{inside}</g>'
+    picture = f'<svg viewBox="0 0 34 {1.3 * math.ceil(len(sectors) / 4):.1f}" aria-hidden="true">{drawn}</svg>'
+    said = f"<b>{name}</b>: {load['text']}: <b>{load['cost']}</b>"
+    return f'<a class="{"bad" if load["bad"] else "good"}" href="access.html#{name}/0/9/1">{said}{picture}</a>'
 
 
 def _looked_up(
@@ -98,8 +134,8 @@ def _looked_up(
         ]
         key = json.dumps([place for i, place in enumerate(flat) if i not in ignored], separators=(",", ":"))
         answer = answers[key] = {}
-        for name, part in page.answer.items():
-            text = json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+        for name, part_of in page.answer.items():
+            text = json.dumps(part_of, ensure_ascii=False)
             answer[name] = parts.setdefault(text, len(parts))
     table = {name: values for name, values in page.table.items() if name != "live"}
     return {"table": table, "start": start, "answers": answers, "ignored": ignored}

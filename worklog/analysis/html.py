@@ -1,0 +1,42 @@
+"""HTML pages that need no server, no network and no Python: one head, and the charts' colours, light and dark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tomllib
+from base64 import b64encode
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+LAB, STYLE = Path(__file__).parents[1] / "lab", Path(__file__).parents[1] / "plots" / "style.toml"
+
+
+def part(name: str, **values: str) -> str:
+    """The text of a file in worklog/lab, with $NAME replaced where values are given."""
+    text = (LAB / name).read_text(encoding="utf-8").strip()
+    return Template(text).substitute(values) if values else text
+
+
+def palette(where: str, roles: Mapping[str, str], scheme: str) -> str:
+    """A CSS rule that defines the charts' colours."""
+    colours = "".join(f"--worklog-{role}:{colour};" for role, colour in roles.items())
+    return f"{where}{{{colours}color-scheme:{scheme}}}\n"
+
+
+def packed(data: Any) -> str:
+    """Data for a page, which reads it with atob and DecompressionStream."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+
+
+def document(title: str, about: str, body: str, *styles: str) -> str:
+    """A whole page. about: one sentence for search engines. styles: names of CSS files, after site.css."""
+    colours = tomllib.loads(STYLE.read_text(encoding="utf-8"))
+    light, dark = (palette(":root", colours[scheme], scheme) for scheme in ("light", "dark"))
+    rules = [f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"]
+    rules += [part(f"{name}.css") for name in ("site", *styles)]
+    return part("page.html", title=escape(title), about=escape(about), style="\n".join(rules), body=body)
