@@ -102,7 +102,6 @@ def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
     answers = Answers([grid])
     first, last = answers.kernels[0], answers.kernels[-1]
     shows(page, answers.answer(last, answers.shapes[-1], **FOUR))
-    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
     page.get_by_text(OTHERS).click()
     biased: list[dict[str, Value]] = [
         {"offset": "kept", "statistic": "min"},

@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from worklog.analysis.html import document
 from worklog.kernel import source_folder
 
@@ -106,9 +108,7 @@ def _order(file: Path) -> tuple[int, str]:
 
 
 def _chapter(file: Path, exporter: Any) -> Chapter:
-    import nbformat
-
-    notebook = nbformat.read(file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
     sentences = re.split(r"(?<=\.) ", " ".join(paragraph.split()).replace("`", ""))
     if sentences[0].startswith(GOAL):
@@ -121,7 +121,8 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
         shown = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
         if cell.cell_type == "code" and shown:
             address = SHOWS[shown[1]] + (shown[2] or "" if shown[1] == "access" else "")
-            cells.append(nbformat.v4.new_markdown_cell(f"[→ Try it on this site]({address})"))
+            link = {"cell_type": "markdown", "metadata": {}, "source": f"[→ Try it on this site]({address})"}
+            cells.append(nbformat.from_dict(link))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
