@@ -8,8 +8,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from worklog.analysis.html import document
 from worklog.kernel import source_folder
 
@@ -58,7 +56,7 @@ class Chapter:
 
 def chapters() -> list[Chapter]:
     """In the order of reading. Raises WorklogError where the package has lost its notebooks."""
-    from nbconvert import HTMLExporter  # takes half a second
+    from nbconvert import HTMLExporter  # takes a second, with nbformat
 
     exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
     return [_chapter(file, exporter) for file in sorted(_notebooks(), key=_order)]
@@ -108,6 +106,8 @@ def _order(file: Path) -> tuple[int, str]:
 
 
 def _chapter(file: Path, exporter: Any) -> Chapter:
+    import nbformat
+
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
     sentences = re.split(r"(?<=\.) ", " ".join(paragraph.split()).replace("`", ""))
@@ -121,8 +121,8 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
         shown = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
         if cell.cell_type == "code" and shown:
             address = SHOWS[shown[1]] + (shown[2] or "" if shown[1] == "access" else "")
-            link = {"cell_type": "markdown", "metadata": {}, "source": f"[→ Try it on this site]({address})"}
-            cells.append(nbformat.from_dict(link))  # type: ignore[no-untyped-call]
+            link = f"[→ Try it on this site]({address})"
+            cells.append(nbformat.v4.new_markdown_cell(link))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
