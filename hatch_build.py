@@ -1,7 +1,8 @@
 """What the build adds: the emulator's core, compiled, and the README as a package index shows it.
 
 Without a C compiler, the build asks for the wheel `ziglang`, which holds one. WORKLOG_WHEEL, a platform tag such as
-manylinux_2_28_aarch64 or macosx_11_0_arm64, makes a wheel for that platform, always with Zig.
+manylinux_2_28_aarch64 or macosx_11_0_arm64, makes a wheel for that platform, always with Zig. What was
+compiled from the same sources is taken from the folder WORKLOG_CACHE, and kept there.
 
 On an index, a relative link or picture of the README leads nowhere. With `urls.Repository` in pyproject.toml, links and
 pictures become absolute. Without it, a link becomes its words, and a picture becomes a sentence.
@@ -47,8 +48,9 @@ class Core(BuildHookInterface[Any]):
             return
         kind = next((kind for kind in ("x86_64", "aarch64", "arm64") if wheel.endswith(kind)), "") or build["machine"]()
         self._made = tempfile.TemporaryDirectory()
-        folder = Path(self.root) / CORE if version == "editable" else Path(self._made.name)
-        old = {*folder.glob("core-*.so")}
+        kept = Path(os.environ.get("WORKLOG_CACHE") or self._made.name)
+        folder = Path(self.root) / CORE if version == "editable" else kept
+        old = {*folder.glob("core-*.so")} if version == "editable" else set()
         try:
             new = {build["compile_core"](folder, flags, wheel) for flags in build["variants"](kind)}
         except PermissionError as error:  # of a checkout that is read only: the core is compiled when it is first used

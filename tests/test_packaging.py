@@ -72,6 +72,8 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     cores = {f"worklog/emulator/core/{file_name(flags)}" for flags in variants(machine())}
     assert names == wanted | cores and len(kernels) >= 8 and len(NOTEBOOKS) >= 16
+    kept = {path.name for path in Path(os.environ["WORKLOG_CACHE"]).glob("core-*.so")}
+    assert kept >= {Path(core).name for core in cores}, "the next build need not compile them"
     with tarfile.open(next(release.glob("*.tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     top = {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"}

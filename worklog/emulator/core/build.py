@@ -68,7 +68,9 @@ def compiler() -> tuple[str, ...]:
 
 
 def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
-    """Compile a build into a folder, for this machine or for a wheel's platform tag, for which only Zig will do."""
+    """A build in a folder, compiled unless it is there: for this machine, or for a wheel's platform tag, for which only
+    Zig will do.
+    """
     system, kind, target = sys.platform, machine(), ""
     command = compiler()
     if not command:
@@ -84,6 +86,8 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     elif "ziglang" in command:  # a named target is compiled for any CPU of its kind
         target = f"{kind}-{'macos.11.0' if system == 'darwin' else 'linux-musl' if _musl() else 'linux-gnu.2.28'}"
     name = file_name(flags, system, kind)
+    if (folder / name).exists():
+        return folder / name
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as made:
