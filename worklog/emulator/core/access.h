@@ -36,31 +36,38 @@ static int contains(const Buffer *m, uint64_t address, uint64_t width) {
   return address - m->base < m->size && m->size - (address - m->base) >= width;
 }
 
-#define MOVE(type)                                                                    \
-  for (int k = 0; k < LANES; k++) {                                                   \
-    type *m = (type *)(memory + address[k]) + e, *d = (type *)registers + k;          \
-    if (!(mask >> k & 1)) continue;                                                   \
-    if (load) *d = *m;                                                                \
-    else *m = *d;                                                                     \
-  }
+#define FAR(type, k) ((type *)(memory + address[k]) + e)
+#define MOVE(type)                                                          \
+  do {                                                                      \
+    type *d = AT(type, s->values[e]);                                       \
+    if (form == ROW) {                                                      \
+      memcpy(load ? d : FAR(type, 0), load ? FAR(type, 0) : d, sizeof *d * LANES); \
+    } else if (form && load) {                                              \
+      type same = *FAR(type, 0);                                            \
+      for (int k = 0; k < LANES; k++) d[k] = form == SAME ? same : *FAR(type, k); \
+    } else {                                                                \
+      for (uint32_t rest = mask; rest; rest &= rest - 1) {                  \
+        int k = __builtin_ctz(rest);                                        \
+        *(load ? &d[k] : FAR(type, k)) = load ? *FAR(type, k) : d[k];       \
+      }                                                                     \
+    }                                                                       \
+  } while (0)
 
 /* The bytes of lanes, at memory + address, to registers, or from them; what is narrower than a register is extended. */
-static inline void move(const Site *s, const Warp *w, uintptr_t memory, const uint64_t *address, uint32_t mask) {
+static inline void move(const Site *s, const Warp *w, uintptr_t memory, const uint64_t *address, uint32_t mask,
+                        int form) {
   int load = s->op == LOAD, unused = 64 - 8 * s->size;
   for (int e = 0; e < s->count; e++) {
-    uint8_t *registers = w->file + s->values[e];
     if (s->values[e] == NONE) continue;
     if (s->size == 8) {
-      MOVE(uint64_t)
+      MOVE(uint64_t);
     } else if (s->size == 4 && s->width == 4) {
-      MOVE(uint32_t)
-    } else if (s->size == 2 && s->width == 2) {
-      MOVE(uint16_t)
+      MOVE(uint32_t);
     } else {
-      for (int k = 0; k < LANES; k++) {
-        void *m = (uint8_t *)(memory + address[k]) + e * s->size, *d = registers + k * s->width;
+      for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        int k = __builtin_ctz(rest);
+        void *m = (uint8_t *)(memory + address[k]) + e * s->size, *d = w->file + s->values[e] + k * s->width;
         int64_t x = 0;
-        if (!(mask >> k & 1)) continue;
         memcpy(&x, load ? m : d, (size_t)s->size);
         if (s->is_signed) x = (int64_t)((uint64_t)x << unused) >> unused;
         memcpy(load ? d : m, &x, (size_t)(load ? s->width : s->size));
@@ -123,16 +130,13 @@ static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
 /* The lanes whose addresses are valid; the others are told, and load zeros. in: the memory that all are in, or NULL. */
 static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, const uint64_t *address,
                              uint32_t mask, Buffer **in) {
-  uint64_t width = (uint64_t)(s->size * s->count), low = address[0], high = address[0], any = 0;
+  const Pattern *p = pattern_of(s, address, mask);
+  uint64_t width = (uint64_t)(s->size * s->count), low = address[__builtin_ctz(mask)] + p->low, high = low + p->span;
   uint64_t first = (uint64_t)s->array_start, size = (uint64_t)s->array_size;
-  int whole = s->array_size == NONE || s->space == CONSTANT;
-  for (int k = 0; k < LANES; k++) {
-    low = address[k] < low ? address[k] : low;
-    high = address[k] > high ? address[k] : high;
-    any |= address[k];
-  }
+  int whole = s->array_size == NONE || s->space == CONSTANT, crooked_any = ((low | p->bits) & (width - 1)) != 0;
   Buffer *m = *in = memory_of(l, b, s, low);
-  int fits = m && low >= m->base && contains(m, high, width) && !(any & (width - 1)) && (s->op == LOAD || m->writable);
+  int fits = m && contains(m, low, width) && p->span <= m->size - width - (low - m->base) && !crooked_any;
+  fits = fits && (s->op == LOAD || m->writable);
   if (fits && (whole || (low >= first && high + width <= first + size))) return mask;
   uint32_t wrong[4] = {0};
   *in = NULL;
@@ -197,16 +201,16 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
     zero(s, w, mask);
     return;
   }
-  if (load && ordered && !strong) concerned = readers(s, address, mask);
+  if (load && ordered && !strong) concerned = pattern_of(s, address, mask)->readers;
   for (int lane = 0; (ordered || s->op == ATOMIC) && lane < LANES; lane++) {
     uint64_t at = address[lane] - m->base;
     if (!(concerned >> lane & 1)) continue;
     if (ordered) missing |= (uint32_t)order_lane(l, b, w, s, pc, m, lane, address, mask, at) << lane;
     if (s->op == ATOMIC && apply(s, w, m->data + at, lane)) l->changes += s->space != SHARED;
-    if (s->op == STORE) move(s, w, memory, address, 1u << lane);
+    if (s->op == STORE) move(s, w, memory, address, 1u << lane, UNLIKE);
     if (strong) hand_over(l, b, w, s, lane, address[lane] >> shift);
   }
-  if (load || (s->op == STORE && !ordered)) move(s, w, memory, address, mask);
+  if (load || (s->op == STORE && !ordered)) move(s, w, memory, address, mask, pattern_of(s, address, mask)->form);
   if (!missing) return;
   for (int lane = 0; lane < LANES; lane++)
     for (int other = 0; other < LANES; other++)
@@ -266,7 +270,7 @@ static int generic(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, cons
 static int is_early(const Launch *l, const Block *b, Site *s, const uint64_t *address, uint32_t mask) {
   if (!b->async || b->idle > 1 || s->op != LOAD || s->space != SHARED || !l->checking) return 0;
   uint64_t width = (uint64_t)(s->size * s->count), grain = (uint64_t)l->grain;
-  uint32_t concerned = readers(s, address, mask);
+  uint32_t concerned = pattern_of(s, address, mask)->readers;
   for (int lane = 0; lane < LANES; lane++) {
     if (!(concerned >> lane & 1) || !contains(&b->shared, address[lane], width)) continue;
     for (uint64_t place = address[lane] / grain; place * grain < address[lane] + width; place++)

@@ -61,11 +61,13 @@ typedef struct { /* a wide access that ptxas may make the access part of */
   int64_t offset;
 } Group;
 
-typedef struct { /* what the last access of a site cost, at which addresses */
-  uint64_t relative[LANES], start;
-  uint32_t mask, known, counted, readers; /* readers: lanes that stand for all that read the same bytes */
+typedef struct { /* how the last addresses of a site lie, relative to the first lane's, and what such an access costs */
+  uint64_t relative[LANES], low, span, bits; /* low: the least one; span: from it to the highest; bits: of any */
+  uint64_t start;                            /* the bits of the first address that the costs depend on */
+  uint32_t mask, readers;                    /* readers: lanes that stand for all that read the same bytes */
+  int32_t form, counted;                     /* form: see count.h; counted: whether the costs are known */
   int64_t costs[6];
-} Cost;
+} Pattern;
 
 typedef struct {
   int32_t op, space, size, count; /* count elements of size bytes */
@@ -83,7 +85,7 @@ typedef struct {
                                     * access, array_start is the number of the first of its sites, one per memory */
   Group groups[4];
   int64_t costs[6]; /* requests, sectors, wavefronts, conflicts, bytes, lines */
-  Cost last;
+  Pattern last;
   int64_t buffer; /* the last one */
 } Site;
 

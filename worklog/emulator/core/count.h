@@ -5,6 +5,8 @@
 #include "state.h"
 
 enum { REQUESTS, SECTORS, WAVEFRONTS, CONFLICTS, BYTES, LINES }; /* the costs of a site */
+/* Of the addresses of a whole warp that moves registers unchanged: anyhow, all the same, or one behind the other. */
+enum form { UNLIKE, APART, SAME, ROW };
 
 static int compare(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -57,29 +59,30 @@ static void count_shared(const uint64_t *address, uint32_t mask, int width, int6
   }
 }
 
-/* What is known of these addresses: they are often those of the last access, or as far apart. */
-static Cost *look_up(Site *s, const uint64_t *address, uint32_t mask) {
-  Cost *last = &s->last;
-  int first = __builtin_ctz(mask);
-  uint64_t relative[LANES];
-  for (int k = 0; k < LANES; k++) relative[k] = address[k] - address[first];
-  uint64_t start = address[first] & (s->space == SHARED ? 15 : 127);
-  if (last->known && last->mask == mask && last->start == start && !memcmp(relative, last->relative, sizeof relative))
-    return last;
-  memcpy(last->relative, relative, sizeof relative);
-  last->mask = mask, last->start = start, last->known = 1, last->counted = 0, last->readers = 0;
-  return last;
-}
-
-/* Of lanes that read, those that stand for all: two of each address. */
-static uint32_t readers(Site *s, const uint64_t *address, uint32_t mask) {
-  Cost *last = look_up(s, address, mask);
-  for (int j = 0, unknown = !last->readers; unknown && j < LANES; j++) {
+/* How addresses lie: often as those of the last access. */
+static Pattern *pattern_of(Site *s, const uint64_t *address, uint32_t mask) {
+  Pattern *p = &s->last;
+  uint64_t first = address[__builtin_ctz(mask)], differs = 0;
+  int64_t low = 0, high = 0;
+  int row = 1;
+  for (int k = 0; k < LANES; k++) differs |= (address[k] - first) ^ p->relative[k];
+  if (!differs && p->mask == mask) return p;
+  *p = (Pattern){.mask = mask};
+  for (int k = 0; k < LANES; k++) {
+    int64_t x = (int64_t)(p->relative[k] = address[k] - first);
+    low = x < low ? x : low, high = x > high ? x : high;
+    p->bits |= p->relative[k];
+    row &= p->relative[k] == (uint64_t)(k * s->size);
+  }
+  p->low = (uint64_t)low, p->span = (uint64_t)high - (uint64_t)low;
+  if (mask == FULL && s->size == s->width && s->size >= 4)
+    p->form = !p->bits ? SAME : row && s->count == 1 ? ROW : APART;
+  for (int j = 0; j < LANES; j++) { /* two of each address */
     int earlier = 0;
     for (int n = 0; n < j && earlier < 2; n++) earlier += address[n] == address[j] && mask >> n & 1;
-    if (earlier < 2 && mask >> j & 1) last->readers |= 1u << j;
+    if (earlier < 2 && mask >> j & 1) p->readers |= 1u << j;
   }
-  return last->readers;
+  return p;
 }
 
 /* An access to shared memory, or the wide one that ptxas makes it part of, where that is aligned. */
@@ -100,14 +103,16 @@ static void count_joined(const Site *s, const uint64_t *address, uint32_t mask, 
 }
 
 static void count(Site *s, const uint64_t *address, uint32_t mask) {
-  Cost *last = look_up(s, address, mask);
-  if (!last->counted) {
-    last->counted = 1;
-    memset(last->costs, 0, sizeof last->costs);
-    if (s->space == SHARED) count_joined(s, address, mask, last->costs);
-    else count_global(address, mask, s->size * s->count, last->costs);
+  Pattern *p = pattern_of(s, address, mask);
+  uint64_t start = address[__builtin_ctz(mask)] & (s->space == SHARED ? 15 : 127);
+  if (s->space != SHARED && !(p->bits & 31)) start &= p->bits & 127 ? 96 : 0; /* all lanes enter a sector, a line, at once */
+  if (!p->counted || p->start != start) {
+    p->counted = 1, p->start = start;
+    memset(p->costs, 0, sizeof p->costs);
+    if (s->space == SHARED) count_joined(s, address, mask, p->costs);
+    else count_global(address, mask, s->size * s->count, p->costs);
   }
-  for (int k = 0; k < 6; k++) s->costs[k] += last->costs[k];
+  for (int k = 0; k < 6; k++) s->costs[k] += p->costs[k];
 }
 
 /* Tell whoever watches of a step. s: the site whose last costs are its own, or NULL. */

@@ -58,7 +58,7 @@ static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *g
       int lane = lanes >> k & 1 ? k : __builtin_ctz(lanes);
       address[k] = address_of(w, given->far, lane) + (uint64_t)(j ? 4 * (j - 1) : 0);
     }
-    if (j) word.count = 1, word.values[0] = source->values[j - 1], word.last.known = 0;
+    if (j) word.count = 1, word.values[0] = source->values[j - 1], word.last.mask = 0;
     resolved(l, b, w, j ? &word : source, pc, address, lanes);
     if (j) memcpy(source->costs, word.costs, sizeof word.costs);
   }

@@ -16,14 +16,14 @@ from worklog.emulator.ptx import Array
 FIELDS = ("kind", "op", "guard", "negated", "d", "a", "b", "c", "site", "target", "block", "copies", "meets")
 INSTRUCTION = np.dtype([(name, "i4") for name in FIELDS])
 GROUP = np.dtype([("leads", "i4"), ("width", "i4"), ("offset", "i8")])
-COST = np.dtype([("relative", "u8", 32), ("start", "u8"), ("masks", "u4", 4), ("costs", "i8", 6)])
+PATTERN = np.dtype([("relative", "u8", 32), ("places", "u8", 4), ("marks", "u4", 4), ("costs", "i8", 6)])
 SITE = np.dtype([
     *((name, "i4") for name in ("op", "space", "size", "count")), ("values", "i4", 4),
     *((name, "i4") for name in ("width", "is_signed", "wide", "groups_count")),
     *((name, "i4") for name in ("read_only", "strong", "atomic", "is_float")), ("results", "i4", 4),
     ("order", "i4"), ("", "i4"),
     *((name, "i8") for name in ("offset", "array_start", "array_size")), ("groups", GROUP, 4),
-    ("costs", "i8", 6), ("last", COST), ("buffer", "i8"),
+    ("costs", "i8", 6), ("last", PATTERN), ("buffer", "i8"),
 ])  # fmt: skip
 
 STEP = np.dtype([
