@@ -128,9 +128,8 @@ static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
 }
 
 /* The lanes whose addresses are valid; the others are told, and load zeros. in: the memory that all are in, or NULL. */
-static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, const uint64_t *address,
-                             uint32_t mask, Buffer **in) {
-  const Pattern *p = pattern_of(s, address, mask);
+static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, const Pattern *p,
+                             const uint64_t *address, uint32_t mask, Buffer **in) {
   uint64_t width = (uint64_t)(s->size * s->count), low = address[__builtin_ctz(mask)] + p->low, high = low + p->span;
   uint64_t first = (uint64_t)s->array_start, size = (uint64_t)s->array_size;
   int whole = s->array_size == NONE || s->space == CONSTANT, crooked_any = ((low | p->bits) & (width - 1)) != 0;
@@ -190,9 +189,26 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
   return missing;
 }
 
-/* Lanes whose addresses are valid access a memory: order, and move. */
-static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buffer *m, const uint64_t *address,
-                          uint32_t mask) {
+/* Of lanes that read shared memory, those that are left: the others read what was written before the last barrier. */
+static inline uint32_t order_quiet(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc,
+                                   const uint64_t *address, uint32_t lanes) {
+  int count = s->size * s->count / l->grain, shift = __builtin_ctz((unsigned)l->grain);
+  uint32_t left = 0, first = b->base + (uint32_t)first_of(b, w) + 1;
+  for (; lanes; lanes &= lanes - 1) {
+    int lane = __builtin_ctz(lanes), quiet = 1;
+    uint64_t place = address[lane] >> shift;
+    for (int k = 0; k < count; k++)
+      quiet &= b->shared.written[place + (uint64_t)k] & (b->shared.cells[place + (uint64_t)k].write.time < b->time);
+    if (!quiet) left |= 1u << lane;
+    for (int k = 0; k < count && quiet; k++)
+      has_read(b, &b->shared.cells[place + (uint64_t)k], (Stamp){first + (uint32_t)lane, b->clock, pc});
+  }
+  return left;
+}
+
+/* Lanes whose addresses are valid access a memory: order, and move. p: how all of these addresses lie, or NULL. */
+static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buffer *m, const Pattern *p,
+                          const uint64_t *address, uint32_t mask) {
   int load = s->op == LOAD, ordered = m->cells || m->written, strong = m->cells && l->fences && s->strong;
   int shift = __builtin_ctz((unsigned)l->grain);
   uintptr_t memory = (uintptr_t)m->data - m->base;
@@ -201,16 +217,18 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
     zero(s, w, mask);
     return;
   }
-  if (load && ordered && !strong) concerned = pattern_of(s, address, mask)->readers;
-  for (int lane = 0; (ordered || s->op == ATOMIC) && lane < LANES; lane++) {
+  if (load && !strong && p) concerned = p->readers;
+  if (!ordered && s->op != ATOMIC) concerned = 0;
+  else if (load && m == &b->shared && !b->async && !strong) concerned = order_quiet(l, b, w, s, pc, address, concerned);
+  for (; concerned; concerned &= concerned - 1) {
+    int lane = __builtin_ctz(concerned);
     uint64_t at = address[lane] - m->base;
-    if (!(concerned >> lane & 1)) continue;
     if (ordered) missing |= (uint32_t)order_lane(l, b, w, s, pc, m, lane, address, mask, at) << lane;
     if (s->op == ATOMIC && apply(s, w, m->data + at, lane)) l->changes += s->space != SHARED;
     if (s->op == STORE) move(s, w, memory, address, 1u << lane, UNLIKE);
     if (strong) hand_over(l, b, w, s, lane, address[lane] >> shift);
   }
-  if (load || (s->op == STORE && !ordered)) move(s, w, memory, address, mask, pattern_of(s, address, mask)->form);
+  if (load || (s->op == STORE && !ordered)) move(s, w, memory, address, mask, p ? p->form : UNLIKE);
   if (!missing) return;
   for (int lane = 0; lane < LANES; lane++)
     for (int other = 0; other < LANES; other++)
@@ -222,20 +240,23 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
 /* Access one memory. */
 static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
   Buffer *in;
-  uint32_t good = valid(l, b, w, s, pc, address, mask, &in), counted = s->space == SHARED ? good : mask, rest = good;
-  if (l->counting && s->space != LOCAL && counted) count(s, address, counted);
+  Pattern *p = pattern_of(s, address, mask);
+  uint32_t good = valid(l, b, w, s, pc, p, address, mask, &in), counted = s->space == SHARED ? good : mask;
+  if (l->counting && s->space != LOCAL && counted)
+    count(s, counted == mask ? p : pattern_of(s, address, counted), address, counted);
   if (s->space != SHARED && s->space != LOCAL) {
     note(l, b, w, s, pc, GLOBAL, mask, address);
     l->changes += s->op == STORE;
   }
-  for (uint32_t lanes; rest; rest &= ~lanes) {
+  if (in && s->space != LOCAL) access_memory(l, b, w, s, pc, in, p, address, mask);
+  for (uint32_t rest = in && s->space != LOCAL ? 0 : good, lanes; rest; rest &= ~lanes) {
     int first = __builtin_ctz(rest);
-    Buffer *m = in ? in : memory_of(l, b, s, address[first]);
-    lanes = in ? rest : 0;
-    for (int k = 0; !in && k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k & rest;
-    if (s->space == LOCAL) lanes = 1u << first;
-    Buffer own = s->space == LOCAL ? local_of(l, b, first_of(b, w) + first) : (Buffer){0};
-    access_memory(l, b, w, s, pc, s->space == LOCAL ? &own : m, address, lanes);
+    Buffer *m = memory_of(l, b, s, address[first]), own;
+    lanes = 1u << first;
+    if (s->space == LOCAL) own = local_of(l, b, first_of(b, w) + first), m = &own;
+    else
+      for (int k = 0; k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k & rest;
+    access_memory(l, b, w, s, pc, m, NULL, address, lanes);
   }
   if (s->space == SHARED && good) note(l, b, w, s, pc, SHARED, good, address);
 }

@@ -102,8 +102,7 @@ static void count_joined(const Site *s, const uint64_t *address, uint32_t mask, 
   count_shared(address, mask, s->size * s->count, costs);
 }
 
-static void count(Site *s, const uint64_t *address, uint32_t mask) {
-  Pattern *p = pattern_of(s, address, mask);
+static void count(Site *s, Pattern *p, const uint64_t *address, uint32_t mask) {
   uint64_t start = address[__builtin_ctz(mask)] & (s->space == SHARED ? 15 : 127);
   if (s->space != SHARED && !(p->bits & 31)) start &= p->bits & 127 ? 96 : 0; /* all lanes enter a sector, a line, at once */
   if (!p->counted || p->start != start) {

@@ -77,7 +77,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   read_source(l, b, w, pc, given, mask, &new);
   for (int k = 0; k < LANES; k++) new.place[k] = address_of(w, given->near, mask >> k & 1 ? k : __builtin_ctz(mask));
   Buffer *in;
-  new.lanes = valid(l, b, w, s, pc, new.place, mask, &in);
+  new.lanes = valid(l, b, w, s, pc, pattern_of(s, new.place, mask), new.place, mask, &in);
   note(l, b, w, NULL, pc, SHARED, new.lanes, new.place);
   if (!new.lanes || !l->values) return;
   new.number = own->issued++;

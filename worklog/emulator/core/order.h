@@ -89,6 +89,16 @@ static inline int unordered(const Launch *l, const Block *b, const Stamp *before
   return unordered_yet(l, b, before, (int)two, &l->sites[l->code[pc].site]);
 }
 
+/* A thread has read a cell. Of two warps, one reader each is kept. */
+static inline void has_read(const Block *b, Cell *cell, Stamp now) {
+  if (cell->read.thread && cell->read.thread != now.thread) {
+    uint32_t warp = (now.thread - 1) / LANES;
+    int keep = (cell->read.thread - 1) / LANES == warp && cell->other.thread && cell->other.time >= b->time;
+    if (!keep || (cell->other.thread - 1) / LANES == warp) cell->other = cell->read;
+  }
+  cell->read = now;
+}
+
 /* A thread accesses a cell. same: the bytes don't change; of shared memory, they were written by another thread with
  * the same store. */
 static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, int32_t pc, int thread, uint64_t address,
@@ -100,13 +110,7 @@ static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, i
   int clash = unordered(l, b, &cell->write, now.thread, pc);
   if (clash && !same && (writes || !cell->agreed)) tell_race(l, b, kind, pc, &cell->write, thread, address);
   if (!writes) {
-    if (cell->read.thread && cell->read.thread != now.thread) {
-      /* Of two warps, one reader each is kept. */
-      uint32_t warp = (now.thread - 1) / LANES;
-      int keep = (cell->read.thread - 1) / LANES == warp && cell->other.thread && cell->other.time >= b->time;
-      if (!keep || (cell->other.thread - 1) / LANES == warp) cell->other = cell->read;
-    }
-    cell->read = now;
+    has_read(b, cell, now);
     return;
   }
   if (!same || shared) {
