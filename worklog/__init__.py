@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from worklog.runs.run import Run as Run
     from worklog.runs.run import open_run as open_run
 
-# Before NumPy is loaded: else OpenBLAS's threads spin for 0.1 s after each product, on cores that the emulator needs.
+# Before NumPy is loaded: else BLAS threads spin for 0.1 s after each product, on cores that the emulator needs.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "12")
 
 _NAMES = {
