@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 
 from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
-from worklog.cli import output
+from worklog.cli import options
 from worklog.cli.commands import COMMANDS, main
 from worklog.runs.measurement import COLUMNS
 
@@ -31,7 +31,7 @@ def test_a_terminal_narrower_than_a_table_wraps_its_lines(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for columns, width in ((20, 60), (200, 200)):
         monkeypatch.setenv("COLUMNS", str(columns))
-        assert output.terminal_width() == width
+        assert options.terminal_width() == width
 
 
 def test_a_runs_table_leaves_out_whole_columns_and_says_which() -> None:
@@ -78,7 +78,7 @@ def test_help_lists_the_commands_in_whole_lines() -> None:
 
 
 def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "LINE_S", 0.0)
+    monkeypatch.setattr(options, "LINE_S", 0.0)
     checked = worklog("check", "coalesced", "--emulate", "--size", "32", "--json")
     assert json.loads(checked.stdout)["accepted"] and " after " in checked.stderr
 

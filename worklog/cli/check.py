@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from worklog.analysis.prediction import predicted
-from worklog.cli import options, output
+from worklog.cli import options
 from worklog.emulator.launch import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
@@ -146,7 +146,7 @@ def check(
         checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
         if subject.host is not None or checks.wants_gpu(on):
             checking = partial(checks.check_in_child, emulate=emulate is not False)
-        with output.progress_bar() as progress:
+        with options.progress_bar() as progress:
             return subject, checking(subject, shape, on=on, progress=progress, **words)
 
     if watch:
@@ -156,7 +156,7 @@ def check(
     subject, result = checked()
     prediction = predicted(subject, shape) if result.verdict.accepted and problem is None else None
     document = result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
-    output.show(document, f"{result}\n\n{prediction}" if prediction else result, as_json)
+    options.show(document, f"{result}\n\n{prediction}" if prediction else result, as_json)
     if not result.verdict.accepted:
         sys.exit(1)
 
@@ -216,8 +216,8 @@ def inspect(
     if html is not None:
         files.append(access(kernel, shape).save(html))
     if not as_json:
-        output.print_adapted([kernel])
+        options.print_adapted([kernel])
     more = {"adapted": [*kernel.adapted], "files": [*map(str, files)]}
     document = inspected.as_dict() | more | {"prediction": prediction.as_dict() if prediction else None}
     text = inspection.report(inspected) + (f"\n\n{prediction}" if prediction else "")
-    output.show(document, "\n".join([text, *(f"written: {path}" for path in files)]), as_json)
+    options.show(document, "\n".join([text, *(f"written: {path}" for path in files)]), as_json)

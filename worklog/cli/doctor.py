@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from worklog import runs
-from worklog.cli import options, output, selection
+from worklog.cli import options
 from worklog.emulator.core import native
 from worklog.errors import BadSetting, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
@@ -50,7 +50,7 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
         raise BadSetting("--set takes only clocks here, with --calibrate, which uses the unbiased harness")
     if calibrate:
         notes = list[str]()
-        if selection.live_wanted(set=harness != Harness()):
+        if options.live_wanted(set=harness != Harness()):
             calibration, label, notes = calibrated(harness.clocks)
             card = device.gpu()
         else:
@@ -73,7 +73,7 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
         document, lines = [{**finding._asdict(), "good": not finding.advice} for finding in findings], []
         for subject, state, advice in findings:
             lines.append(f"{'·' if advice else '✓'} {subject}: {state}" + (f"\n    {advice}" if advice else ""))
-    output.show(document, "\n".join(lines), as_json)
+    options.show(document, "\n".join(lines), as_json)
 
 
 def _findings() -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import click
 
 from worklog import plots
 from worklog.analysis import tensor_products
-from worklog.cli import options, output, selection
+from worklog.cli import options
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
@@ -108,11 +108,11 @@ def article(out: Path, file: Path, harness: Harness) -> None:
     """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the
     README.
     """
-    live = selection.live_wanted(set=harness != Harness())
+    live = options.live_wanted(set=harness != Harness())
     planned = job.article_jobs()
-    with output.progress_bar() as progress:
+    with options.progress_bar() as progress:
         run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
-    output.print_run(run, as_json=False)
+    options.print_run(run, as_json=False)
     _draw(run, out, others(run.origin == "recorded"))
     if run.shapes() and rewrite(file, markdown(run), *markers("table")):
         click.echo(f"table rewritten: {file}")

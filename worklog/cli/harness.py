@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from worklog.cli import options, output, selection
+from worklog.cli import options
+from worklog.cli.run import print_preview
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import require_gpu
 from worklog.peers import compare
@@ -45,20 +46,20 @@ def ablate(
     jobs = ablation_jobs(rung, shapes) if rung is not None else grid_jobs()
     measure.require_measurable(jobs, harness)
     if preview:
-        selection.print_preview(jobs, as_json)
+        print_preview(jobs, as_json)
         return
-    if rung is None or selection.live_wanted(out=out, set=harness != Harness()):
-        with output.progress_bar() as progress:
+    if rung is None or options.live_wanted(out=out, set=harness != Harness()):
+        with options.progress_bar() as progress:
             run = measure.carry_out(jobs, harness, progress=progress, out=out)
     else:
         run = measure.ablate(rung, shapes)
     if rung is None or shown.pop("details"):
-        output.print_run(run, as_json=as_json, **shown)
+        options.print_run(run, as_json=as_json, **shown)
         return
     if any(shown.values()):
-        output.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
+        options.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
     text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")
-    output.show([asdict(effect) for effect in effects(run, rung)], text, as_json)
+    options.show([asdict(effect) for effect in effects(run, rung)], text, as_json)
 
 
 @click.command()
@@ -78,7 +79,7 @@ def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> N
             raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
         chosen = None if names is None else table_of.named(names)
         how["seeds"] = range(how["seeds"] or 1)
-        with output.progress_bar() as progress:
+        with options.progress_bar() as progress:
             table = table_of.run_exploits(chosen, progress=progress, out=out, **how)
         if not table.rows:
             raise Interrupted("interrupted before the first exploit was finished")
@@ -86,7 +87,7 @@ def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> N
             click.echo(f"table saved: {out}", err=True)
     else:
         table = table_of.open_exploits()
-    output.show(table.as_dict(), table.text(output.terminal_width(150)), as_json)
+    options.show(table.as_dict(), table.text(options.terminal_width(150)), as_json)
     if not (table.complete or table.origin):  # only a table that was made here can have been interrupted
         raise Interrupted(f"interrupted: finished rows are {'shown' if out is None else f'in {out}'}")
     if table.failures:
@@ -114,9 +115,9 @@ def peers(
     if out is not None or files or measure.live_wanted():
         benchmarks = at(axes, [benchmark for file in files for benchmark in declared(file)]) if files else []
         require_gpu("omit --bench and --out to see the recorded comparison")
-        with output.progress_bar() as progress:
+        with options.progress_bar() as progress:
             path = compare.compare(out, progress, benchmarks=benchmarks)
     table = open_comparison(path, "benchmarks" if files else "peers")
     if any(exports.values()):
-        output.write_exports(table.frame(), exports, title=table.label)
-    output.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)
+        options.write_exports(table.frame(), exports, title=table.label)
+    options.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)

@@ -6,26 +6,32 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from worklog.cli import options, output, selection
-from worklog.errors import BadSetting
+from worklog.cli import options
+from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, meant
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
-from worklog.kernel import best, rung
-from worklog.problem import Axis, Shape, drawn
+from worklog.kernel import RUNGS, Kernel, best, instances, kernel_of, rung
+from worklog.kernel.pytorch import PRODUCT
+from worklog.problem import Axis, Shape, drawn, spoken
 from worklog.problem import shapes as shapes_of
 from worklog.problem.axes import DRAWN
 from worklog.runner import measure, tuned
 from worklog.runner import sweep as tiles
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
-from worklog.runner.job import BASELINE, jobs_of
+from worklog.runner.job import BASELINE, SECONDS_EACH, Job, jobs_of
 from worklog.runs import Run, open_run
 from worklog.settings import OPTIONS, Harness
+
+TORCH = "torch"  # the baseline that isn't a rung
+NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELINE, TORCH)}
 
 
 @click.command()
@@ -43,7 +49,7 @@ from worklog.settings import OPTIONS, Harness
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Seed of --shapes.")
 @click.option(
     "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing("kernels"),
-    help=f"Baselines beside {BASELINE}: {selection.TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
+    help=f"Baselines beside {BASELINE}: {TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
 @options.PROBLEM
@@ -70,7 +76,7 @@ def run(
             raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
         solutions = [options.solution_of(file, problem, dtype, launch, others) for file in kernels]
         require_gpu(f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator")
-        with output.progress_bar() as progress:
+        with options.progress_bar() as progress:
             measured = measure.measure_solutions(solutions, cases=cases, harness=harness, progress=progress, out=out)
         _finish(measured, as_json=as_json, **shown)
         return
@@ -85,22 +91,22 @@ def run(
         )
     kinds = drawn(count, seed, tuned.SHAPES) if count else {}
     at = [*shapes, *(shapes_of(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
-    chosen = selection.kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
-    baselines = selection.baselines_of(against, launch)
-    output.print_adapted([*chosen, *baselines])
+    chosen = kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
+    baselines = baselines_of(against, launch)
+    options.print_adapted([*chosen, *baselines])
     jobs, own = jobs_of(chosen or None, at, against=baselines)
     measure.require_measurable(jobs, harness, own)
     if preview:
         for kernel in own:
             if kernel.host is not None:
                 kernel.host.loaded()
-        selection.print_preview(jobs, as_json, {kernel.name: kernel.skipped for kernel in own})
+        print_preview(jobs, as_json, {kernel.name: kernel.skipped for kernel in own})
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
     needing = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
-    if len(rungs) < len(chosen) or selection.live_wanted(**needing):
-        with output.progress_bar() as progress:
+    if len(rungs) < len(chosen) or options.live_wanted(**needing):
+        with options.progress_bar() as progress:
             measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
     else:
         measured = measure.results(rungs or None, at, **biased)
@@ -113,7 +119,7 @@ def run(
 
 def _finish(measured: Run, **shown: Any) -> None:
     """Print a run, and exit with 1 if a kernel, or a baseline beside one, failed the check."""
-    output.print_run(measured, **shown)
+    options.print_run(measured, **shown)
     failed = [m for m in measured.measurements if m.status == "failed"]
     failed += [m for m in measured.measurements if m.status == "measured" and m.shape and None in m.against.values()]
     if failed:
@@ -141,11 +147,11 @@ def bench(
     benchmarks = declared(file, filters, axes)
     if listed:
         points = {b.name: [{**p.values, "skipped": p.skipped} for p in b.points()] for b in benchmarks}
-        text = "\n".join(benchmark.table().text(output.terminal_width()) for benchmark in benchmarks)
-        output.show(points, text, as_json)
+        text = "\n".join(benchmark.table().text(options.terminal_width()) for benchmark in benchmarks)
+        options.show(points, text, as_json)
         return
     require_gpu("--list shows the benchmarks and their points")
-    with output.progress_bar() as progress:
+    with options.progress_bar() as progress:
         measured = time_benchmarks(benchmarks, baselines, harness=harness, progress=progress, out=out)
     _finish(measured, as_json=as_json, **shown)
 
@@ -159,7 +165,7 @@ def bench(
 @options.JSON
 def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
     """Print a run: a file, else the newest run of this machine, else the recording."""
-    output.print_run(open_run(file), as_json=as_json, details=details, pivot=pivot, of_samples=samples, **files)
+    options.print_run(open_run(file), as_json=as_json, details=details, pivot=pivot, of_samples=samples, **files)
 
 
 @click.command()
@@ -189,16 +195,16 @@ def sweep(
             measured = Run.load(source)
         else:
             require_gpu("--preview shows the table")
-            with output.progress_bar() as progress:
+            with options.progress_bar() as progress:
                 measured = tuned.measured(device.gpu(), harness, progress, out)
-            output.print_run(measured, as_json=as_json, **shown)
+            options.print_run(measured, as_json=as_json, **shown)
         table = tuned.fitted(measured)
         click.echo(f"{tuned.shown(table).text()}\nwritten: {tuned.write(table)}")
         return
     record = rung(name)
     if not axes or source is not None:
         raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES, such as --axis BM=64,128; --from is for best")
-    live = not preview and selection.live_wanted(out=out, set=harness != Harness())
+    live = not preview and options.live_wanted(out=out, set=harness != Harness())
     variants = tiles.variants(record, [Axis.parse(axis) for axis in axes], shape=shape)
     click.echo(variants.preview(), err=True)
     if preview:
@@ -208,8 +214,85 @@ def sweep(
             click.echo(variants.frame().to_string(index=False))
         return
     if live:
-        with output.progress_bar() as progress:
+        with options.progress_bar() as progress:
             measured = tiles.sweep(variants, harness=harness, progress=progress, out=out)
     else:
         measured = tiles.recorded(variants)
     _finish(measured, as_json=as_json, **shown)
+
+
+def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
+    """A rung or cuBLAS by its name, torch, or a user kernel by its file and function, which has the name of its file.
+    Raises what worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
+    """
+    name = NAMES.get(word.lower())
+    if name is not None:
+        return Kernel.from_function(PRODUCT) if name == TORCH else name
+    if not (":" in word or Path(word).suffix or Path(word).exists() or Path(f"{word}.cu").exists()):
+        near = meant(word, NAMES.values())
+        raise BadSetting(f"there is no kernel {word!r}{near}: name a file, or {', '.join(NAMES.values())}")
+    return kernel_of(word, launch)
+
+
+def kernels_of(words: Sequence[str], axes: Sequence[Axis], launch: Mapping[str, Any]) -> list[str | Kernel]:
+    """The kernels to measure, with cuBLAS beside those of a user. axes: template arguments of user kernels. Raises what
+    kernel_named() and compilable() raise, and BadSetting for an axis or a launch option that no kernel takes.
+    """
+    names, chosen = list[str](), list[str | Kernel]()
+    for word in words:
+        names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
+    for word in names:
+        own = axes and word.lower() not in NAMES
+        chosen += compilable(instances(word, axes, launch)) if own else [kernel_named(word, launch)]
+    if any(isinstance(kernel, Kernel) for kernel in chosen):
+        return chosen if BASELINE in chosen else [*chosen, BASELINE]
+    if axes:
+        raise BadSetting(
+            f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "
+            "problem are N, M and K)"
+        )
+    kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
+    return chosen
+
+
+def baselines_of(words: str, launch: Mapping[str, Any]) -> list[str | Kernel]:
+    """The baselines beside cuBLAS."""
+    named = [kernel_named(word, launch) for word in map(str.strip, words.split(",")) if word]
+    return [kernel for kernel in named if kernel != BASELINE]
+
+
+def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The instances of one user kernel, compiled for this GPU or, without one, for the emulator. One that does not
+    compile is skipped, with the compiler's first line as the reason, before anything is measured. Raises CompileFailed
+    if none compiles, and BadSetting for a signature other than the ladder's.
+    """
+    from worklog.runner.compiled import compile_for  # here: a run of rungs needs neither it nor the emulator
+
+    live = device.gpu_reason() is None
+    marked, errors = list[Kernel](), list[CompileFailed]()
+    for kernel in kernels:
+        try:
+            compile_for(kernel, live)
+        except CompileFailed as error:
+            errors.append(error)
+            kernel = replace(kernel, skipped=f"it does not compile: {str(error).splitlines()[0]}")
+        except NvrtcMissing:
+            if live:
+                raise
+        marked.append(kernel)
+    if len(errors) == len(kernels):
+        raise errors[0]
+    return marked
+
+
+def print_preview(jobs: Sequence[Job], as_json: bool, skipped: Mapping[str, str] = {}) -> None:
+    """Print the number of measurements and a rough time for them. skipped: reasons, by kernel."""
+    rows = list[dict[str, Any]]()
+    for job in jobs:
+        rows.append({"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls, **asdict(job.problem)})
+        rows[-1] |= {"skipped": skipped[job.kernel]} if skipped.get(job.kernel) else {}
+    left = sum("skipped" not in row for row in rows)
+    skips = f" ({len(jobs) - left} of them skipped)" if left < len(jobs) else ""
+    text = f"{len(jobs)} measurements{skips}, about {spoken(SECONDS_EACH * left)}"
+    text += "".join(f"\n{name} skipped: {reason}" for name, reason in skipped.items() if reason)
+    options.show({"points": len(jobs), "seconds": SECONDS_EACH * left, "measurements": rows}, text, as_json)

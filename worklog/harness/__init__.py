@@ -8,6 +8,7 @@ from worklog.harness.batches import (
     SPIN_US,
     WALL_CLOCK,
     Launch,
+    Stopwatch,
     Timed,
     blocked,
     bubble_us,
@@ -15,11 +16,12 @@ from worklog.harness.batches import (
     input_sets,
     nothing,
     rotating,
+    take_batch,
 )  # fmt: skip
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import Harness
 
 __all__ = [
-    "ONE_PLACEMENT", "SPIN_US", "WALL_CLOCK", "Harness", "Launch", "Reading", "Timed", "blocked", "bubble_us",
-    "cross_check", "input_sets", "nothing", "off_the_lock", "rotating", "time_in_turn",
+    "ONE_PLACEMENT", "SPIN_US", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked",
+    "bubble_us", "cross_check", "input_sets", "nothing", "off_the_lock", "rotating", "take_batch", "time_in_turn",
 ]  # fmt: skip

@@ -63,10 +63,10 @@ class Timed:
     the end event, e.g. reading the output), and after everything else (e.g. checking what was read).
 
     launch: takes nothing, or, if it is `partly` timed, a Stopwatch. name: of the kernel; kernels: gives their number
-    per launch, after the loop, if that is known. sets, set_bytes: that it rotates over,
-    one each time, so that no set is still in L2 when its turn comes again; unlike a flush, this keeps the GPU as busy
-    as a real program does, and leaves no dirty lines. count: launches of the kernel in one call, of a graph. moved:
-    called after the buffers have moved.
+    per launch, after the loop, if that is known. sets, set_bytes: that it rotates over, one each time, so that no set
+    is still in L2 when its turn comes again; unlike a flush, this keeps the GPU as busy as a real program does, and
+    leaves no dirty lines. count: launches of the kernel in one call, of a graph. moved: called after the buffers have
+    moved.
     """
 
     launch: Callable[..., Any]
@@ -81,45 +81,29 @@ class Timed:
     set_bytes: int = 0
     count: int = 1
 
-    def enqueue(self, start: Launch = nothing, stop: Launch = nothing) -> None:
-        """Launch once. start, stop: enqueue the events around it, or around the part that it times. Raises BadSetting
-        where the launch presses its stopwatch otherwise than start, stop.
-        """
-        if not self.partly:
-            start()
-            self.launch()
-            stop()
-            return
-        watch = Stopwatch([("start", start), ("stop", stop)])
-        self.launch(watch)
-        if watch.left:
-            raise BadSetting(f"the launch returned without stopwatch.{watch.left[0][0]}(): it has no time")
 
-    def __call__(self) -> None:
-        """Launch without timing, for a warm-up; this output is checked too."""
-        self.before()
-        self.enqueue()
-        self.behind()
-        self.after()
-
-
-@dataclass
 class Stopwatch:
     """Passed to a launch that times a part of itself: call start(), then stop(), once each, in stream order. Raises
-    BadSetting for any other order. left: what is still to be pressed.
+    BadSetting for any other order.
     """
 
-    left: list[tuple[str, Launch]]
+    def __init__(self, start: Launch, stop: Launch) -> None:
+        self._left = [("start", start), ("stop", stop)]
 
     def start(self, button: str = "start") -> None:
         """The timed part begins here."""
-        if not self.left or self.left[0][0] != button:
+        if not self._left or self._left[0][0] != button:
             raise BadSetting(f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch")
-        self.left.pop(0)[1]()
+        self._left.pop(0)[1]()
 
     def stop(self) -> None:
         """The timed part ends here."""
         self.start("stop")
+
+    def require_pressed(self) -> None:
+        """Raise BadSetting for a launch that has no time."""
+        if self._left:
+            raise BadSetting(f"the launch returned without stopwatch.{self._left[0][0]}(): it has no time")
 
 
 def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
@@ -150,9 +134,11 @@ def as_graph(timeline: CudaTimeline, launch: Timed, l2: str, most: int) -> Timed
     that each replay finds each set as cold as the one before. It is recorded again after the buffers have moved, since
     it holds their addresses. Raises LaunchFailed where it can't be recorded.
     """
-    launch()  # loads the kernel
+    launch.launch()  # loads the kernel
     timeline.synchronize()
-    launch.enqueue(partial(timeline.record_event, 0), partial(timeline.record_event, 1))
+    timeline.record_event(0)
+    launch.launch()
+    timeline.record_event(1)
     timeline.synchronize()
     wanted = min(most, ceil(GRAPH_US / max(timeline.elapsed_us(0, 1), 1.0)))
     sets = launch.sets if l2 == "rotate" else 1
@@ -230,9 +216,15 @@ def take_batch(
                 if not harness.queues:
                     timeline.synchronize()
                 if harness.timer == "host":
-                    host_us[slot] = host_us_of(timeline, launch.enqueue)
+                    host_us[slot] = host_us_of(timeline, launch.launch)
+                elif launch.partly:
+                    watch = Stopwatch(partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1))
+                    launch.launch(watch)
+                    watch.require_pressed()
                 else:
-                    launch.enqueue(partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1))
+                    timeline.record_event(slot)
+                    launch.launch()
+                    timeline.record_event(slot + 1)
                 launch.behind()  # at once: the launch may still work on a stream of its own
                 timeline.stamp_clock(slot + 1)
             timeline.synchronize()
@@ -258,11 +250,12 @@ def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:
     return medians[0] - medians[1]
 
 
-def host_us_of(timeline: CudaTimeline, enqueue: Launch, wait: bool = False) -> float:
-    """Microseconds of host time to enqueue, alone on an idle stream. wait: until the work has ended."""
+def host_us_of(timeline: CudaTimeline, enqueue: Launch, times: int = 1, wait: bool = False) -> float:
+    """Microseconds of host time to enqueue some times, alone on an idle stream. wait: until the work has ended."""
     timeline.synchronize()
     started = timeline.host_us()
-    enqueue()
+    for _ in range(times):
+        enqueue()
     enqueued = timeline.host_us()
     timeline.synchronize()
     return (timeline.host_us() if wait else enqueued) - started
@@ -277,21 +270,20 @@ def hot(
     cold = harness.timer == "events" and harness.queue and harness.l2 != "warm"
     if not (harness.hot_ms and cold) or any(launch.partly for launch in launches) or ROUNDS * sum(us) > LONGEST_US:
         return []
-    rows = []
-    for launch, time_us in zip(launches, us, strict=True):
-        fitting = QUEUED_US / max(host_us_of(timeline, launch.launch), 1.0)
+
+    def several(launch: Launch, time_us: float) -> Timed:
+        fitting = QUEUED_US / max(host_us_of(timeline, launch), 1.0)
         count = int(np.clip(min(1e3 * harness.hot_ms / max(time_us, 1.0), fitting), 1, MOST_IN_A_BATCH))
-        rows.append(Timed(partial(_repeat, launch.launch, count), count=count))
+
+        def enqueue() -> None:
+            for _ in range(count):
+                launch()
+
+        return Timed(enqueue, count=count)
+
+    rows = [several(launch.launch, time_us) for launch, time_us in zip(launches, us, strict=True)]
     turns, _ = take_batch(timeline, rows, ROUNDS + 1, harness.but(l2="warm", sleep_ms=0.0))
-    return [
-        [sample.us - offset_us / row.count for sample in samples]
-        for row, samples in zip(rows, zip(*turns[1:], strict=True), strict=True)
-    ]
-
-
-def _repeat(launch: Launch, count: int) -> None:
-    for _ in range(count):
-        launch()
+    return [[turn[side].us - offset_us / row.count for turn in turns[1:]] for side, row in enumerate(rows)]
 
 
 def cross_check(
@@ -311,9 +303,8 @@ def cross_check(
     if events_us < HOST_BOUND * launch_us:
         return f"a kernel of {events_us:.1f} µs is hidden by its launch of {launch_us:.1f} µs", []
     count = int(np.clip(WALL_US / events_us, 1, 512))
-    longer, shorter = partial(_repeat, launch, 2 * count), partial(_repeat, launch, count)
     differences = [  # in each, what occurs once cancels
-        (host_us_of(timeline, longer, wait=True) - host_us_of(timeline, shorter, wait=True)) / count
+        (host_us_of(timeline, launch, 2 * count, wait=True) - host_us_of(timeline, launch, count, wait=True)) / count
         for _ in range(WALL_ROUNDS if count > 1 else 1)
     ]
     wall_us = float(np.median(differences))

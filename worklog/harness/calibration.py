@@ -32,7 +32,7 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     """Measure the harness and the ceilings; takes about a second."""
     lengths = read_known_lengths(timeline)
     same = Timed(partial(timeline.burn, AA_FLOPS))
-    same()
+    same.launch()
     timeline.synchronize()
     pairs = _turns(timeline, [same, same], AA_PAIRS)
     ours, theirs, _ = Samples.of_turns(("", ""), [*zip(*pairs, strict=True)]).comparisons()

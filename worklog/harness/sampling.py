@@ -109,8 +109,8 @@ def time_in_turn(
             samples[:] = [replace(s, counts=turn < len(both) and both[turn]) for turn, s in enumerate(samples)]
     rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
     hot_us = hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
-    if hot_us:  # one more that is checked: a kernel may have stopped computing
-        loop.launch_each()
+    if hot_us:  # one more launch that is checked: a kernel may have stopped computing
+        take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
     kernels = [launch.kernels() for launch in of]
     reading.samples = Samples.of_turns([launch.name for launch in of], loop.samples, hot_us, kernels)
     placed = len(set(reading.samples.placements()))
@@ -154,14 +154,6 @@ class _Loop:
             self.placement += 1
         return self.placement
 
-    def launch_each(self) -> None:
-        """Launch each without timing, and without a blocking kernel, since a first launch may load a module, which
-        waits for the GPU.
-        """
-        for launch in self.launches:
-            launch()
-        self.timeline.synchronize()
-
     def warm_up(self) -> Turns:
         """By the harness's rule. Returns the turns that count as samples: only the unbiased rule has some. The others
         are as in other harnesses, which don't check that time and clock are steady.
@@ -171,7 +163,8 @@ class _Loop:
             timeline.synchronize()
             timeline.pause(IDLE_S)
             return []
-        self.launch_each()
+        # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
+        take_batch(timeline, self.launches, 1, self.harness.but(queue=False, sleep_ms=0.0))
         name, numbers = split_rule("warmup", word)
         if name == "steady":
             return self.until_steady()
@@ -277,7 +270,6 @@ class _Loop:
             wanted = min(wanted, missing) if missing > 0 else wanted
             if spent:  # no more than fit into the budget: a host clock doesn't read how long a turn takes
                 wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
-            # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
             batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), self.place)
             reading.throttle_mask |= mask

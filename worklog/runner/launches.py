@@ -6,7 +6,7 @@ physical pages below them. In each placement, short kernels are loaded again: th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
-from worklog.harness import Launch, Timed
+from worklog.harness import Timed
 from worklog.kernel import Buffer, Runnable
 from worklog.problem import Shape, random_inputs
-from worklog.runs.verdict import Stage
+from worklog.runs import Stage
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
@@ -49,10 +49,6 @@ class Pool:
         size = min(free, max(POOL_BYTES // 4, round(TIMES_BUFFERS * elements)))
         return cls(device, size) if size >= LEAST_TIMES_BUFFERS * elements else None
 
-    def holds(self, elements: int) -> bool:
-        """Whether it is large enough for buffers of these elements in total."""
-        return self.elements >= elements * LEAST_TIMES_BUFFERS
-
     def place(self, sizes: Sequence[int]) -> list[Buffer]:
         """Buffers of these numbers of elements, at random multiples of 512 bytes, in random order, without overlap."""
         units = np.array([-(-size // ALIGNED) for size in sizes])
@@ -65,9 +61,8 @@ class Pool:
 
 def elements(shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = ()) -> int:
     """Elements of the buffers that a loop over some sets places in a pool, and of the kernels' workspaces."""
-    outputs = max(2, len(kernels))
-    inputs = shape.m * shape.k + shape.k * shape.n + 2 * ALIGNED
-    in_a_set = inputs + outputs * (shape.m * shape.n + 2 * GUARD + ALIGNED)
+    in_a_set = shape.m * shape.k + shape.k * shape.n + 2 * ALIGNED
+    in_a_set += max(2, len(kernels)) * (shape.m * shape.n + 2 * GUARD + ALIGNED)
     needed = (kernel.workspace_elements(shape) for kernel in dict.fromkeys(kernels))
     return sets * in_a_set + sum(size + 2 * GUARD + ALIGNED for size in needed if size)
 
@@ -94,7 +89,7 @@ class InTurn:
         self.buffers, self.last = buffers, -1
         self.launches = [self.on(*abc) for abc in buffers]
 
-    def on(self, a: Any, b: Any, c: Any) -> Launch:
+    def on(self, a: Any, b: Any, c: Any) -> Callable[[], None]:
         """A launch on these. It doesn't hold self: a cycle would keep the pool's memory until garbage is collected."""
         return partial(self.kernel.enqueue, self.shape, self.alpha, a, b, 0.0, c)
 
@@ -122,16 +117,14 @@ class InTurn:
 
 class Loop:
     """A kernel and its baselines on the checker's inputs, each with a C of its own. A baseline computes -A B, so that
-    its output can't be mistaken for the kernel's. bare: the launches of each; launches: with their names and the work
-    around them.
+    its output can't be mistaken for the kernel's. launches: with their names and the work around them.
 
     in_step: whether they take turns launch by launch. Then they swap their C in each turn, or share out a round of the
     sets. sets: to go round, as many as evict each other from L2. checked: whether outputs are. probed: whether each
     launch gets new inputs and its output is checked, a baseline's too, so that all find the GPU in the same state.
-    Otherwise the kernel's last output is. inputs: as Harness has them. warm: whether each launch should find its code
-    in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used. Code that
-    keeps variables isn't loaded again, which would reset them: a kernel that goes wrong after some launches must get
-    there.
+    warm: whether each kernel is launched before its time. pool: to move the buffers through; without it, the checker's
+    buffers are used. Code that keeps variables isn't loaded again, which would reset them: a kernel that goes wrong
+    after some launches must get there.
     """
 
     def __init__(
@@ -148,7 +141,7 @@ class Loop:
         warm: bool = False,
         pool: Pool | None = None,
     ) -> None:
-        self.checker, self.kernels, self.in_step, self.sets, self.pool = checker, kernels, in_step, sets, pool
+        self.checker, self.in_step, self.sets, self.pool = checker, in_step, sets, pool
         self.checked, self.probed, self.changes_inputs = checked, probed, probed or inputs != "random"
         shape, distinct, buffers = checker.shape, dict.fromkeys(kernels), checker.buffers
         if inputs != "random":
@@ -160,38 +153,32 @@ class Loop:
         self.guarded: dict[str, list[Guarded]] = {}  # by what is said of a launch that writes around them
         self.owners = [kernel for kernel in distinct if kernel.workspace_elements(shape)]
         short = warm and shape.flops <= SHORT_FLOPS
-        movable = [kernel for kernel in distinct if kernel.is_movable] if short and pool else []
-        self.relocated = [kernel for kernel in movable if not kernel.variables(shape)]
-        if pool is not None:
-            self._use(self._placed(pool))
-        else:
-            for owner in reversed(self.owners):
-                buffers.memory.lend(owner, shape)
-            self._use(_of_checker(checker, sets, len(kernels)))
+        for owner in () if pool else reversed(self.owners):
+            buffers.memory.lend(owner, shape)
+        self.relocated = list[Runnable]()
+        self.move()
+        if short and pool:
+            self.relocated = [kernel for kernel in distinct if kernel.is_movable and not kernel.variables(shape)]
         self.launches = []
         for name, launch in zip(names, self.bare, strict=True):
             around: dict[str, Any] = {"sets": sets, "set_bytes": shape.compulsory_bytes if sets > 1 else 0}
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
-                launch.elsewhere = _of_checker(checker, 2, 2)[1][:3] if short else None
+                launch.elsewhere = self._of_checker(2, 2)[1][:3] if short else None
                 around |= {"before": launch.before, "behind": launch.behind, "after": launch.after}
             self.launches.append(Timed(launch, name, partial(launch.kernel.kernels, shape), **around))
 
     def move(self) -> None:
-        """Move the buffers to a new placement in the pool, and the code of short kernels to another place."""
-        assert self.pool is not None
+        """Move the buffers to a new placement in the pool, and the code of short kernels to another place; without a
+        pool, use the checker's buffers. Host functions are launched once on each set while nothing is blocked: one may
+        record a graph for new addresses. Kernels that were loaded again are launched once on the checker's buffers.
+        """
+        first, count, of_checker = self.bare[0], len(self.bare), self.checker.buffers
         for kernel in self.relocated:
             kernel.relocate()
-        first = self.bare[0]
-        if not self.probed and first.last >= 0:  # kept, since the baseline alone may be launched from here on
-            self.pool.device.copy(self.checker.buffers.abc[2], first.buffers[first.last][2])
-        self._use(self._placed(self.pool))
-
-    def _use(self, sets: Sets) -> None:
-        """Launch on these sets. Host functions are launched once on each while nothing is blocked: one may record a
-        graph for new addresses. Kernels that were loaded again are launched once on the checker's buffers.
-        """
-        count = len(self.bare)
+        if self.pool and not self.probed and first.last >= 0:  # kept: the baseline alone may be launched from here on
+            self.pool.device.copy(of_checker.abc[2], first.buffers[first.last][2])
+        sets = self._placed(self.pool) if self.pool else self._of_checker(self.sets, count)
         for number, launch in enumerate(self.bare):
             own = [(a, b, outputs[number]) for a, b, *outputs in sets]
             if self.in_step and len(sets) == 1:
@@ -206,7 +193,6 @@ class Loop:
                 for enqueue in launch.launches:
                     enqueue()
                 self.checker.device.synchronize()
-        of_checker = self.checker.buffers
         for kernel in self.relocated:
             kernel.enqueue(self.checker.shape, 1.0, *of_checker.abc[:2], 0.0, of_checker.spare)
 
@@ -218,20 +204,30 @@ class Loop:
         device, shape, inputs = pool.device, self.checker.shape, self.checker.buffers.abc[:2]
         sizes = [*(matrix.size for matrix in inputs), *[shape.m * shape.n + 2 * GUARD] * len(self.bare)]
         needed = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
-        placed = pool.place([*sizes * self.sets, *needed])
-        by_set = [placed[start : start + len(sizes)] for start in range(0, len(sizes) * self.sets, len(sizes))]
+        placed = iter(pool.place([*sizes * self.sets, *needed]))
+        by_set = [[next(placed) for _ in sizes] for _ in range(self.sets)]
         outputs = [[Guarded(device, output, UNWRITTEN) for output in one_set[2:]] for one_set in by_set]
-        workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in placed[len(sizes) * self.sets :]]
+        workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in placed]
         self.guarded = {OUTSIDE: [*chain(*outputs)], OUTSIDE_WORKSPACE: workspaces}
         for owner, workspace in zip(self.owners, workspaces, strict=True):
             owner.use_workspace(workspace.inner)
         filled = [guarded.whole for guarded in (*self.guarded[OUTSIDE], *workspaces)]
         for whole in filled if self.sets == 1 else (pool.whole,):
             device.fill(whole, UNWRITTEN)
-        for one_set in () if self.probed else by_set:
-            for to, source in zip(one_set, inputs, strict=False):
-                device.copy(to, source)
+        for a, b, *_ in () if self.probed else by_set:
+            device.copy(a, inputs[0])
+            device.copy(b, inputs[1])
         return [(a, b, *(c.inner for c in cs)) for (a, b, *_), cs in zip(by_set, outputs, strict=True)]
+
+    def _of_checker(self, sets: int, outputs: int) -> Sets:
+        """The checker's buffers, a C for each further output, and copies of them all."""
+        device, buffers = self.checker.device, self.checker.buffers
+
+        def copy(buffer: Any) -> Any:
+            return device.upload(device.download(buffer))
+
+        first = [*buffers.abc, buffers.spare, *(copy(buffers.spare) for _ in range(outputs - 2))]
+        return [tuple(first), *(tuple(map(copy, first)) for _ in range(sets - 1))]
 
     def require_intact(self) -> None:
         """Raise Trespass if a launch wrote around a C or a workspace in this placement."""
@@ -248,9 +244,9 @@ class Loop:
             stage = self.checker.check_timed_output(written)
         else:
             stage, *of_baselines = (self.checker.check_timed_launches(launch.probe) for launch in self.bare)
-            for baseline, checked in zip(self.kernels[1:], of_baselines, strict=True):
+            for baseline, checked in zip(self.bare[1:], of_baselines, strict=True):
                 if not checked.passed:
-                    stage = replace(checked, detail=f"of the baseline {baseline.name}: {checked.detail}")
+                    stage = replace(checked, detail=f"of the baseline {baseline.kernel.name}: {checked.detail}")
         if stage.passed:
             self.require_intact()
         return stage
@@ -263,14 +259,3 @@ class Loop:
             kernel.settle()
         if self.changes_inputs:
             self.checker.buffers.restore()
-
-
-def _of_checker(checker: SgemmChecker, sets: int, outputs: int) -> Sets:
-    """The checker's buffers, a C for each further output, and copies of them all."""
-    device, buffers = checker.device, checker.buffers
-
-    def copy(buffer: Any) -> Any:
-        return device.upload(device.download(buffer))
-
-    first = [*buffers.abc, buffers.spare, *(copy(buffers.spare) for _ in range(outputs - 2))]
-    return [tuple(first), *(tuple(map(copy, first)) for _ in range(sets - 1))]

@@ -24,7 +24,7 @@ from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
-from worklog.runner.launches import Pool
+from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runs import Measurement, Roof, Verdict, Work, event_overhead_us, source_label, summarize
 from worklog.settings import BF16_DATASHEET_TFLOPS
 
@@ -89,7 +89,7 @@ class Session:
 
     def pool(self, elements: int) -> Pool | None:
         """A pool for buffers of `elements` float32 in total, kept for the next loop; None where memory is too short."""
-        if self._pool is None or not self._pool.holds(elements):
+        if self._pool is None or self._pool.elements < elements * LEAST_TIMES_BUFFERS:
             self._pool = None  # first, so that its memory is free
             self._pool = Pool.to_hold(self.device, elements)
         return self._pool
@@ -109,12 +109,9 @@ class Session:
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
         needed = shape.compulsory_bytes + 4 * shape.m * shape.n  # A, B and C, and a C of the baseline's own
-        free = self.device.free_bytes()
-        if needed > free:
-            raise OutOfMemory(
-                f"size {shape} needs {needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free: "
-                "take a smaller size"
-            )
+        if needed > (free := self.device.free_bytes()):
+            sizes = f"{needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free"
+            raise OutOfMemory(f"size {shape} needs {sizes}: take a smaller size")
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
@@ -199,18 +196,15 @@ def alone_on_the_gpu() -> AbstractContextManager[object]:
 def locked(path: Path) -> IO[str]:
     """A lock file, locked until it is closed or the process ends. Raises NoGpu, naming the process that holds it."""
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+", encoding="utf-8")
     except OSError as error:
         raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
-    file = os.fdopen(lock, "r+", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         with file:
-            raise NoGpu(
-                f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
-                "other: wait for it, or cancel it"
-            ) from error
+            holds = f"process {file.read().strip() or '?'} is measuring on this GPU"
+        raise NoGpu(f"{holds}, and two at once would disturb each other: wait for it, or cancel it") from error
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()

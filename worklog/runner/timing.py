@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from numbers import Real
-from threading import Timer
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
@@ -29,25 +28,26 @@ from worklog.harness import (
     Harness,
     Launch,
     Reading,
+    Stopwatch,
     Timed,
     blocked,
     bubble_us,
     cross_check,
+    input_sets,
+    nothing,
     rotating,
+    take_batch,
     time_in_turn,
 )
-from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.job import Job
 from worklog.runner.session import Session
 from worklog.runs import Context, Measurement, Stage, Verdict, Work, event_overhead_us
 from worklog.settings import TOLERANCE_US
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id
+OF_DTYPE = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 IDLE_LAUNCHES = 9
-HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
-HANGS = (
-    "worklog.time: {} has not returned for {:.0f} s. A kernel that doesn't end can't be stopped from its own process: "
-    "end this one, and run `worklog check file.py:function`, which uses a child process"
-)
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 BY_DTYPE = "datapath: {}, from the dtype of the arguments; the call may use another: name it with datapath="
@@ -59,7 +59,6 @@ ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or Py
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
 WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-CROSS_CHECKS = (WALL_CLOCK, "none")
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
 WHOLE = "reads the same as events around a launch that isn't queued, in which the GPU waits for the host"
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
@@ -100,7 +99,7 @@ class Call:
             is_number = isinstance(number, Real) and not isinstance(number, bool)
             if number is not None and not (is_number and 0 < float(number) < math.inf):
                 raise BadSetting(f"worklog.time: {what} = {number!r}: {wanted}")
-        for what, known in (("cross_check", CROSS_CHECKS), ("datapath", (*DATAPATHS, None))):
+        for what, known in (("cross_check", (WALL_CLOCK, "none")), ("datapath", (*DATAPATHS, None))):
             if getattr(self, what) not in known:
                 names = ", ".join(filter(None, known))
                 raise BadSetting(f"worklog.time: {what} = {getattr(self, what)!r}: take one of {names}")
@@ -111,12 +110,8 @@ class Call:
             raise BadSetting(
                 f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
             )
-        if self.timer and harness.l2 == "rotate":
-            raise BadSetting("worklog.time: a call that is partly timed can't rotate inputs: take l2 = flush")
-        if self.timer and harness.timer != "events":
-            raise BadSetting(
-                f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events"
-            )
+        if self.timer and (harness.l2 == "rotate" or harness.timer != "events"):
+            raise BadSetting("worklog.time: a call that names a part takes timer = events, and no l2 = rotate")
 
     @property
     def baselines(self) -> list[Callable[..., Any]]:
@@ -124,11 +119,6 @@ class Call:
         if self.against is None:
             return []
         return [*self.against] if isinstance(self.against, list | tuple) else [self.against]  # type: ignore[list-item]
-
-    @property
-    def given(self) -> Arguments:
-        """What each of them is called on."""
-        return self.args, dict(self.kwargs or {})
 
     def alone(self, *_: Any, **__: Any) -> None:
         """Call it on its own arguments, whatever it is given."""
@@ -165,7 +155,7 @@ def time(
     whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, or "none"; the
     result states disagreements of more than cross_check_limit, a share of the time (default: 2 %, and at least 2 µs).
     datapath: of which peak the TFLOP/s are a share (worklog.peaks; default: by the dtype of the GPU arrays among the
-    arguments). A call that hangs is reported on standard error. The interval is of a call of one kernel: what the gaps
+    arguments).  The interval is of a call of one kernel: what the gaps
     between several add in another process isn't in it.
     Raises NoGpu without a GPU, BadSetting for what can't be timed this way, LaunchFailed where the GPU fails, nothing
     was enqueued, or work is left on a stream that isn't joined; exceptions of `fn` pass through.
@@ -216,6 +206,7 @@ def time_call(
     on what was timed. Raises as worklog.time.
     """
     call.require_timeable(harness)
+    given = call.args, dict(call.kwargs or {})
     peaks, offset_us = Peaks(session.gpu, session.gpu.sm_clock_mhz), session.calibration.offset_us
     if call.datapath:
         peaks.of(call.datapath)  # raises where it isn't known
@@ -226,13 +217,13 @@ def time_call(
     if call.sync:
         said.append(WAITS.format(bubble_us(session.timeline, harness)))
     said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *session.calibration.remarks]
-    datapath = (call.datapath or datapath_of(call.given, peaks) or "") if call.flops else ""
+    datapath = (call.datapath or datapath_of(given, peaks) or "") if call.flops else ""
     if datapath and not call.datapath:
         said.append(BY_DTYPE.format(datapath))
     # The function and the baselines share out a round of the sets of inputs, if they alternate.
-    sets: list[ArgumentSet] = [(call.given, {})]
+    sets: list[ArgumentSet] = [(given, {})]
     if harness.l2 == "rotate":
-        sets = rotation(call.given, session.timeline.l2_bytes)
+        sets = rotation(given, session.timeline.l2_bytes)
     functions, ahead = [call.fn, *call.baselines], 0 if harness.timer == "graph" else len(sets)
     launches = list[Timed]()
     for number, (fn, name) in enumerate(zip(functions, names, strict=True)):
@@ -240,18 +231,11 @@ def time_call(
         launch = _launch(session, call, fn, sets[first:] + sets[:first])
         launches.append(replace(launch, name=name if same == 1 else f"{name} ({same})", kernels=lambda: 1))  # at least
     with ExitStack() as stack:
-        hangs_s = harness.budget_s + HANGS_S
-        watchdog = Timer(hangs_s, print, (HANGS.format(names[0], hangs_s),), {"file": sys.stderr})
-        watchdog.daemon = True
-        watchdog.start()
-        stack.callback(watchdog.join)
-        stack.callback(watchdog.cancel)
         # A call that waits isn't queued, so the host time to enter the harness's stream in each launch would be part of
         # its time. Each runs once before: it may import PyTorch, which has a current stream of its own.
-        for launch in launches if call.sync else ():
-            with session.device.loan("cupy").current():
-                launch()
         if call.sync:
+            with session.device.loan("cupy").current():
+                take_batch(session.timeline, launches, 1, used)
             stack.enter_context(session.device.loan("cupy").current())
         overhead_us = event_overhead_us(used.as_dict(), offset_us)
         reading = time_in_turn(session.timeline, launches, used, offset_us=overhead_us)
@@ -281,7 +265,7 @@ def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence
         dropped = [copies.get(id(tensor), tensor) for tensor in call.grad_to_none]
         launches.append(partial(enqueue, arguments, dropped))
     if len(sets) > 1:
-        return rotating(launches, bytes_of(sets[0][0]))
+        return rotating(launches, sum(int(array.nbytes) for array in arrays(sets[0][0])))
     return Timed(launches[0], partly=call.timer)
 
 
@@ -299,7 +283,11 @@ def _witnesses(
             raise LaunchFailed(
                 f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
             )
-        alone = _launch(session, call, fn, [(call.given, {})])  # doesn't rotate
+        timed = _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])  # doesn't rotate
+
+        def alone(timed: Timed = timed) -> None:
+            timed.launch(*([Stopwatch(nothing, nothing)] if call.timer else []))
+
         left = idle_after(session, alone, used.queues, read_us)
         if not left.passed:
             raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
@@ -334,3 +322,79 @@ def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Sta
 def name_of(call: object) -> str:
     """Of a callable, for titles."""
     return str(getattr(call, "__name__", type(call).__name__))
+
+
+# ------------------------------------------------------------------------------------------ arrays among the arguments
+
+
+def on_gpu(value: Any) -> bool:
+    """A CuPy array or a PyTorch tensor on a GPU."""
+    return hasattr(value, "__cuda_array_interface__") or bool(getattr(value, "is_cuda", False))
+
+
+def arrays(value: Any) -> list[Any]:
+    """The GPU arrays in a value, also inside lists, tuples, dicts and dataclasses, each once."""
+    by_id: dict[int, Any] = {}
+    _replaced(value, lambda array: by_id.setdefault(id(array), array))
+    return list(by_id.values())
+
+
+def datapath_of(value: Any, peaks: Container[str]) -> str | None:
+    """The datapath (worklog.gpu.peaks), one of peaks, of the floating-point dtype that all GPU arrays in a value share;
+    else None.
+    """
+    names = {str(getattr(array, "dtype", "")).rpartition(".")[2] for array in arrays(value)}
+    paths = {OF_DTYPE.get(name, "fp8" if name.startswith("float8") else "") for name in names if "float" in name}
+    path = paths.pop() if len(paths) == 1 else ""
+    path = "fp64_tensor" if path == "fp64" and "fp64_tensor" in peaks else path
+    return path if path in peaks else None
+
+
+def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:
+    """The arguments and copies of them, as many as evict each other from L2; what isn't an array is shared. Raises
+    BadSetting if there is no array: those in a closure or in an object's attributes can't be found.
+    """
+    if not (size := sum(int(array.nbytes) for array in arrays(given))):
+        raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
+    sets: list[ArgumentSet] = [(given, {})]
+    for _ in range(input_sets(size, l2_bytes) - 1):
+        copies = {id(array): _copy(array) for array in arrays(given)}
+        sets.append((_replaced(given, lambda array, copies=copies: copies[id(array)]), copies))  # type: ignore[misc]
+    return sets
+
+
+def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = ()) -> Any:
+    """The value with `new` of each GPU array in it; containers without one stay the same objects."""
+    if on_gpu(value):
+        return new(value)
+    if id(value) in inside:
+        raise BadSetting(f"l2 = rotate: a {type(value).__name__} among the arguments contains itself")
+    if isinstance(value, dict):
+        parts = dict(value)
+    elif isinstance(value, (list, tuple)):
+        parts = dict(enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
+    else:
+        return value
+    others = {key: _replaced(part, new, (*inside, id(value))) for key, part in parts.items()}
+    changed = {key: other for key, other in others.items() if other is not parts[key]}
+    if changed and isinstance(value, tuple):
+        return value._make(others.values()) if hasattr(value, "_make") else type(value)(others.values())
+    same = copy(value) if changed else value
+    for key, other in changed.items():
+        if isinstance(same, (dict, list)):
+            same[key] = other
+        else:
+            object.__setattr__(same, key, other)  # frozen ones too
+    return same
+
+
+def _copy(array: Any) -> Any:
+    """With the same strides, since another order of the elements may run another kernel."""
+    if hasattr(array, "detach"):
+        return array.detach().clone().requires_grad_(array.requires_grad)
+    if not hasattr(array, "copy"):
+        kind = type(array).__name__
+        raise BadSetting(f"l2 = rotate: a {kind} can't be copied: pass a CuPy array or a PyTorch tensor")
+    return array.copy(order="K")

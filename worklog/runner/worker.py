@@ -23,12 +23,11 @@ from worklog.harness import ONE_PLACEMENT, Harness, cross_check, input_sets, tim
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution, Solver
 from worklog.problem.problem import each, raw, rebuilt
-from worklog.runner.arguments import on_gpu
 from worklog.runner.child import Say
 from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
 from worklog.runner.launches import Loop, Trespass, elements
 from worklog.runner.session import Session, alone_on_the_gpu
-from worklog.runner.timing import UNCHECKED, Call, idle_after, name_of, time_call
+from worklog.runner.timing import UNCHECKED, Call, idle_after, name_of, on_gpu, time_call
 from worklog.runs import Measurement, Run, Stage, event_overhead_us
 from worklog.runs.record import line
 
@@ -42,15 +41,14 @@ LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the ho
 LAST = "gate: of the timed launches, the last one's output was checked"
 
 
-def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
+def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] = Session) -> None:
     """Gate and time each of the order's jobs. Answers: "ready" with the head of a run; then for each job "measured"
-    with the line of its measurement and its kernel's description. make_session: gets the user kernels by name (default:
-    Session).
+    with the line of its measurement and its kernel's description. make_session: gets the user kernels by name.
     """
     jobs, harness = order["jobs"], order["harness"]
     with alone_on_the_gpu(), Clocks() as holding:
         clocks, notes = holding.hold(harness.clocks)
-        session = (make_session or Session)(order["user_kernels"])
+        session = make_session(order["user_kernels"])
         harness = harness.but(clocks=clocks)
         for shape in {job.shape for job in jobs if job.shape}:
             session.require_memory(shape)
@@ -64,11 +62,9 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
             if clocks == harness.clocks:
                 del changed["clocks"]
             job = replace(job, changed=tuple(changed.items()))
-            stated = [] if asked == harness.clocks else notes  # which the run states
-            m = measure_job(session, job, harness, stated)
+            m = measure_job(session, job, harness, [] if asked == harness.clocks else notes)
             session.require_idle()  # LaunchFailed: the GPU's context is lost, and nothing can be measured after it
-            words = {"line": line("measurement", m), "description": session.describe(job.kernel)}
-            say("measured", number=done + 1, **words)
+            say("measured", line=line("measurement", m), description=session.describe(job.kernel))
     say("done")
 
 
@@ -76,20 +72,24 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
     """Gate and time one job. A failed check, a failed launch and a skip are results too. notes: on the clocks, for the
     result. Raises LaunchFailed if the GPU's context is lost.
     """
-    used = harness.but(**dict(job.changed))
+    used, stated = harness.but(**dict(job.changed)), [*notes]
     try:
+        if job.kernel != BASELINE:
+            kernel = session.kernel(job.kernel)
+            if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
+                raise Skipped(reason)
         if job.shape is not None:
-            return _product(session, job, used, [*notes])
+            return _product(session, job, used, stated)
         session.device.empty_cache()
-        if isinstance(session.kernel(job.kernel), Solution):
-            return _solution(session, job, used, [*notes])
+        if isinstance(kernel, Solution):
+            return _solution(session, job, used, stated)
         call, *baselines = (called(session, name, dict(job.axes)) for name in (job.kernel, *job.baselines))
         if baselines and call.against:
             named = ", ".join(job.baselines)
             raise BadSetting(f"{job.kernel} has a baseline of its own, in state.run: omit --against {named}")
         call = replace(call, against=[baseline.alone for baseline in baselines] or call.against)
         names = [job.kernel, *(job.against or map(name_of, call.baselines))]
-        return time_call(session, job, call, used, names, [*notes, UNCHECKED])
+        return time_call(session, job, call, used, names, [*stated, UNCHECKED])
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return job.without_time("failed", f"launch: {error}")
@@ -109,10 +109,6 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
 
 def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Measurement:
     """A matrix product. A baseline that fails isn't timed, which the result states."""
-    if job.kernel != BASELINE:
-        kernel = session.kernel(job.kernel)
-        if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
-            raise Skipped(reason)
     loaded, shape = session.load(job.kernel), job.problem
     settings = [("timer", "graph"), ("l2", "rotate")]
     here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
@@ -144,34 +140,29 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Me
     if loop.pool is None and used.placement == "varied":
         stated.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
     try:
-        reading = time_in_turn(
-            session.timeline,
-            loop.launches,
-            used,
-            size=(shape.flops / 2) ** (1 / 3),
-            offset_us=event_overhead_us(used.as_dict(), offset_us),
-            move=loop.move if loop.pool else None,
-        )
+        how: dict[str, Any] = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}
+        how["offset_us"] = event_overhead_us(used.as_dict(), offset_us)
+        reading = time_in_turn(session.timeline, loop.launches, used, **how)
         us = reading.us(used.statistic)
         if loop.checked:
             stages.append(timed(loop.stage))
         if loop.checked and loaded.is_host:  # which may launch on streams of its own
-            stages.append(timed(lambda: idle_after(session, loop.bare[0], used.queues, us)))
+            stages.append(timed(lambda: idle_after(session, loop.launches[0].launch, used.queues, us)))
             if not used.biased():
                 constants = offset_us, session.calibration.launch_us
-                stated += cross_check(session.timeline, loop.bare[0], *constants)[1]
+                stated += cross_check(session.timeline, loop.launches[0].launch, *constants)[1]
         # Other classes may run where the peak is another.
         if used.gate and not used.biased() and loaded.claimed == "fp32":
             peaks = Peaks(session.gpu, session.gpu.sm_clock_mhz)
-            roof = after_timing.fp32_roof(loop.kernels[0].operands(shape), peaks)
-            stages.append(after_timing.judge(shape, us - offset_us, *roof))
+            stages.append(
+                after_timing.judge(shape, us - offset_us, *after_timing.fp32_roof(loaded.operands(shape), peaks))
+            )
     except Trespass as trespass:
         assert verdict is not None
         return job.failed(verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
     finally:
         loop.close()
-    verdict = verdict and verdict.and_then(*stages)
-    return session.conclude(job, used, reading, verdict, stated, work_of(shape))
+    return session.conclude(job, used, reading, verdict and verdict.and_then(*stages), stated, work_of(shape))
 
 
 def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> Loop:
@@ -186,9 +177,8 @@ def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> 
         kernel = session.kernel(job.kernel).load(session.device, fresh=True)
     kernels = [kernel, *(library if name == BASELINE else session.load(name) for name in names)]
     sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
-    checker = session.checker(shape)
     return Loop(
-        checker,
+        session.checker(shape),
         kernels,
         (job.kernel, *names),
         in_step=used.order == "interleaved" and used.timer != "graph",
@@ -208,8 +198,6 @@ def _checks_each(used: Harness) -> bool:
 
 def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> Measurement:
     """A solution at one case, beside the problem's baseline."""
-    if missing := session.kernel(job.kernel).missing_on(session.gpu.arch):
-        raise Skipped(missing)
     loaded, name = cast(Solver, session.load(job.kernel)), dict(job.axes)[CASE]
     posed = loaded.problem
     case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
