@@ -54,7 +54,7 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a GPU, whatever machine this is, and an empty folder."""
-    for module in ("gpu.device", "peers.exploits", "runner.check", "runner.measure"):
+    for module in ("gpu.device", "runner.check", "runner.measure"):
         monkeypatch.setattr(f"worklog.{module}.gpu_reason", lambda: WHY)
     monkeypatch.chdir(tmp_path)
 
@@ -75,15 +75,14 @@ def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate runs three edge shapes, one ragged shape and one structure of data, and draws none: the emulator takes
     longest there, and tests/gate runs all.
     """
-    from worklog.gate import draws, exact, shapes
+    from worklog.gate import edges, exact, shapes
 
-    every, ragged = shapes.edge_shapes, shapes.ragged_shapes
-    monkeypatch.setattr(shapes, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
-    monkeypatch.setattr(shapes, "drawn_shapes", lambda domain, rng: [])
+    every, ragged = edges.edge_shapes, shapes.ragged_shapes
+    monkeypatch.setattr(edges, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
+    monkeypatch.setattr(edges, "drawn_shapes", lambda domain, rng, live: [])
     monkeypatch.setattr(shapes, "ragged_shapes", lambda *given: ragged(*given)[:1])
-    monkeypatch.setattr(shapes, "RANGES", 3)
+    monkeypatch.setattr(edges, "RANGES", 3)
     monkeypatch.setattr(exact, "STRUCTURES", exact.STRUCTURES[:1])
-    monkeypatch.setattr(draws, "problems", lambda *given, **large: iter(()))
 
 
 @pytest.fixture

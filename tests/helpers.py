@@ -77,7 +77,7 @@ def small_run(**changes: Any) -> Run:
 
 def compared(rows: Sequence[dict[str, Any]], **parts: Any) -> Comparison:
     """A comparison of harnesses with these rows."""
-    promises = {"wall_s": [], "aa": {"pairs": 1, "agree": 1, "intervals_us": []}}
+    promises = {"aa": {"pairs": 1, "agree": 1, "intervals_us": []}}
     document = {
         "created": "2026-11-21T05:20:00+00:00",
         "complete": True,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gate.kernels import bf16, fp16, strassens, summed, tf32
+from worklog.gate.edges import RANGES, drawn_shapes, edge_shapes
 from worklog.gate.exact import (
     EXACT_LIMIT,
     FAMILIES,
@@ -27,7 +28,7 @@ from worklog.gate.exact import (
     stretch,
     structured,
 )
-from worklog.gate.shapes import RANGES, drawn_shapes, edge_shapes, exact_problems, ragged_shapes
+from worklog.gate.shapes import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 

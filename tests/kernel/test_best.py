@@ -70,7 +70,7 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers() -> None:
     tool = resources.disassembler()
     if tool is None or not version("nvidia-cuda-nvrtc").startswith("13.0."):
         pytest.skip("the order of the multiply-adds was chosen in the code of NVRTC 13.0, with a disassembler")
-    assert resources.bank_conflicts(resources.disassemble(out.cubin, tool), out.symbol) < 0.05
+    assert resources.main_loop(resources.disassemble(out.cubin, tool), out.symbol).bank_conflicts < 0.05
 
 
 def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered() -> None:

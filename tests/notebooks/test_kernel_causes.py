@@ -45,7 +45,7 @@ def machine_code(name: str, **tile: int) -> tuple[Compiled, str]:
 
 def in_conflict(name: str, **tile: int) -> float:
     compiled, code = machine_code(name, **tile)
-    return 100 * resources.bank_conflicts(code, compiled.symbol)
+    return 100 * resources.main_loop(code, compiled.symbol).bank_conflicts
 
 
 def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster() -> None:
@@ -133,7 +133,7 @@ def test_what_each_step_past_the_ladder_gains(before: str, after: str, faster: t
 def test_what_changes_beside_the_idea_of_a_step() -> None:
     assert in_conflict("warptiled") > 22 and in_conflict("lane_map") < 1
     (before, old), (after, new) = machine_code("async_copies"), machine_code("barriers")
-    loops = resources.main_loop(old, before.symbol), resources.main_loop(new, after.symbol)
+    loops = [resources.main_loop(old, before.symbol).counts, resources.main_loop(new, after.symbol).counts]
     assert loops[0]["FFMA"] == loops[1]["FFMA"] and sum(loops[1].values()) - sum(loops[0].values()) == approx(85, abs=3)
     blocks = math.prod(worklog.rung("bulk_copies").blocks(worklog.Shape.of(4096)))
     assert -(-blocks // 132) * 132 / blocks == approx(1.03, abs=2e-3), "all that equal shares can gain"

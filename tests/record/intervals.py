@@ -45,13 +45,13 @@ def readings() -> list[Point]:
     for name, size in WORKS:
         timed = work_of(size, None if name == CUBLAS else rung(name))
         reads = [ours.read(timed) for _ in range(READINGS)]
-        times = [read.interval.shifted(-overhead) for read in reads]
+        times = [interval.shifted(-overhead) for _, interval, _ in reads]
         point = {
             "work": name,
             "of": size,
             "intervals_us": [[us.low, us.value, us.high] for us in times],
-            "sm_mhz": [read.sm_mhz for read in reads],
-            "wall_s": [read.wall_s for read in reads],
+            "sm_mhz": [reading.samples.sm_mhz for reading, _, _ in reads],
+            "wall_s": [wall_s for _, _, wall_s in reads],
             "kernels": Cublas(device).kernels(Shape(size, size, size)) if name == CUBLAS else 1,
         }
         points.append(point)

@@ -207,8 +207,8 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words: 
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("for (int i = 0; i < 2; ++i) divide<<<1, 1>>>(output, columns, columns);", "none of the statements"),
-        ("float* more; cudaMalloc(&more, 4);", "none of the statements"),
+        ("for (int i = 0; i < 2; ++i) divide<<<1, 1>>>(output, columns, columns);", "declare integers and dim3"),
+        ("float* more; cudaMalloc(&more, 4);", "declare integers and dim3"),
         ("divide<<<1, 1>>>(output, columns, unknown);", "cannot read 'unknown'"),
         ("divide<<<rows - rows, 1>>>(output, columns, columns);", "at least 1"),
         ("divide<<<1, 1>>>(output, columns);", "takes 3 parameters, and the launch passes 2"),

@@ -20,7 +20,7 @@ from worklog.runner import measure
 from worklog.runner.job import ABLATION_RUNGS, ABLATION_SIZES, BASELINE
 from worklog.runs import Run, in_steps, open_run, recordings, summarize
 from worklog.runs.ablation import effects
-from worklog.runs.comparison import open_comparison
+from worklog.runs.comparison import CUBLAS, open_comparison
 from worklog.runs.estimates import median
 from worklog.settings import PITFALLS, allowed_us
 
@@ -138,9 +138,11 @@ def test_the_comparison_holds_what_the_harness_promises() -> None:
     for length, error in read:
         assert abs(error) <= allowed_us(length), f"{length} µs"
     assert promises["aa"]["pairs"] >= 50 and promises["aa"]["agree"] >= 0.9 * promises["aa"]["pairs"]
-    assert [point["of"] for point in promises["wall_s"]] == [512, 1024, 2048, 4096]
-    for point in promises["wall_s"]:
-        assert point["converged"] and point["worklog_s"] <= point["nvbench_s"] / 8, point
+    assert all(row.converged for row in comparison.rows if row.ruler == "worklog")
+    assert all(row.converged for row in comparison.rows if (row.ruler, row.work) == ("worklog", CUBLAS))
+    for size in (512, 1024, 2048, 4096):
+        seconds = comparison.wall_s(CUBLAS, size)
+        assert seconds["worklog"] <= seconds["NVBench cold"] / 8, size
     for point in promises["beside_cupti"]:
         assert abs(point["events_us"] - point["tracer_us"]) <= max(0.5, 0.01 * point["tracer_us"]), point
 

@@ -291,7 +291,7 @@ def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true
 
 def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -> None:
     path, document = tmp_path / "peers.json", {"schema": 1, "kind": "peers", **compared(ROWS).document}
-    short = document | {"complete": False, "origin": "live", "promises": {"wall_s": []}}
+    short = document | {"complete": False, "origin": "live", "promises": {}}
     for written, label in ((document, "recorded · NVIDIA H200 · clocks as found · 2026-11-21"), (short, "live · ")):
         path.write_text(json.dumps(written))
         comparison = open_comparison(path)

@@ -16,7 +16,7 @@ from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, N
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
-from worklog.kernel.resources import Occupancy, bank_conflicts, disassemble, disassembler, main_loop, no_sass, occupancy
+from worklog.kernel.resources import Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 
@@ -167,9 +167,9 @@ def _main_loops(compiled: Sequence[Compiled]) -> Sass:
         return Sass(note=no_sass())
     loops, conflicts = {}, {}
     for out in compiled:
-        code = disassemble(out.cubin, tool)
-        if mix := main_loop(code, out.symbol):
-            loops[out.arch], conflicts[out.arch] = mix, bank_conflicts(code, out.symbol)
+        loop = main_loop(disassemble(out.cubin, tool), out.symbol)
+        if loop.counts:
+            loops[out.arch], conflicts[out.arch] = loop.counts, loop.bank_conflicts
     return Sass(loops, conflicts, "" if loops else "no loop with an FFMA")
 
 

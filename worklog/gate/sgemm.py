@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.gate import after_timing, precision, shapes
+from worklog.gate import after_timing, edges, precision, shapes
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.checker import TIMED, Checker
 from worklog.gate.exact import OPERAND_BITS, Projection
@@ -56,9 +56,9 @@ class SgemmChecker(Checker):
         self._rng = memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
-        yield shapes.check_edge_shapes(subject, memory)
+        yield edges.check_edge_shapes(subject, memory)
         if subject.is_movable and subject.variables(self.shape):
-            yield shapes.check_state(subject, memory)
+            yield edges.check_state(subject, memory)
         if domain.alpha or domain.beta:
             yield precision.check_scalars(subject, memory)
         exact = self._exact_problems(claimed, domain)
@@ -75,7 +75,7 @@ class SgemmChecker(Checker):
         if whole:
             yield check_hard_data(subject, memory, short, self.shape)
         yield shapes.check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
-        yield shapes.check_alignment(subject, memory)
+        yield edges.check_alignment(subject, memory)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             from worklog.gate import search  # imports the emulator, which a GPU's check doesn't need
 

@@ -145,67 +145,53 @@ def disassemble(cubin: bytes, tool: Path) -> str:
     return cached(tool, cubin, disassembled).decode()
 
 
-def main_loop(text: str, symbol: str) -> dict[str, int]:
-    """Instructions of the loop with the most FFMA, by name, memory accesses by width too, most frequent first.
+@dataclass(frozen=True)
+class MainLoop:
+    """The loop with the most FFMA of a kernel's machine code; the shorter loop where two have as many. Empty without a
+    loop with an FFMA. Instructions that are never executed (@!PT) do not count.
 
-    Empty without a loop with an FFMA. Instructions that are never executed (@!PT) do not count.
+    counts: of instructions by name, memory accesses by width too, most frequent first. register_reads: registers that
+    a multiply-add reads from the register file, on average. bank_conflicts: share of the multiply-adds that read two
+    registers or more from one bank of the register file, which takes longer.
     """
-    names = []
-    for name, _ in _main_loop(text, symbol):
-        operation, *modifiers = name.split(".")
-        width = next((WIDTHS[modifier] for modifier in modifiers if modifier in WIDTHS), "32")
-        names.append(f"{operation}.{width}" if operation in MEMORY else operation)
-    return dict(Counter(names).most_common())
+
+    counts: dict[str, int]
+    register_reads: float
+    bank_conflicts: float
 
 
-def register_reads(text: str, symbol: str) -> float:
-    """Registers that a multiply-add of the main loop reads from the register file, on average; 0 without an FFMA."""
-    reads = _from_register_file(text, symbol)
-    return sum(map(len, reads)) / len(reads) if reads else 0.0
-
-
-def bank_conflicts(text: str, symbol: str) -> float:
-    """Share of the main loop's multiply-adds that read two registers or more from one bank of the register file, which
-    takes longer. 0 without an FFMA.
+def main_loop(text: str, symbol: str) -> MainLoop:
+    """From nvdisasm's text. An operand marked `.reuse` stays in a cache with one entry per operand slot and bank (the
+    register's number modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv
+    2503.20481.
     """
-    reads = _from_register_file(text, symbol)
-    conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
-    return conflicts / len(reads) if reads else 0.0
-
-
-def _from_register_file(text: str, symbol: str) -> list[set[int]]:
-    """Registers that each FFMA of the main loop reads from the register file. An operand marked `.reuse` stays in a
-    cache with one entry per operand slot and bank (the register's number modulo 2), until another operand of that slot
-    and bank is read. Source: Huerta et al. 2025, arXiv 2503.20481.
-    """
+    code, labels = _parse(text, symbol)
+    loop: list[tuple[str, str]] = []
+    for index, (name, operands) in enumerate(code):
+        target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
+        start = labels.get(target[0], index + 1) if target else index + 1
+        # A jump back from behind the kernel's end, where assemblers put attempts to wait, ends no loop.
+        if start <= index and ("EXIT", "") not in (body := code[start : index + 1]):
+            loop = max(loop, body, key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)))
+    counts: Counter[str] = Counter()
     cache: dict[tuple[int, int], int | None] = {}
     reads: list[set[int]] = []
-    for name, operands in _main_loop(text, symbol):
+    for name, operands in loop:
+        operation, *modifiers = name.split(".")
+        width = next((WIDTHS[modifier] for modifier in modifiers if modifier in WIDTHS), "32")
+        counts[f"{operation}.{width}" if operation in MEMORY else operation] += 1
         if not name.startswith("FFMA"):
             continue
-        registers = set()
+        reads.append(set())
         for slot, operand in enumerate(operands.split(",")[1:4]):
             if part := re.search(r"\bR(\d+)(\.reuse)?", operand):
                 register = int(part[1])
                 if cache.get((slot, register % 2)) != register:
-                    registers.add(register)
+                    reads[-1].add(register)
                 cache[slot, register % 2] = register if part[2] else None
-        reads.append(registers)
-    return reads
-
-
-def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
-    """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many, none
-    without an FFMA. A jump back from behind the kernel's end, where assemblers put attempts to wait, ends no loop.
-    """
-    code, labels = _parse(text, symbol)
-    best: list[tuple[str, str]] = []
-    for index, (name, operands) in enumerate(code):
-        target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
-        start = labels.get(target[0], index + 1) if target else index + 1
-        if start <= index and ("EXIT", "") not in (body := code[start : index + 1]):
-            best = max(best, body, key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)))
-    return best
+    conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
+    multiplied = max(1, len(reads))
+    return MainLoop(dict(counts.most_common()), sum(map(len, reads)) / multiplied, conflicts / multiplied)
 
 
 def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:

@@ -38,6 +38,9 @@ FUNCTION = "solution"
 _WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|")
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
 ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
+ROLES = ("input", "output", "extra")
+# A compiled kernel, its grid and block, and the values of its parameters: numbers, and names of buffers.
+_Launch = tuple[Any, tuple[int, ...], tuple[int, ...], list[Any]]
 
 
 def find_problem(what: str, dtype: str = "") -> Problem:
@@ -55,79 +58,14 @@ def find_problem(what: str, dtype: str = "") -> Problem:
     kind = classes.get(own[0] if not name and len(own) == 1 else name)
     if kind is None:
         has = f"{where} has {', '.join(own) or 'no problem: derive a class from worklog.Problem'}"
-        raise BadSetting(
-            f"{what} names no problem: {has}" + (f"; name one, as {shlex.quote(where)}:Class" if own else "")
-        )
+        advice = f"; name one, as {shlex.quote(where)}:Class" if own else ""
+        raise BadSetting(f"{what} names no problem: {has}{advice}")
     try:
-        made: Problem = kind()
+        return kind().under(dtype)
+    except BadSetting:
+        raise
     except Exception as error:
         raise BadSetting(f"{what}() raised {type(error).__name__}: {error}: correct its __init__") from error
-    if not getattr(made, "name", ""):
-        raise BadSetting(f"{what}: its __init__ must call super().__init__()")
-    return made.under(dtype)
-
-
-@dataclass(frozen=True)
-class Launched:
-    """One launch of a host function. entry: the kernel, with its template arguments. grid, block: along x, y and z.
-    arguments: numbers, or names of the function's parameters. place: its file and line.
-    """
-
-    entry: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    shared: int
-    arguments: tuple[Any, ...]
-    place: str
-
-
-def launches(unit: Unit, own: Definition, values: Mapping[str, Any], file: str) -> list[Launched]:
-    """The launches of a host function in their order. own: its definition. values: of its parameters, None for a
-    pointer. Raises BadSetting, with the line, for a statement that isn't read.
-    """
-    names = {name: text for name, text in unit.names(own).items() if name not in values}
-    names |= {name: str(value) for name, value in values.items() if type(value) is int}
-    result = []
-    for statement in own.body.named_children:
-        shown = text_of(statement)
-        if statement.type == "declaration" or _WAITS.fullmatch(shown.rstrip("; ")):
-            continue
-        place = f"{file}:{own.line(statement)}"
-        try:
-            call = next((call for call in own.calls if call.node.parent == statement), None)
-            result.append(_launched(call, names, values, place))
-        except BadSetting as error:
-            raise BadSetting(f"{place}: cannot read {shown:.70}: {error}; {ADVICE}") from error
-    if not result:
-        raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
-    return result
-
-
-def _launched(call: Call | None, names: Mapping[str, str], values: Mapping[str, Any], place: str) -> Launched:
-    """A launch with numbers for its expressions. names: expressions of names."""
-
-    def blocks(words: str) -> tuple[int, ...]:
-        counts = [evaluate(size, {}) for size in sizes(words, names)]
-        if len(counts) > 3 or min(counts) < 1:
-            raise BadSetting(f"{words} is {counts}: a grid and a block have one to three sizes of at least 1")
-        return (*counts, 1, 1)[:3]
-
-    def argument(text: str) -> Any:
-        """A number, or the name of a parameter that isn't an integer."""
-        bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", plain(text)).strip()
-        if bare in values and bare not in names:
-            return bare
-        return float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {})
-
-    if call is None:
-        raise BadSetting("it is none of the statements that are read")
-    if not 2 <= len(call.configuration) <= 4:
-        raise BadSetting("a launch has a grid and a block")
-    grid, block, shared, *_ = *call.configuration, "0"
-    template = ", ".join(reduced(word, names) for word in call.template)
-    entry = f"{call.function}<{template}>" if template else call.function
-    shared_bytes = evaluate(reduced(shared, names), {})
-    return Launched(entry, blocks(grid), blocks(block), shared_bytes, tuple(map(argument, call.arguments)), place)
 
 
 @dataclass(frozen=True)
@@ -189,7 +127,7 @@ class Solution(Kernel):
         """As Kernel has it; BadSetting also for a signature that isn't the problem's."""
         problem = find_problem(self.problem, self.dtype)
         if self.host is not None:
-            return _Python(self, problem, device)
+            return _Python(self, problem, device, self.host)
         declared = problem.signature
         signature = f"{FUNCTION}({', '.join(parameter.declaration for parameter in declared)})"
         own = self.unit.definition(FUNCTION, of_host=True)
@@ -222,8 +160,8 @@ class Solution(Kernel):
 class Solver(Runnable):
     """A solution on a device. problem: that it solves."""
 
-    def __init__(self, solution: Solution, problem: Problem) -> None:
-        self.name, self.solution, self.problem = solution.name, solution, problem
+    def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
+        self.name, self.solution, self.problem, self.device = solution.name, solution, problem, device
 
     def describe(self) -> dict[str, Any]:
         """As Runnable has it."""
@@ -231,56 +169,85 @@ class Solver(Runnable):
 
 
 class _Kernels(Solver):
-    """Kernels that a device compiles, launched as the source states."""
+    """Kernels that a device compiles, launched as the source states. own: the host function's definition."""
 
     def __init__(self, solution: Solution, problem: Problem, device: Device, own: Definition) -> None:
-        super().__init__(solution, problem)
-        self.device, self.own = device, own
-        self._compiled: dict[tuple[str, int], Any] = {}
-        self._read: dict[tuple[Any, ...], list[Launched]] = {}
+        super().__init__(solution, problem, device)
+        self.own, self._compiled = own, dict[tuple[str, int], Any]()
+        self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
 
     def enqueue(self, *arguments: Passed) -> None:
         """As Runnable has it."""
-        names = [parameter.name for parameter in self.own.parameters]
-        given = dict(zip(names, arguments, strict=True))
-        values = {name: passed.number if passed.buffer is None else None for name, passed in given.items()}
-        key = tuple(values.values())
-        if key not in self._read:  # once, so that a timed launch parses nothing
-            solution = self.solution
-            self._read[key] = launches(solution.unit, self.own, values, solution.file)
-        for launch in self._read[key]:
-            self._launch(launch, given)
+        given = dict(zip((parameter.name for parameter in self.own.parameters), arguments, strict=True))
+        key = tuple(passed.number if passed.buffer is None else None for passed in arguments)
+        if key not in self._launches:  # once, so that a timed launch parses nothing
+            self._launches[key] = self._read(given)
+        for compiled, grid, block, values in self._launches[key]:
+            bound = [given[value].buffer if isinstance(value, str) else value for value in values]
+            self.device.launch(compiled, grid, block, bound)
 
-    def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
-        solution, place = self.solution, launch.place
-        defined = solution.unit.definition(launch.entry.partition("<")[0])
+    def _read(self, given: Mapping[str, Passed]) -> list[_Launch]:
+        """The launches in their order. Raises BadSetting, with the line, for a statement that isn't read."""
+        unit, file, own = self.solution.unit, self.solution.file, self.own
+        names = {name: text for name, text in unit.names(own).items() if name not in given}
+        numbers = {name: passed.number for name, passed in given.items() if passed.buffer is None}
+        names |= {name: str(number) for name, number in numbers.items() if type(number) is int}
+        launches = []
+        for statement in own.body.named_children:
+            shown = text_of(statement)
+            if statement.type == "declaration" or _WAITS.fullmatch(shown.rstrip("; ")):
+                continue
+            try:
+                call = next((call for call in own.calls if call.node.parent == statement), None)
+                launches.append(self._launch(call, names, given))
+            except BadSetting as error:
+                raise BadSetting(f"{file}:{own.line(statement)}: cannot read {shown:.70}: {error}") from error
+        if not launches:
+            raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
+        return launches
+
+    def _launch(self, call: Call | None, names: Mapping[str, str], given: Mapping[str, Passed]) -> _Launch:
+        """A launch, compiled. names: expressions of names."""
+        if call is None or not 2 <= len(call.configuration) <= 4:
+            raise BadSetting(ADVICE)
+        template = ", ".join(reduced(word, names) for word in call.template)
+        entry = f"{call.function}<{template}>" if template else call.function
+        grid, block = (tuple(evaluate(size, {}) for size in sizes(words, names)) for words in call.configuration[:2])
+        for words, counts in zip(call.configuration, (grid, block), strict=False):
+            if len(counts) > 3 or min(counts) < 1:
+                raise BadSetting(f"{words} is {counts}: a grid and a block have one to three sizes of at least 1")
+        defined = self.solution.unit.definition(call.function)
         if defined is None:
-            raise BadSetting(f"{place}: {launch.entry} is no kernel of this file: define it as __global__ void")
-        takes, passes = len(defined.parameters), len(launch.arguments)
+            raise BadSetting(f"{entry} is no kernel of this file: define it as __global__ void")
+        takes, passes = len(defined.parameters), len(call.arguments)
         if takes != passes:
-            raise BadSetting(f"{place}: {launch.entry} takes {takes} parameters, and the launch passes {passes}")
-        bound = [_bound(*pair, given, place) for pair in zip(defined.parameters, launch.arguments, strict=True)]
-        key = launch.entry, launch.shared
-        if key not in self._compiled:
+            raise BadSetting(f"{entry} takes {takes} parameters, and the launch passes {passes}")
+        pairs = zip(defined.parameters, call.arguments, strict=True)
+        values = [_bound(parameter, text, names, given) for parameter, text in pairs]
+        shared = evaluate(reduced(call.configuration[2], names), {}) if len(call.configuration) > 2 else 0
+        if (entry, shared) not in self._compiled:
+            solution, taken = self.solution, tuple(parameter.name for parameter in defined.parameters)
             code, _ = prepared(solution.file, solution.source, solution.folders, solution.define)
-            names = tuple(parameter.name for parameter in defined.parameters)
-            program = replace(code, entry=launch.entry, arguments=names, shared=launch.shared)
-            self._compiled[key] = self.device.compile(program)
-        self.device.launch(self._compiled[key], launch.grid, launch.block, bound)
+            program = replace(code, entry=entry, arguments=taken, shared=shared)
+            self._compiled[entry, shared] = self.device.compile(program)
+        return self._compiled[entry, shared], (*grid, 1, 1)[:3], (*block, 1, 1)[:3], values
 
 
-def _bound(parameter: Parameter, argument: Any, given: dict[str, Passed], place: str) -> Any:
-    """What a kernel's parameter gets: a buffer, or a number of the parameter's type. Raises BadSetting."""
-    passed = given.get(argument) if isinstance(argument, str) else None
-    buffer = passed.buffer if passed is not None else None
-    if parameter.pointer != (buffer is not None):
+def _bound(parameter: Parameter, text: str, names: Mapping[str, str], given: Mapping[str, Passed]) -> Any:
+    """What a kernel's parameter gets: the name of a buffer, or a number of the parameter's type."""
+    bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", plain(text)).strip()
+    passed = given.get(bare)
+    if parameter.pointer != (passed is not None and passed.buffer is not None):
         kind = "an address" if parameter.pointer else "a number"
-        raise BadSetting(f"{place}: {parameter.name} takes {kind}: pass a parameter of {FUNCTION} as it is")
-    if buffer is None and parameter.dtype in ("", "bfloat16"):
-        raise BadSetting(f"{place}: {parameter.name} is a {parameter.type}, which can't be passed: take a float")
-    if buffer is None:
-        return np.dtype(parameter.dtype).type(argument if passed is None else passed.number)
-    return buffer
+        raise BadSetting(f"{parameter.name} takes {kind}: pass a parameter of {FUNCTION} as it is")
+    if parameter.pointer:
+        return bare
+    if parameter.dtype in ("", "bfloat16"):
+        raise BadSetting(f"{parameter.name} is a {parameter.type}, which can't be passed: take a float")
+    number = np.dtype(parameter.dtype).type
+    if passed is not None:
+        return number(passed.number)
+    return number(float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {}))
 
 
 class _Python(Solver):
@@ -288,32 +255,32 @@ class _Python(Solver):
 
     is_host = True
 
-    def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
-        super().__init__(solution, problem)
-        assert solution.host is not None
+    def __init__(self, solution: Solution, problem: Problem, device: Device, host: HostFunction) -> None:
+        super().__init__(solution, problem, device)
         loan = loan_of(device, f"{self.name} is a Python function")
         self.returned: Any = None
-        self.function, arrays = solution.host.loaded()
+        self.function, arrays = host.loaded()
         self.loan = loan(arrays)
         taken = signature_of(self.function)
         kinds = [parameter.kind for parameter in taken.parameters.values()] if taken else []
         self.takes = sum(kind in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
-    def _array(self, passed: Passed) -> Any:
-        return passed.value if passed.buffer is None else self.loan.array(passed.buffer, *passed.form)
+    def _arrays(self, arguments: Sequence[Passed], *roles: str) -> list[Any]:
+        taken = [passed for passed in arguments if passed.role in roles]
+        return [p.value if p.buffer is None else self.loan.array(p.buffer, *p.form) for p in taken]
 
     def enqueue(self, *arguments: Passed) -> None:
         """As Runnable has it."""
-        inputs = [passed for passed in arguments if passed.role == "input"]
-        arrays = [self._array(passed) for passed in (inputs if self.takes == len(inputs) else arguments)]
+        inputs = self._arrays(arguments, "input")
+        returns = self.takes == len(inputs)
         with calling(self.name, self.loan):
-            self.returned = self.function(*arrays)
+            self.returned = self.function(*(inputs if returns else self._arrays(arguments, *ROLES)))
 
     def collect(self, *arguments: Passed) -> None:
         """As Runnable has it."""
         if self.takes != sum(passed.role == "input" for passed in arguments):
             return
-        outputs = [self._array(passed) for passed in arguments if passed.role == "output"]
+        outputs = self._arrays(arguments, "output")
         results = self.returned if isinstance(self.returned, tuple | list) else (self.returned,)
         if len(results) != len(outputs) or not all(hasattr(result, "shape") for result in results):
             raise LaunchFailed(f"{self.name} takes the inputs only: return the outputs, or take all parameters")

@@ -116,9 +116,9 @@ def register_reads(*names: str) -> Table:
         compiled = compile_cuda(rung(name).program)
         code = resources.disassemble(compiled.cubin, tool)
         loop = resources.main_loop(code, compiled.symbol)
-        share, reads = loop["FFMA"] / sum(loop.values()), resources.register_reads(code, compiled.symbol)
-        row = {"rung": name, "multiply-adds": f"{percent(share)}", "registers read by each": f"{reads:.2f}"}
-        rows.append(row | {"in a bank conflict": f"{resources.bank_conflicts(code, compiled.symbol):.1%}"})
+        share = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
+        row = {"rung": name, "multiply-adds": share, "registers read by each": f"{loop.register_reads:.2f}"}
+        rows.append(row | {"in a bank conflict": f"{loop.bank_conflicts:.1%}"})
     return Table.of("the main loop in machine code of sm_90", rows)
 
 
@@ -135,8 +135,8 @@ def same_tile() -> Table:
             row[f"speedup at {size}"] = f"{us[before, size] / us[after, size]:.3f}"
         template = {**rung("autotuned").template, **(SQUARE if tile == "128 x 128" else LARGE)}
         compiled = compile_cuda(replace(rung("autotuned"), template=template).program)
-        code = resources.disassemble(compiled.cubin, tool) if tool else ""
-        row["autotuned in conflict"] = f"{resources.bank_conflicts(code, compiled.symbol):.1%}" if tool else "–"
+        loop = resources.main_loop(resources.disassemble(compiled.cubin, tool), compiled.symbol) if tool else None
+        row["autotuned in conflict"] = f"{loop.bank_conflicts:.1%}" if loop else "–"
         rows.append(row)
     return Table.of(f"pipelined beside autotuned at one tile: {run.label}", rows)
 

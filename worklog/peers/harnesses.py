@@ -196,8 +196,7 @@ def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[
 
 def in_words(error: BaseException) -> str:
     """The class of a foreign error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
 def _on_torch(work: Work) -> Callable[[], None]:
@@ -213,10 +212,10 @@ def _do_bench(name: str) -> Timer:
 
 
 def _torch_timer() -> Timer:
-    from torch.utils import benchmark
+    from torch.utils.benchmark import Timer as TorchTimer
 
     def timed(work: Work) -> float:
-        timer = benchmark.Timer(stmt="launch()", globals={"launch": _on_torch(work)})
+        timer = TorchTimer(stmt="launch()", globals={"launch": _on_torch(work)})
         return 1e6 * float(timer.blocked_autorange(min_run_time=0.2).median)
 
     return timed
@@ -292,19 +291,17 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     """All works in one call: NVBench runs once per process. The wall times are its own."""
     import cuda.bench as bench
 
-    def register(name: str, work: Work) -> None:
-        def benchmark(state: Any) -> None:
-            state.exec(lambda launch: work.enqueue_on(launch.get_stream().addressof()))
+    def benchmark_of(work: Work) -> Callable[[Any], None]:
+        return lambda state: state.exec(lambda launch: work.enqueue_on(launch.get_stream().addressof()))
 
+    names = {f"work{number}": work for number, work in enumerate(works)}
+    for name, work in names.items():
+        benchmark = benchmark_of(work)
         benchmark.__name__ = name
         registered = bench.register(benchmark)
         registered.set_name(name)
         if work.kind != CUBLAS:
             registered.set_timeout(SHORT_TIMEOUT_S)
-
-    names = {f"work{number}": work for number, work in enumerate(works)}
-    for name, work in names.items():
-        register(name, work)
     # Its native code prints tables to standard output, where ours may be JSON.
     sys.stdout.flush()
     kept = os.dup(1)

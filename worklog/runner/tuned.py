@@ -3,7 +3,7 @@
 `worklog sweep best` measures every tile of the table at SHAPES, in one part and in several, and fits the table's
 microseconds to the times; `worklog sweep best --from RUN` fits them to a run that was measured before. To add a tile,
 add its template and its blocks per multiprocessor (`worklog inspect`) to best.json, and measure. Of the 24 values of
-ORDER, take the one whose main loop has the fewest register-bank conflicts (`resources.bank_conflicts`).
+ORDER, take the one whose main loop has the fewest register-bank conflicts (`resources.main_loop`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,282 @@
+"""Stages on small shapes: exact integers on shapes around warps and tiles, addresses that are aligned less, and what a
+kernel keeps between launches.
+
+Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
+bound that is off by one. So M, N and K are all different. Others are drawn anew in each check, for paths that no list
+reaches: a fast path for whole tiles, a pipeline with as many steps as stages, an update of its own for alpha = -1 and
+beta = 1, a guess from C's old contents or from samples of A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, cycle, product
+
+import numpy as np
+
+from worklog.errors import LaunchFailed
+from worklog.gate import exact
+from worklog.gate.exact import ExactProblem, if_rounded
+from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gate.mistake import mistake_in
+from worklog.gate.verdict import failed, passed
+from worklog.kernel import Runnable
+from worklog.problem import Domain, Float32, Shape
+from worklog.runs.verdict import ErrorMap, Stage
+
+EDGE_SHAPES, ALIGNMENT, STATE = "exact on edge shapes", "alignment", "kept state"
+KEPT_LAUNCHES = 5000, 300  # on a GPU and on the emulator
+HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
+Scalars = tuple[float, float]  # alpha, beta
+USUAL = 1.0, 0.0
+ONES = (0.0, 1.0, -1.0)  # alpha and beta, all pairs
+FEW_TERMS = 8
+FEW_BITS = (1 + 2.0**-12, 1 - 2.0**-12, 2.0**-12, 2.0**-20)  # alpha; exact with sums of few bits
+
+# Around warps and tiles, down to a single element; M, N and K all different.
+ANY_SIZES = (
+    (1, 7, 2),
+    (7, 1, 33),
+    (16, 31, 1),
+    (31, 65, 17),
+    (33, 16, 129),
+    (64, 127, 9),
+    (65, 33, 64),
+    (127, 129, 8),
+    (129, 64, 31),
+    (130, 190, 70),
+)
+FINE = 16  # up to this step sizes are rounded up to a multiple; beyond it they are counted in steps
+FREE_K = 70, 1, 9, 33  # of a kernel for whole tiles only, that takes any K
+STEPS, STRATUM = 10, 32  # K is drawn once from each of so many ranges of this length
+LONG_K = 512, 2048
+PARTNER = 33  # M and N beside a long K are smaller
+TILES = 16, 24, 32, 48, 64, 96, 128  # sides of whole tiles
+MOST_TERMS = 2**21  # M N K of whole tiles
+ROWS, LONG = (257, 300), (1100, 1200)  # beyond what is small for many a library; and nine large tiles
+ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
+SQUARES = 80, 139, 139, 200, 260, 320  # of a kernel for squares only: a longer K would take the emulator minutes
+LARGE, LARGE_DRAWN = 1500, 2  # sides of the problems on a GPU
+RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
+SPECIAL = 33, 47  # M or N, and the other: K is the first
+VARIANTS = (False, False), (True, False), (False, True)  # of special data: with scalars, and with changed elements
+CHANGED = 3  # most of these elements
+WHOLE = 48, 64, 32
+
+
+def edge_shapes(domain: Domain) -> list[Shape]:
+    """Small shapes inside the domain, none with M = N; for a kernel that takes only whole tiles larger than FINE, one
+    to five tiles per side in different mixes, wide and tall, one K step included.
+    """
+    shapes: list[Shape] = []
+    if domain.m > FINE and domain.n > FINE:
+        wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
+        mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
+        for (m, n, k), free in zip(mixes, FREE_K, strict=True):
+            terms = free if domain.k <= FINE else k * domain.k
+            shapes.append(domain.padded(Shape(m * domain.m, n * domain.n, terms)))
+    else:
+        steps = domain.m, domain.n, domain.k
+        for index, sizes in enumerate(ANY_SIZES):
+            tiles = 1 + index % 3
+            fine = [size if step <= FINE else step * tiles for step, size in zip(steps, sizes, strict=True)]
+            shapes.append(domain.padded(Shape(*fine)))
+    return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
+
+
+def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False) -> list[Shape]:
+    """More shapes at random: a few rows and columns with each number of steps along K, and with a long K; whole tiles
+    along each side, each with its own size; many rows and columns; and a square, if the domain has a small one. live:
+    a few large ones, too. The last two are long, one each way, with a short K: more tiles than a group of a swizzle or
+    a table of blocks holds.
+    """
+    if domain.square:
+        sides = (*SQUARES, *[LARGE] * LARGE_DRAWN) if live else SQUARES
+        return [domain.padded(Shape.of(int(rng.integers(1, side + 1)))) for side in sides]
+
+    def log_uniform(least: int, most: int) -> int:
+        return int(np.exp(rng.uniform(np.log(least), np.log(most + 1))))
+
+    terms = [STRATUM * step + int(rng.integers(1, STRATUM + 1)) for step in range(STEPS)] + [log_uniform(*LONG_K)]
+    sizes: list[tuple[int, ...]] = [(*rng.integers(1, PARTNER, 2).tolist(), k) for k in terms]
+    for most in (128, 96, int(rng.choice(TILES))):  # the first are whole tiles of most sizes
+        m, n, k = most, int(rng.choice(TILES)) if most < 96 else most, int(rng.choice((32, 64, 128)))
+        room = max(1, MOST_TERMS // (m * n * k))
+        times = rng.permutation([int(rng.integers(1, min(3, room) + 1)), 1, 1]).tolist()
+        sizes.append((m * times[0], n * times[1], k * times[2]))
+    sizes.append((128, 256, 2 * int(rng.integers(10, 30)) + 1))  # whole tiles above an odd K
+    short = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
+    sizes.append((*rng.integers(*ROWS, 2).tolist(), short))
+    few_columns, few_rows = rng.integers(*ACROSS, 2).tolist()
+    side = replace(domain, square=True).padded(Shape.of(few_columns)).m
+    sizes += [(side, side, side)] * (side < ROWS[0])
+    sizes += [tuple(log_uniform(1, LARGE) for _ in range(3)) for _ in range(LARGE_DRAWN if live else 0)]
+    tall, wide = rng.integers(*LONG, 2).tolist()
+    sizes += [(tall, few_columns, short), (few_rows, wide, short)]
+    return [domain.padded(Shape(*three)) for three in sizes]
+
+
+def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
+    """Run the kernel on every edge shape, and stop at the first mistake. Inputs alternate between the exact families,
+    stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds: each element is
+    compared with the FP64 product. Raises LaunchFailed.
+    """
+    domain, claimed, rng = subject.domain, subject.claimed, memory.rng
+    listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng, live=memory.device.source == "live")
+    cases = [(shape, scalars) for n, shape in enumerate(listed) for scalars in _scalars(rng, n, domain)]
+    for shape in drawn:
+        alpha, beta = (float(rng.choice((1.0, -1.0, 2.0))), float(rng.choice((1.0, -1.0))))
+        cases.append((shape, (alpha if domain.alpha else 1.0, beta if domain.beta else 0.0)))
+    names = exact.families(claimed)
+    cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
+    decks = {name: (exact.exponents(rng), exact.exponents(rng)) for name in names}
+
+    def problem_of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
+        a, b = exact.family(name, shape, rng, claimed, 0 if scalars == USUAL else exact.HEADROOM)
+        of_a, of_b = exact.stretch(a, b, decks[name], claimed)
+        before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
+        return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
+
+    launches, tried = 0, set[Shape]()
+    # Beyond its limit of terms, a family has zeros, and E1 none.
+    named = zip(cycle(names), cases)
+    ordinary = (problem_of("E1" if case[0].k > LONG_K[0] else name, *case) for name, case in named)
+    for problem in chain(ordinary, rare_problems(domain, claimed, rng)):
+        launches += 1
+        tried.add(problem.shape)
+        mistake = mistake_in(subject, memory, problem)
+        if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
+            larger = problem_of(problem.family, listed[-1], (problem.alpha, problem.beta)).around_1
+            shown = mistake_in(subject, memory, larger)
+            if isinstance(shown, ErrorMap) and larger.shape != problem.shape:  # it shows more
+                return _failure(larger, shown, f" (and at {problem.shape})")
+        if mistake is not None:
+            return _failure(problem, mistake)
+    various = [name for name in ("alpha", "beta") if getattr(domain, name)]
+    which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
+    return passed(EDGE_SHAPES, f"{len(tried)} shapes, {launches} launches with {which}, no element wrong")
+
+
+def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scalars, ...]:
+    """Pairs for one shape: the usual one, alpha alone, beta alone or with the usual alpha, and both; of these, the ones
+    that the kernel takes.
+    """
+    x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
+    pairs: tuple[Scalars, ...] = USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
+    taken = ((alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs)
+    return tuple(dict.fromkeys(taken))
+
+
+def _old(shape: Shape, rng: np.random.Generator) -> Float32:
+    """What C holds where it is read: even integers of 17 bits, half of which a shorter format doesn't hold."""
+    return (2 * rng.integers(-(2**16), 2**16, (shape.m, shape.n))).astype(np.float32)
+
+
+def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
+    """A or B with a structure, also with alpha and beta, and but for a few elements anywhere; a matrix that may be the
+    identity is square. Tiny shapes with all pairs of 0, 1 and -1 as alpha and beta, and with alpha of few bits, or
+    nearly 1. And with beta = 0, a C of zeros, or of the right result of a problem that differs in one row of A.
+    """
+
+    def integers(rows: int, columns: int, most: int) -> Float32:
+        return rng.integers(-most, most, (rows, columns)).astype(np.float32)
+
+    for kind, operand, (with_scalars, changed) in product(exact.STRUCTURES, range(2), VARIANTS):
+        shape = domain.padded(Shape(*(SPECIAL if operand == 0 else SPECIAL[::-1]), SPECIAL[0]))
+        both = exact.family("E1", shape, rng, claimed, exact.HEADROOM)
+        matrix, drawn, but = both[operand], both[operand].copy(), ""
+        exact.structured(kind, matrix, rng)
+        if changed:
+            places = rng.permutation(matrix.size)[: int(rng.integers(1, CHANGED + 1))]
+            matrix.reshape(-1)[places] = -drawn.reshape(-1)[places]
+            but = f" but for {len(places)} elements"
+        alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
+        before = _old(shape, rng) if beta else None
+        yield ExactProblem(f"E1 with {'AB'[operand]} {kind}{but}", *both, (1.0, 1.0), alpha, beta, before)
+    shape = domain.padded(Shape(*rng.integers(1, 20, 3).tolist()))
+    pairs = [pair for pair in product(ONES, ONES) if pair != USUAL]
+    if claimed not in exact.OPERAND_BITS:  # which may round alpha A
+        pairs += [(alpha, 1.0) for alpha in FEW_BITS]
+    for alpha, beta in pairs:
+        if (alpha == 1 or domain.alpha) and (beta == 0 or domain.beta):
+            a, b = integers(shape.m, shape.k, 4), integers(shape.k, shape.n, 4)
+            a[:, FEW_TERMS:] = 0
+            before = integers(shape.m, shape.n, 8) if beta else None
+            yield ExactProblem("small integers", a, b, alpha=alpha, beta=beta, before=before)
+    shape = domain.padded(Shape(*SPECIAL, 16))
+    a, b = exact.family("E1", shape, rng, claimed)
+    yield ExactProblem("E1 over a C of zeros", a, b, before=0.0)
+    other = a.copy()
+    other[int(rng.integers(shape.m))] *= -1
+    old = (other.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    yield ExactProblem("E1 over the result of another problem", a, b, before=old)
+
+
+def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> Stage:
+    m, n, k = problem.shape.m, problem.shape.n, problem.shape.k
+    launch = f"at {m} x {n} x {k} with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+    for name, scale in zip("AB", problem.stretched, strict=True):
+        launch += f", {name} times {scale:.0e}" if scale != 1 else ""
+    if problem.family not in exact.FAMILIES:
+        launch += f", {problem.family}"
+    if isinstance(mistake, str):
+        return failed(EDGE_SHAPES, f"{launch}: {mistake}")
+    if problem.usual:
+        mistake = if_rounded(mistake, problem.family)
+    return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
+
+
+def check_alignment(subject: Runnable, memory: Memory) -> Stage:
+    """Launches with one matrix that begins 16 bytes behind an allocation's start, and on the emulator 4 bytes, as far
+    as the domain takes that: whole tiles, so that paths with vectors run. An access that is misaligned then is a note
+    with the domain that it implies. Raises LaunchFailed for other errors.
+    """
+    domain, needed = subject.domain, [*subject.domain.bytes_of]
+    shape, emulated = domain.padded(Shape(*WHOLE)), memory.device.source == "emulated"
+    for place, words in product(range(3), (1, 2, 4) if emulated else (4,)):
+        if 4 * words % needed[place] or (words == 2 and needed[place] < 8):  # in between, only to know how many bytes
+            continue
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        try:
+            mistake = mistake_in(subject, memory, problem, {"ABC"[place]: words})
+        except LaunchFailed as error:
+            if "misaligned" not in error.kinds:
+                raise
+            needed[place] = 8 * words
+            continue
+        if mistake is not None:
+            behind = f"{4 * words} bytes behind an allocation's start"
+            return failed(ALIGNMENT, f"with {'ABC'[place]} at {behind}: {mistake}")
+    stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
+    if stated != domain:
+        detail = f"misaligned accesses, so addresses have a domain: {stated}"
+        return passed(ALIGNMENT, detail, note=f"the domain is inferred: {stated}; state it, as in --domain '{stated}'")
+    also = "4 and " if emulated and 4 in needed else ""
+    return passed(ALIGNMENT, f"right with each matrix {also}16 bytes behind an allocation's start")
+
+
+def check_state(subject: Runnable, memory: Memory) -> Stage:
+    """A kernel that keeps variables between launches: loaded again, its first launch has several blocks, and many tiny
+    launches follow, in which a counter passes 2^8, and on a GPU 2^12. Raises LaunchFailed.
+    """
+    device, listed = memory.device, edge_shapes(subject.domain)
+    subject.relocate()
+    several, tiny = (
+        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in (listed[-1], listed[0])
+    )
+    if (mistake := mistake_in(subject, memory, several)) is not None:
+        return failed(STATE, f"in the first launch after loading, at {several.shape}: {mistake}")
+    buffers, right, count = Buffers(memory, tiny.a, tiny.b), (tiny.a @ tiny.b).ravel(), KEPT_LAUNCHES[0]
+    if device.source == "emulated":
+        count = KEPT_LAUNCHES[1]
+    memory.lend(subject, tiny.shape)
+    a, b, c = buffers.abc
+    for number in range(2, count + 2):
+        device.fill(c, float(memory.sentinel()))
+        subject.enqueue(tiny.shape, 1.0, a, b, 0.0, c)
+        if wrong := int((device.download(c) != right).sum()):
+            where = f"in launch {number} after loading, at {tiny.shape}"
+            return failed(STATE, f"{where}: {wrong} elements are wrong", wrong)
+    said = f"keeps {', '.join(subject.variables(listed[-1]))} between launches"
+    return passed(STATE, f"{said}: right in the first {count + 1} after loading", note=said)
