@@ -4,7 +4,6 @@ one, and a gate that checks every kernel before it is timed. Names load their mo
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from worklog.runs.measurement import Measurement as Measurement
     from worklog.runs.run import Run as Run
     from worklog.runs.run import open_run as open_run
-
-# Before NumPy is loaded: else BLAS threads spin for 0.1 s after each product, on cores that the emulator needs.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "12")
 
 _NAMES = {
     "runner.declare": ("bench",),
